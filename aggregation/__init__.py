@@ -1,0 +1,1 @@
+"""What is computed: pure mathematics on flat vectors. Values in, values out; no async, IO, clock or randomness."""

@@ -1,0 +1,72 @@
+"""The weighted mean as a plain sum, so that any allreduce can carry it.
+
+Source: FedAvg (McMahan et al., AISTATS 2017, Algorithm 1), ``x = sum_i w_i x_i / sum_i w_i``. The weights travel inside
+the sum, so the division is by those who really contributed: whoever is missing above is missing below.
+
+    message of peer i    [w_i x_i (n elements), w_i s_i (one per signal), w_i]
+    sum over the peers   [sum w x,              sum w s,                  sum w]
+
+A signal is a number every peer must agree on (its loss, its seconds); it is averaged with the same weights and in the
+vector's dtype. In float32 a total weight is exact to 2**24 and ``w x`` overflows beyond 3e38: `combine` refuses such a
+sum.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Mean(NamedTuple):
+    """What a round agreed on: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``."""
+
+    vector: Tensor
+    signals: tuple[float, ...]
+    weight: float
+
+
+def contribute(vector: Tensor, weight: float, signals: Sequence[float] = ()) -> Tensor:
+    """One peer's message: a new vector of ``n + len(signals) + 1`` elements in the dtype of ``vector`` (n elements).
+
+    Weight 0 contributes exact zeros, whatever ``vector`` and ``signals`` hold: a peer without a result (or with NaN in
+    it) still takes part in the sum. Raises ValueError on a weight that is negative, not finite, or beyond the dtype's
+    range.
+    """
+    if vector.ndim != 1 or not vector.is_floating_point():
+        raise ValueError(f"only a flat floating vector can be averaged, got {vector.dtype} of {tuple(vector.shape)}")
+    n, range_ = vector.numel(), torch.finfo(vector.dtype)
+    message = vector.new_zeros(n + len(signals) + 1)
+    if weight == 0:
+        return message
+    if not range_.tiny <= weight <= range_.max:
+        raise ValueError(f"the weight of a contribution must be finite, >= 0 and within {vector.dtype}, got {weight}")
+    torch.mul(vector.detach(), weight, out=message[:n])
+    message[n:-1] = torch.tensor(signals, dtype=torch.float64) * weight
+    message[-1] = weight
+    return message
+
+
+def combine(total: Tensor, signals: int = 0) -> Mean:
+    """The mean behind a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
+
+    Raises ValueError if the total weight is not positive and finite (nobody contributed) or any mean is not finite
+    (somebody's model or signal had diverged): the round must then leave the model as it is.
+    """
+    n = total.numel() - signals - 1
+    if total.ndim != 1 or signals < 0 or n < 0:
+        raise ValueError(f"a sum of shape {tuple(total.shape)} cannot carry {signals} signals and a weight")
+    weight = total[-1].item()
+    if not 0 < weight < math.inf:
+        reason = "nobody contributed" if weight == 0 else f"the total weight is {weight}"
+        raise ValueError(f"there is no mean: {reason}")
+    vector = total[:n] / weight
+    finite = torch.isfinite(vector)
+    if not finite.all():
+        first = int((~finite).nonzero()[0])
+        raise ValueError(f"the mean has {n - int(finite.sum())} elements that are not finite, the first is {first}")
+    means = tuple(signal / weight for signal in total[n:-1].tolist())
+    if not all(map(math.isfinite, means)):
+        raise ValueError(f"the mean signals must be finite, got {means}")
+    return Mean(vector, means, weight)

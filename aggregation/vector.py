@@ -1,0 +1,242 @@
+"""Model parameters as one flat vector: every protocol moves a single buffer, and no tensor can be forgotten."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Row = tuple[str, tuple[int, ...], torch.dtype]
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+SIZE_MAX = 2**40
+"""Elements in one vector, at most: a layout off the wire must not make anybody compute with absurd sizes."""
+DIMENSIONS_MAX = 64
+"""Dimensions of one tensor, at most; torch itself stops there."""
+
+
+class Part(NamedTuple):
+    """Elements ``start`` to ``stop`` (exclusive) of a vector."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one tensor lives in the vector: elements ``start`` to ``stop`` (exclusive), row-major."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The agreement between peers on what each element of the vector means.
+
+    ``slots`` follow one another without gap, in the order of the model. ``dtype`` is the vector's: float64 if any
+    tensor is float64, else float32 (half types are widened, so that sums of many peers keep their digits). Build one
+    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules.
+    """
+
+    slots: tuple[Slot, ...]
+    dtype: torch.dtype
+
+    def __post_init__(self) -> None:
+        for slot in self.slots:
+            _check_row(slot.name, slot.shape, slot.dtype)
+        if len({slot.name for slot in self.slots}) != len(self.slots):
+            names = [slot.name for slot in self.slots]
+            twice = next(name for index, name in enumerate(names) if name in names[:index])
+            raise ValueError(f"tensor {_quote(twice)} appears twice in the layout")
+        bounds = [0, *accumulate(math.prod(slot.shape) for slot in self.slots)]
+        if not 0 < bounds[-1] <= SIZE_MAX:
+            raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got {bounds[-1]} in {len(self.slots)} tensors")
+        if [(slot.start, slot.stop) for slot in self.slots] != list(pairwise(bounds)):
+            raise ValueError("the slots of a layout must follow one another without gap or overlap")
+        if self.dtype != _widest(self.slots):
+            raise ValueError(f"the vector of these tensors is {_widest(self.slots)}, not {self.dtype}")
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "Layout":
+        """The layout of a model's tensors, in the mapping's order, of any shapes.
+
+        Raises ValueError, naming the tensor, on anything but dense float16, bfloat16, float32 or float64 tensors with
+        values (integer buffers, sparse and meta tensors), and on a mapping without elements.
+        """
+        for name, tensor in tensors.items():
+            _check_tensor(name, tensor)
+        return cls._stack([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()])
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "Layout":
+        """The layout that `to_plain` wrote. Raises ValueError on anything else: ``plain`` comes off the wire."""
+        if not isinstance(plain, list | tuple):
+            raise ValueError(f"a layout must be a list of [name, shape, dtype], got {type(plain).__name__}")
+        return cls._stack([_parse_row(index, row) for index, row in enumerate(plain)])
+
+    @classmethod
+    def _stack(cls, rows: Sequence[Row]) -> "Layout":
+        for row in rows:
+            _check_row(*row)
+        bounds = [0, *accumulate(math.prod(shape) for _, shape, _ in rows)]
+        slots = tuple(Slot(*row, bounds[index], bounds[index + 1]) for index, row in enumerate(rows))
+        return cls(slots, _widest(slots))
+
+    def to_plain(self) -> list[list[object]]:
+        """Plain lists ``[name, [dimension, ...], dtype]`` in slot order, for a message header or a file."""
+        return [[slot.name, list(slot.shape), NAMES[slot.dtype]] for slot in self.slots]
+
+    @property
+    def size(self) -> int:
+        """Elements in the vector."""
+        return self.slots[-1].stop
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vector."""
+        return self.size * self.dtype.itemsize
+
+    @cached_property
+    def digest(self) -> str:
+        """32 hex digits over names, shapes and dtypes: equal exactly where `compare` finds no difference."""
+        text = json.dumps([NAMES[self.dtype], self.to_plain()])
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def compare(self, other: "Layout") -> str | None:
+        """The first difference in one line, this layout being "here" and ``other`` "there"; None if they are equal."""
+        mine, theirs = ({slot.name: slot for slot in layout.slots} for layout in (self, other))
+        for name, slot in mine.items():
+            if name not in theirs:
+                return f"tensor {_quote(name)} {_describe(slot)} is missing there"
+            if _describe(slot) != _describe(theirs[name]):
+                return f"tensor {_quote(name)} is {_describe(slot)} here and {_describe(theirs[name])} there"
+        for name, slot in theirs.items():
+            if name not in mine:
+                return f"tensor {_quote(name)} {_describe(slot)} is missing here"
+        for index, (here, there) in enumerate(zip(mine, theirs, strict=True)):
+            if here != there:
+                return f"the order differs: tensor {index} is {_quote(here)} here and {_quote(there)} there"
+        return None
+
+    def flatten(self, tensors: Mapping[str, Tensor], out: Tensor | None = None) -> Tensor:
+        """Copy the tensors, from any device, into one contiguous CPU vector of `size` elements that the caller owns.
+
+        ``out`` is filled and returned in place of a new vector. Raises ValueError, before anything is written, where
+        names or shapes are not this layout's, a tensor is not a dense floating one, or ``out`` is no such vector.
+        """
+        self._check(tensors)
+        if out is None:
+            out = torch.empty(self.size, dtype=self.dtype)
+        self._check_vector(out)
+        if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
+            raise ValueError(f"out must be a contiguous CPU vector without gradient, got one on {out.device}")
+        for slot, view in self._views(out):
+            view.copy_(tensors[slot.name].detach())
+        return out
+
+    def load(self, vector: Tensor, tensors: Mapping[str, Tensor]) -> None:
+        """Copy a vector of `size` elements into the tensors, in place, each on its own device and in its own dtype.
+
+        Raises ValueError, before anything is written, where the vector, a name or a shape is not this layout's.
+        """
+        self._check(tensors)
+        self._check_vector(vector)
+        with torch.no_grad():
+            for slot, view in self._views(vector.detach()):
+                tensors[slot.name].copy_(view)
+
+    def _views(self, vector: Tensor) -> Iterator[tuple[Slot, Tensor]]:
+        return ((slot, vector[slot.start : slot.stop].view(slot.shape)) for slot in self.slots)
+
+    def _check(self, tensors: Mapping[str, Tensor]) -> None:
+        for slot in self.slots:
+            if slot.name not in tensors:
+                raise ValueError(f"tensor {_quote(slot.name)} of the layout is missing")
+            tensor = tensors[slot.name]
+            _check_tensor(slot.name, tensor)
+            if tensor.shape != slot.shape:
+                shapes = f"{tuple(tensor.shape)}, the layout says {slot.shape}"
+                raise ValueError(f"tensor {_quote(slot.name)} has shape {shapes}")
+        if len(tensors) != len(self.slots):
+            extra = next(iter(tensors.keys() - {slot.name for slot in self.slots}))
+            raise ValueError(f"tensor {_quote(extra)} is not in the layout")
+
+    def _check_vector(self, vector: Tensor) -> None:
+        if vector.shape != (self.size,) or vector.dtype != self.dtype:
+            got = f"{vector.dtype} of shape {tuple(vector.shape)}"
+            raise ValueError(f"the vector must be {self.dtype} of shape ({self.size},), got {got}")
+
+
+def parts(size: int, world: int, shares: Sequence[float] | None = None) -> tuple[Part, ...]:
+    """Cut ``size`` elements into ``world`` contiguous parts that cover them exactly.
+
+    Equal up to one element, or in proportion to ``shares``: one finite weight >= 0 for each part, not all zero, where a
+    zero gives an empty part. Exact arithmetic, so that every peer cuts alike. Raises ValueError on anything else.
+    """
+    if size < 0 or world < 1:
+        raise ValueError(f"cannot cut {size} elements into {world} parts")
+    weights = [1.0] * world if shares is None else list(shares)
+    if len(weights) != world:
+        raise ValueError(f"{world} parts need {world} shares, got {len(weights)}")
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):
+        raise ValueError(f"shares must be finite, >= 0 and not all zero, got {weights!r:.200}")
+    filled = [Fraction(0), *accumulate(map(Fraction, weights))]
+    bounds = [size * part // filled[-1] for part in filled]
+    return tuple(Part(*bound) for bound in pairwise(bounds))
+
+
+def _widest(slots: Sequence[Slot]) -> torch.dtype:
+    return torch.float64 if any(slot.dtype == torch.float64 for slot in slots) else torch.float32
+
+
+def _check_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{_quote(name)} is no tensor but {type(tensor).__name__}")
+    if tensor.dtype not in NAMES:
+        raise ValueError(f"tensor {_quote(name)} is {tensor.dtype}; only {', '.join(DTYPES)} can be averaged")
+    if tensor.layout != torch.strided:
+        raise ValueError(f"tensor {_quote(name)} is {tensor.layout}; only dense tensors can be averaged")
+    if tensor.is_meta:
+        raise ValueError(f"tensor {_quote(name)} is on the meta device and has no values")
+
+
+def _check_row(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if len(shape) > DIMENSIONS_MAX or not all(0 <= dimension <= SIZE_MAX for dimension in shape):
+        limits = f"at most {DIMENSIONS_MAX} dimensions of 0 to {SIZE_MAX} elements"
+        raise ValueError(f"tensor {_quote(name)} must have {limits}, got {shape!r:.200}")
+    if dtype not in NAMES:
+        raise ValueError(f"tensor {_quote(name)} is {dtype}; only {', '.join(DTYPES)} can be averaged")
+
+
+def _parse_row(index: int, row: object) -> Row:
+    if not isinstance(row, list | tuple) or len(row) != 3:
+        raise ValueError(f"tensor {index} of a layout must be [name, shape, dtype], got {row!r:.200}")
+    name, shape, dtype = row
+    if not isinstance(name, str):
+        raise ValueError(f"the name of tensor {index} must be text, got {name!r:.200}")
+    if not isinstance(shape, list | tuple) or not all(type(dimension) is int for dimension in shape):
+        raise ValueError(f"the shape of tensor {_quote(name)} must be a list of whole numbers, got {shape!r:.200}")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"the dtype of tensor {_quote(name)} must be one of {', '.join(DTYPES)}, got {dtype!r:.200}")
+    return name, tuple(shape), DTYPES[dtype]
+
+
+def _quote(name: str) -> str:
+    return f"{name!r:.200}"
+
+
+def _describe(slot: Slot) -> str:
+    return f"{NAMES[slot.dtype]} {slot.shape}"

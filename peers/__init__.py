@@ -1,0 +1,1 @@
+"""Who says it: the processes that train, serve, launch, checkpoint and report."""

@@ -1,0 +1,179 @@
+"""What is known of every peer while a run goes on, and the table it is shown in. No output here: see `progress`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from .records import EventRecord, Record, RoundRecord
+from .units import bytes_text, clock_text, event_text, loss_text, plain, seconds_text
+
+MOST_ROWS: Final = 16
+"""With more peers than this one row stands for all, and only the slowest get their own."""
+SLOWEST: Final = 5
+
+STATES: Final[Mapping[str, str]] = {
+    "started": "starting",
+    "joined": "training",
+    "caught_up": "training",
+    "resumed": "training",
+    "left": "left",
+    "lost": "lost",
+    "refused": "refused",
+    "paused": "paused",
+    "stopped": "stopped",
+    "error": "error",
+}
+"""What an event makes of its peer."""
+GONE: Final = ("left", "stopped")
+INK: Final[Mapping[str, str]] = {
+    "training": "green",
+    "done": "green",
+    "missing": "yellow",
+    "lost": "red",
+    "refused": "red",
+    "error": "red",
+}
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PeerState:
+    """The last that was heard of one peer."""
+
+    name: str
+    state: str = "starting"
+    round: int = 0
+    step: int = 0
+    steps_per_s: float = 0.0
+    loss: float = math.nan
+    period: int = 0
+    bytes_sent: int = 0
+    """Since the run started; so are `bytes_received`."""
+    bytes_received: int = 0
+    event: str = ""
+
+
+class Board:
+    """Takes records in any order and draws the state of the run."""
+
+    def __init__(self, *, steps: int) -> None:
+        self.steps = steps
+        """Local steps that each peer is to make; 0: nobody knows."""
+        self.peers: dict[str, PeerState] = {}
+        self.accuracy: float | None = None
+
+    def update(self, record: Record) -> None:
+        """Take in what a peer tells."""
+        if isinstance(record, EventRecord):
+            self._event(record)
+        else:
+            self._round(record)
+
+    def peer(self, name: str) -> PeerState:
+        return self.peers.setdefault(name, PeerState(name=name))
+
+    def _event(self, record: EventRecord) -> None:
+        peer = self.peer(record.subject)
+        peer.event = event_text(record, subject=False)
+        if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
+            peer.state = STATES.get(record.event, peer.state)
+
+    def _round(self, record: RoundRecord) -> None:
+        peer = self.peer(record.peer)
+        peer.state = "done" if 0 < self.steps <= record.step else "training"
+        peer.round, peer.step, peer.loss, peer.period = record.round, record.step, record.loss, record.period
+        peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
+        peer.bytes_sent += record.bytes_sent
+        peer.bytes_received += record.bytes_received
+        if record.accuracy is not None:
+            self.accuracy = record.accuracy
+        for absent in record.missing:
+            other = self.peer(absent.peer)
+            if other.state in ("training", "starting") and other.round < record.round:
+                other.state, other.event = "missing", f"missing: {plain(absent.why)}"
+
+    @property
+    def round(self) -> int:
+        return max((peer.round for peer in self.peers.values()), default=0)
+
+    @property
+    def loss(self) -> float:
+        """Mean over the peers that made the last round, as far as it was heard of."""
+        losses = [peer.loss for peer in self.peers.values() if peer.round == self.round and math.isfinite(peer.loss)]
+        return fmean(losses) if losses else math.nan
+
+    def headline(self, elapsed_s: float) -> str:
+        """The run in one line."""
+        parts = [clock_text(elapsed_s), f"round {self.round:,}"]
+        if math.isfinite(self.loss):
+            parts.append(f"loss {loss_text(self.loss)}")
+        if self.accuracy is not None:
+            parts.append(f"accuracy {self.accuracy:.2%}")
+        lost = sum(peer.state == "lost" for peer in self.peers.values())
+        parts.append(f"{len(self.peers):,} peers" + (f", {lost:,} lost" if lost else ""))
+        left = self._left_s(elapsed_s)
+        return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
+
+    def _left_s(self, elapsed_s: float) -> float:
+        """By the share of the steps that are made so far; 0 while it is too early to say."""
+        active = [peer.step for peer in self.peers.values() if peer.state == "training"]
+        share = fmean(active) / self.steps if active and self.steps else 0.0
+        return elapsed_s * (1 - share) / share if 0.02 < share < 1 else 0.0
+
+    def render(self, elapsed_s: float, width: int) -> RenderableType:
+        """The headline and a table that fits `width` columns."""
+        bar, event = width >= 104, width >= 84
+        columns = [Column("peer", no_wrap=True, max_width=20), Column("state", no_wrap=True)]
+        columns += [Column(head, justify="right", no_wrap=True) for head in ("steps/s", "step")]
+        columns += [Column("", width=12)] * bar
+        columns += [Column(head, justify="right", no_wrap=True) for head in ("loss", "period", "out", "in")]
+        columns += [Column("last event", no_wrap=True, overflow="ellipsis", ratio=1)] * event
+        table = Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), expand=event)
+        for peer in self._rows():
+            cells = self._cells(peer)
+            table.add_row(*cells[:4], *cells[4:5] * bar, *cells[5:9], *cells[9:] * event)
+        return Group(Text(self.headline(elapsed_s), style="bold", no_wrap=True, overflow="ellipsis"), table)
+
+    def _rows(self) -> list[PeerState]:
+        peers = list(self.peers.values())
+        if len(peers) <= MOST_ROWS:
+            return peers
+        slow = sorted(peers, key=lambda peer: (peer.state in (*GONE, "done"), peer.step))
+        return [self._sum(peers), *slow[:SLOWEST]]
+
+    def _sum(self, peers: list[PeerState]) -> PeerState:
+        states = Counter(peer.state for peer in peers)
+        return PeerState(
+            name=f"all {len(peers):,}",
+            state=f"{states['training']:,} training",
+            step=round(median(peer.step for peer in peers)),
+            steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
+            loss=self.loss,
+            period=round(median(peer.period for peer in peers)),
+            bytes_sent=sum(peer.bytes_sent for peer in peers),
+            bytes_received=sum(peer.bytes_received for peer in peers),
+            event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
+        )
+
+    def _cells(self, peer: PeerState) -> tuple[RenderableType, ...]:
+        return (
+            Text(plain(peer.name, 40)),
+            Text(peer.state, style=INK.get(peer.state, "")),
+            f"{peer.steps_per_s:,.1f}",
+            f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
+            ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
+            loss_text(peer.loss) if math.isfinite(peer.loss) or peer.round else "-",
+            f"{peer.period:,}" if peer.period else "-",
+            bytes_text(peer.bytes_sent),
+            bytes_text(peer.bytes_received),
+            Text(peer.event, style="dim"),
+        )

@@ -1,0 +1,81 @@
+"""The look of the report: its style sheet and the few lines of script that draw the figures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CSS: Final = """
+:root { --page: #f7f8fa; --card: #ffffff; --ink: #1d2633; --soft: #5b6776; --line: #e3e7ec; --bad: #b23a28;
+  color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #12161c; --card: #1a2028; --ink: #e4e8ee; --soft: #9aa7b6; --line: #2b343f; --bad: #ec8272; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 48px; }
+h1 { margin: 0; font-size: 28px; line-height: 1.2; overflow-wrap: anywhere; }
+h2 { margin: 36px 0 4px; font-size: 18px; }
+p.note { margin: 0 0 10px; color: var(--soft); max-width: 80ch; }
+.eyebrow { color: var(--soft); font-size: 13px; letter-spacing: .04em; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 20px 0 14px; }
+.tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
+.tile { padding: 12px 16px; }
+.tile b { display: block; font-size: 24px; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--soft); font-size: 13px; }
+.tile.bad span.more { color: var(--bad); }
+.card { padding: 12px 12px 4px; min-width: 0; }
+.card h3 { margin: 0 0 0 6px; font-size: 14px; font-weight: 600; }
+.grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; }
+@media (max-width: 860px) { .grid { grid-template-columns: minmax(0, 1fr); } main { padding: 20px 12px; } }
+.command { display: flex; gap: 12px; align-items: baseline; padding: 10px 16px; }
+.command span { color: var(--soft); font-size: 13px; white-space: nowrap; }
+code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere;
+  white-space: pre-wrap; }
+.scroll { overflow: auto; max-height: 560px; padding: 0; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
+th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 500; font-size: 13px;
+  box-shadow: inset 0 -1px var(--line); }
+th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
+th.text, td.text { text-align: left; }
+td.wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere; }
+tbody tr + tr td { border-top: 1px solid var(--line); }
+.bad { color: var(--bad); }
+.share { display: flex; height: 8px; border-radius: 4px; overflow: hidden; width: 110px; background: var(--line); }
+details.card { padding: 10px 16px; }
+details .scroll { margin-top: 10px; }
+summary { cursor: pointer; }
+footer { margin-top: 28px; color: var(--soft); font-size: 13px; }
+"""
+
+SCRIPT: Final = """
+(function () {
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const inks = () => dark.matches
+    ? { "font.color": "#9aa7b6", "hoverlabel.bgcolor": "#262f3a", "hoverlabel.font.color": "#e4e8ee",
+        "hoverlabel.bordercolor": "#3a4654" }
+    : { "font.color": "#5b6776", "hoverlabel.bgcolor": "#ffffff", "hoverlabel.font.color": "#1d2633",
+        "hoverlabel.bordercolor": "#ccd3db" };
+  const config = { responsive: true, displaylogo: false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
+  const drawn = Object.keys(figures).map((name) => [name, document.getElementById(name)]);
+  for (const [name, div] of drawn) {
+    const layout = figures[name].layout;
+    layout.hoverlabel = { align: "left" };
+    Plotly.newPlot(div, figures[name].data, layout, config).then(() => Plotly.relayout(div, inks()));
+  }
+  dark.addEventListener("change", () => drawn.forEach(([, div]) => Plotly.relayout(div, inks())));
+  // Zooming one chart over time zooms the others with it.
+  const timed = drawn.filter(([name]) => name.endsWith("-time")).map(([, div]) => div);
+  for (const div of timed) {
+    div.on("plotly_relayout", () => {
+      const [low, high] = div.layout.xaxis.range;
+      for (const other of timed) {
+        const range = other.layout.xaxis.range;
+        if (range[0] !== low || range[1] !== high) Plotly.relayout(other, { "xaxis.range": [low, high] });
+      }
+    });
+  }
+})();
+"""

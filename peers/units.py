@@ -1,0 +1,59 @@
+"""Numbers and names as people read them; one wording for the terminal and for the report."""
+
+from __future__ import annotations
+
+import math
+
+from .records import EventRecord
+
+
+def bytes_text(count: float) -> str:
+    """1234567 -> '1.23 MB' (powers of 1000, as links are sold)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} B" if unit == "B" else f"{_three(count)} {unit}"
+
+
+def seconds_text(seconds: float) -> str:
+    """0.0123 -> '12.3 ms', 75 -> '1 min 15 s', 7300 -> '2 h 1 min'."""
+    if seconds < 0.9995:
+        return f"{_three(max(0.0, seconds) * 1000)} ms" if seconds > 0 else "0 s"
+    if seconds < 59.95:
+        return f"{_three(seconds)} s"
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {left} s"
+
+
+def clock_text(seconds: float) -> str:
+    """75 -> '1:15', 7300 -> '2:01:40'."""
+    minutes, left = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def loss_text(loss: float) -> str:
+    """Four significant digits; a loss that diverged is spelled out."""
+    return f"{loss:.4g}" if math.isfinite(loss) else "not finite"
+
+
+def accuracy_text(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.2%}"
+
+
+def plain(text: str, most: int = 200) -> str:
+    """Text of another peer, fit for a terminal: no control characters, no line breaks, at most `most` characters."""
+    kept = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[: most + 1])
+    return kept if len(text) <= most else kept[: most - 1] + "…"
+
+
+def event_text(event: EventRecord, *, subject: bool = True) -> str:
+    """'c lost: no heartbeat for 5 s'; without its subject 'lost: no heartbeat for 5 s'."""
+    name = f"{plain(event.subject, 40)} " if subject else ""
+    return name + event.event.replace("_", " ") + (f": {plain(event.why)}" if event.why else "")
+
+
+def _three(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -1,0 +1,83 @@
+"""What all peers agree on after a committed round, and its form as bytes for a peer that has to catch up.
+
+Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors], then the vector
+and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes come from the local layout, never from
+the wire.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import msgpack
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..aggregation.outer import OuterState
+from ..aggregation.period import PeriodState
+from ..aggregation.vector import Layout
+from .wire import Buffer, PeerMisbehaved
+
+_HEADER_BYTES_MAX = 4096
+_OUTER_TENSORS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Round number (0 before the first), local steps each peer has taken, the model as one vector, the outer step's
+    tensors, and the averaging period's state. Its tensors are never written to: a new round makes new ones."""
+
+    round: int
+    step: int
+    vector: Tensor
+    outer: OuterState
+    period: PeriodState
+
+
+def fingerprint(vector: Tensor) -> int:
+    """63 bits that differ when any bit of `vector` does, as good as always: the sum of its words, mixed by position
+    of their block. One pass at memory speed; not for adversaries, who are kept out by their keys."""
+    raw = vector.detach().contiguous().numpy().view(np.uint8).reshape(-1)
+    whole = raw[: raw.size // 8 * 8].view(np.uint64)
+    total = int(whole.sum(dtype=np.uint64)) if whole.size else 0
+    for index, block in enumerate(np.array_split(whole, min(64, max(1, whole.size)))):
+        total += (index + 1) * int(block.sum(dtype=np.uint64)) * 0x9E3779B97F4A7C15
+    total += sum(int(byte) << (8 * i) for i, byte in enumerate(raw[raw.size // 8 * 8 :]))
+    return total & (2**63 - 1)
+
+
+def pack(state: State) -> bytes:
+    """The state as bytes, to be fetched in parts."""
+    header = msgpack.packb([state.round, state.step, state.period.to_plain(), len(state.outer)])
+    body = [tensor.numpy().tobytes() for tensor in (state.vector, *state.outer)]
+    return b"".join([struct.pack("<I", len(header)), header, *body])
+
+
+def bytes_max(layout: Layout) -> int:
+    """More than this no honest state of this layout takes."""
+    return 4 + _HEADER_BYTES_MAX + layout.nbytes * (1 + _OUTER_TENSORS_MAX)
+
+
+def unpack(blob: Buffer, layout: Layout) -> State:
+    """Raises PeerMisbehaved when the bytes are no state of `layout`."""
+    try:
+        (length,) = struct.unpack_from("<I", blob)
+        if length > _HEADER_BYTES_MAX:
+            raise ValueError("its header is too long")
+        round_, step, period, outer = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
+        if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step, outer)) or outer > _OUTER_TENSORS_MAX:
+            raise ValueError("its numbers make no sense")
+        body = memoryview(blob)[4 + length :]
+        if len(body) != layout.nbytes * (1 + outer):
+            raise ValueError(f"it has {len(body)} bytes of tensors, {layout.nbytes * (1 + outer)} are due")
+        tensors = [
+            torch.frombuffer(bytearray(body[i * layout.nbytes : (i + 1) * layout.nbytes]), dtype=layout.dtype)
+            for i in range(1 + outer)
+        ]
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            raise ValueError("it holds values that are not finite")
+        return State(round_, step, tensors[0], tuple(tensors[1:]), PeriodState.from_plain(period))
+    except (ValueError, TypeError, struct.error) as error:
+        raise PeerMisbehaved(f"not a state of this model: {error}") from None

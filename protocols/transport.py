@@ -1,0 +1,85 @@
+"""What an endpoint asks of the world: carry two frames to a peer, fast or slowly, at most bounded, at times not at all.
+
+A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses what was under way). It never
+invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness) is
+written once, in `link`, and so is the same over ZeroMQ, in one process and in simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .wire import Buffer
+
+PeerId = str
+"""Who a peer is: its CURVE public key in hexadecimal. Over an insecure transport or in simulation, any name."""
+
+
+def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
+    """Bytes that two frames take on the wire: ZMTP 3 framing and, encrypted, CURVE's command, nonce and box."""
+    return sum(_frame_bytes(size + (33 if encrypted else 0)) for size in (header, payload))
+
+
+def _frame_bytes(size: int) -> int:
+    return size + (2 if size < 256 else 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Where a transport hands what it has. All are called on the event loop's thread.
+
+    frames: (sender, header frame, payload frame, bytes these took on the wire).
+    reconnected: the connection to that peer was made or made again; what was under way may be lost.
+    garbage: (sender, what is wrong): bytes that are not two frames of a bounded size.
+    """
+
+    frames: Callable[[PeerId, Buffer, Buffer, int], None]
+    reconnected: Callable[[PeerId], None]
+    garbage: Callable[[PeerId, str], None]
+
+
+class Transport(Protocol):
+    """One peer's way to all others."""
+
+    @property
+    def id(self) -> PeerId: ...
+
+    @property
+    def address(self) -> str:
+        """Where others reach this peer, e.g. ``tcp://192.0.2.7:41234``."""
+        ...
+
+    def open(self, arrivals: Arrivals) -> None:
+        """Start to listen. Raises OSError, in one clear line, when the address cannot be had."""
+        ...
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        """Make sure there is a way to `peer`, who must prove to be `peer`. Calling again with the same is free."""
+        ...
+
+    def admit(self, peer: PeerId) -> None:
+        """Let `peer` connect to us. Whoever was never admitted is refused before a byte of theirs is decoded."""
+        ...
+
+    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        """Put two frames on their way and return the bytes they take on the wire, framing included.
+
+        Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged.
+        """
+        ...
+
+    async def self_test(self) -> None:
+        """Prove what the transport promises about strangers. Raises RuntimeError when it does not hold."""
+        ...
+
+    def trouble(self, peer: PeerId) -> str | None:
+        """Why the way to `peer` does not work now, in words for its user, or None."""
+        ...
+
+    def hang_up(self, peer: PeerId) -> None:
+        """Forget the way to `peer` and what still waits to be sent there."""
+        ...
+
+    def close(self) -> None: ...

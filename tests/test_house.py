@@ -1,0 +1,286 @@
+"""The house rules, each kept by a test: who may import whom, what the library never calls, what the wheel holds."""
+
+import ast
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import samovar
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("aggregation", "protocols", "peers", "sims")  # a module may import its own layer and those before it
+LINES_MAX = 300
+FUNCTION_LINES_MAX = 70
+
+# What mathematics on vectors needs: nothing that waits, reads, writes or looks at a clock.
+PURE = set(
+    "__future__ abc bisect cmath collections copy dataclasses enum fractions functools hashlib heapq itertools "
+    "json math numbers operator random statistics struct torch types typing".split()
+)
+IMPURE = ("torch.distributed", "torch.futures", "torch.hub", "torch.multiprocessing", "torch.save")
+BANNED = {
+    "time.time": "another peer's clock may be an hour off: ask the endpoint, or use time.monotonic",
+    "time.time_ns": "another peer's clock may be an hour off: ask the endpoint, or use time.monotonic_ns",
+    "pickle": "unpickling runs whatever the sender likes",
+    "cloudpickle": "unpickling runs whatever the sender likes",
+    "torch.load": "it unpickles: use safetensors",
+    "torch.serialization": "it unpickles: use safetensors",
+}
+
+
+def library() -> list[tuple[str, str]]:
+    """Each module of the library: its path from the root, and its text."""
+    paths = [*ROOT.glob("*.py"), *(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))]
+    return [(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in sorted(paths)]
+
+
+def imports(path: str, source: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias, str]]:
+    """Each imported name as (statement, alias, absolute dotted name)."""
+    package = ["samovar", *path.split("/")[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = [node.module] if node.module else []
+            yield from ((node, alias, ".".join([*base, *module, alias.name])) for alias in node.names)
+
+
+def names(path: str, source: str) -> Iterator[tuple[str, int]]:
+    """Each name that comes from another module, however it was imported or renamed, with its line."""
+    bound = {}
+    for node, alias, name in imports(path, source):
+        yield name, node.lineno
+        whole = alias.asname or isinstance(node, ast.ImportFrom)
+        bound[alias.asname or alias.name.split(".")[0]] = name if whole else name.split(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        attributes, at = [], node
+        while isinstance(at, ast.Attribute):
+            attributes.append(at.attr)
+            at = at.value
+        if attributes and isinstance(at, ast.Name) and at.id in bound:
+            yield ".".join([bound[at.id], *reversed(attributes)]), node.lineno
+
+
+def within(name: str, module: str) -> bool:
+    return name == module or name.startswith(module + ".")
+
+
+def layer_faults(path: str, source: str) -> list[str]:
+    def rank(layer: str) -> int:
+        return LAYERS.index(layer) if layer in LAYERS else len(LAYERS)  # the root stands above every layer
+
+    faults = []
+    for node, _, name in imports(path, source):
+        if not within(name, "samovar"):
+            continue
+        if isinstance(node, ast.Import) or not node.level:
+            faults.append(f"{path}:{node.lineno}: {name}: inside the library imports are relative")
+        if rank(name.split(".")[1] if "." in name else "") > rank(path.split("/")[0]):
+            faults.append(f"{path}:{node.lineno}: looks upward to {name}")
+        if within(name, "samovar.__main__"):
+            faults.append(f"{path}:{node.lineno}: __main__ is started, never imported")
+    return faults
+
+
+def purity_faults(path: str, source: str) -> list[str]:
+    if not path.startswith("aggregation/"):
+        return []
+    faults = []
+    for name, line in names(path, source):
+        impure = any(within(name, module) for module in IMPURE)
+        if impure or name.split(".")[0] not in {*PURE, "samovar"}:
+            faults.append(f"{path}:{line}: {name}: aggregation is mathematics only")
+    for node in ast.walk(ast.parse(source)):
+        waits = isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if waits or called in {"open", "print", "input"}:
+            faults.append(f"{path}:{node.lineno}: {called or 'async'}: aggregation neither waits nor reads nor writes")
+    return faults
+
+
+def banned_faults(path: str, source: str) -> list[str]:
+    faults = []
+    for name, line in names(path, source):
+        faults += [f"{path}:{line}: {name}: {why}" for banned, why in BANNED.items() if within(name, banned)]
+        if name.startswith("random.") and not within(name, "random.Random"):
+            faults.append(f"{path}:{line}: {name}: draw from a seeded random.Random, not from the global one")
+    return faults
+
+
+def size_faults(path: str, source: str) -> list[str]:
+    lines = len(source.splitlines())
+    faults = [f"{path}: {lines} lines: two concerns met here?"] if lines > LINES_MAX else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                faults.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    return faults
+
+
+def definitions(source: str) -> list[str]:
+    """The statements of a public face that do more than pass names on."""
+    found = []
+    for node in ast.parse(source).body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        told = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"__all__", "__version__"}
+        if not (docstring or told or isinstance(node, ast.Import | ast.ImportFrom)):
+            found.append(ast.unparse(node).splitlines()[0])
+    return found
+
+
+def importers(module: str, sources: list[tuple[str, str]]) -> list[str]:
+    return [path for path, source in sources if any(within(name, module) for _, _, name in imports(path, source))]
+
+
+def faults_of(check) -> str:
+    return "\n".join(fault for path, source in library() for fault in check(path, source))
+
+
+def test_every_layer_is_looked_at() -> None:
+    seen = {path for path, _ in library()}
+    assert {"__init__.py", "__main__.py", *(f"{layer}/__init__.py" for layer in LAYERS)} <= seen
+
+
+def test_no_layer_looks_upward() -> None:
+    assert not faults_of(layer_faults)
+
+
+def test_aggregation_is_mathematics_only() -> None:
+    assert not faults_of(purity_faults)
+
+
+def test_zeromq_is_known_to_one_file() -> None:
+    known_to = importers("zmq", library())
+    landed = (ROOT / "protocols/zeromq.py").exists()
+    assert known_to == (["protocols/zeromq.py"] if landed else [])
+
+
+def test_the_library_never_unpickles_reads_the_wall_clock_or_draws_unseeded() -> None:
+    assert not faults_of(banned_faults)
+
+
+def test_no_file_and_no_function_grows_too_long() -> None:
+    assert not faults_of(size_faults)
+
+
+def test_the_root_holds_a_public_face_and_a_command_line_only() -> None:
+    assert sorted(path.name for path in ROOT.glob("*.py")) == ["__init__.py", "__main__.py"]
+    assert not definitions((ROOT / "__init__.py").read_text("utf-8"))
+
+
+def test_the_version_is_the_same_wherever_it_is_told() -> None:
+    assert samovar.__version__ == importlib.metadata.version("samovar")
+
+
+UPWARD = "looks upward"
+MATHS = "aggregation is mathematics only"
+STILL = "neither waits nor reads nor writes"
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "source", "said"),
+    [
+        (layer_faults, "aggregation/mean.py", "from ..protocols import wire", UPWARD),
+        (layer_faults, "aggregation/mean.py", "from .. import protocols", UPWARD),
+        (layer_faults, "protocols/gossip.py", "def f():\n    from ..peers.peer import Peer", UPWARD),
+        (layer_faults, "protocols/codecs/int8.py", "from ...sims import loop", UPWARD),
+        (layer_faults, "peers/peer.py", "if TYPE_CHECKING:\n    from ..sims.loop import Loop", UPWARD),
+        (layer_faults, "sims/world.py", "from .. import __version__", UPWARD),
+        (layer_faults, "sims/world.py", "from samovar.peers import peer", "imports are relative"),
+        (layer_faults, "sims/world.py", "import samovar.peers.peer as p", "imports are relative"),
+        (layer_faults, "__init__.py", "from .__main__ import main", "never imported"),
+        (purity_faults, "aggregation/mean.py", "import asyncio", MATHS),
+        (purity_faults, "aggregation/mean.py", "from time import monotonic", MATHS),
+        (purity_faults, "aggregation/mean.py", "from pathlib import Path", MATHS),
+        (purity_faults, "aggregation/mean.py", "import numpy as np", MATHS),
+        (purity_faults, "aggregation/mean.py", "from torch import distributed", MATHS),
+        (purity_faults, "aggregation/mean.py", "import torch\ntorch.distributed.barrier()", MATHS),
+        (purity_faults, "aggregation/mean.py", "async def f(): ...", STILL),
+        (purity_faults, "aggregation/mean.py", "open('x')", STILL),
+        (banned_faults, "sims/world.py", "import time\nnow = time.time()", "time.monotonic"),
+        (banned_faults, "sims/world.py", "import time as t\nnow = t.time", "time.monotonic"),
+        (banned_faults, "sims/world.py", "from time import time as now", "time.monotonic"),
+        (banned_faults, "sims/world.py", "import random\nrandom.shuffle([])", "seeded"),
+        (banned_faults, "sims/world.py", "import random\nrandom.SystemRandom()", "seeded"),
+        (banned_faults, "sims/world.py", "from random import choice", "seeded"),
+        (banned_faults, "sims/world.py", "import pickle", "unpickling"),
+        (banned_faults, "sims/world.py", "from pickle import loads", "unpickling"),
+        (banned_faults, "sims/world.py", "import torch\ntorch.load('x')", "safetensors"),
+        (banned_faults, "sims/world.py", "import torch.nn\ntorch.load('x')", "safetensors"),
+        (banned_faults, "sims/world.py", "from torch import load", "safetensors"),
+        (size_faults, "sims/world.py", "x = 1\n" * (LINES_MAX + 1), "two concerns"),
+        (size_faults, "sims/world.py", "async def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX, "f has 71 lines"),
+    ],
+)
+def test_a_planted_fault_is_found(check, path: str, source: str, said: str) -> None:
+    faults = check(path, source)
+    assert len(faults) >= 1
+    assert all(said in fault for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("sims/world.py", "from ..peers.peer import Peer\nfrom ..aggregation import mean\nfrom .loop import Loop"),
+        ("__init__.py", "from .peers.peer import Peer\nfrom .sims import world"),
+        ("__main__.py", "from . import __version__"),
+        ("aggregation/mean.py", "import math\nimport torch\nfrom .vector import Layout\ntorch.zeros(3).load"),
+        ("sims/world.py", "import random\nimport time\nrandom.Random(7).choice([1])\ntime.monotonic()"),
+        ("sims/world.py", "def f(random, time):\n    random.choice([1])\n    time.time()"),
+    ],
+)
+def test_what_the_rules_allow_is_let_through(path: str, source: str) -> None:
+    for check in (layer_faults, purity_faults, banned_faults, size_faults):
+        assert check(path, source) == []
+
+
+def test_a_second_file_that_knows_zeromq_is_found() -> None:
+    planted = [("protocols/zeromq.py", "import zmq"), ("peers/peer.py", "from zmq.auth import certs"), ("a.py", "")]
+    assert importers("zmq", planted) == ["protocols/zeromq.py", "peers/peer.py"]
+
+
+def test_a_definition_in_the_public_face_is_found() -> None:
+    face = '"""Doc."""\nfrom .a import b\n__all__ = ["b"]\n__version__ = "1"\n'
+    assert definitions(face) == []
+    assert definitions(face + "def f(): ...\nx = 1") == ["def f():", "x = 1"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built with what is installed, hence offline, from a clone whose folder's name is no identifier."""
+    clone = tmp_path_factory.mktemp("wheel") / "my-clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", str(clone)], cwd=clone)
+    (built,) = (clone / "dist").glob("*.whl")
+    return built
+
+
+def run(command: list[str], cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+    clone = wheel.parents[1]
+    modules = [*clone.glob("*.py"), *(path for layer in LAYERS for path in (clone / layer).rglob("*.py"))]
+    wanted = {f"samovar/{path.relative_to(clone).as_posix()}" for path in modules} | {"samovar/py.typed"}
+    told = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
+    info = f"samovar-{samovar.__version__}.dist-info"
+    assert set(zipfile.ZipFile(wheel).namelist()) == wanted | {f"{info}/{name}" for name in told}
+
+
+def test_the_wheel_alone_gives_samovar(wheel: Path, tmp_path: Path) -> None:
+    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--target", "here"]
+    run([sys.executable, "-m", *install, str(wheel)], tmp_path)
+    code = "import sys; sys.path.insert(0, 'here'); import samovar, samovar.__main__; print(samovar.__file__)"
+    found = Path(run([sys.executable, "-c", code], tmp_path).splitlines()[-1])
+    assert (tmp_path / found).resolve() == (tmp_path / "here/samovar/__init__.py").resolve()
