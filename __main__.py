@@ -3,13 +3,28 @@
 import click
 
 from . import __version__
+from .peers.verb_doctor import doctor
+from .peers.verb_join import join
+from .peers.verb_tools import keys, report
+from .peers.verb_train import train
+from .sims.verb_simulate import simulate
 
 
-@click.group()
-@click.version_option(__version__)
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="samovar %(version)s")
 def main() -> None:
-    """Train one PyTorch model on many machines that differ in everything."""
+    """Train one PyTorch model on many machines that differ in everything.
 
+    \b
+    samovar train TASK --peers 4          four peers on this machine; prints how others join
+    samovar join ADDRESS TASK --invite …  take part from another machine
+    samovar simulate TASK --peers 64      the same run in virtual time, on links of your choice
+    samovar report RUN                    loss, accuracy, bytes and time of a run as one page
+    """
+
+
+for verb in (train, join, simulate, report, keys, doctor):
+    main.add_command(verb)
 
 if __name__ == "__main__":
     main()

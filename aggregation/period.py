@@ -178,8 +178,9 @@ class AdaComm:
         )
 
     def _choose(self, state: PeriodState, loss: float, learning_rate: float) -> int:
-        # A first loss of 0 tells nothing of progress, and no learning rate can be compared with 0.
-        loss_ratio = _ratio(loss, state.initial_loss) if state.initial_loss > 0 else 1.0
+        if state.initial_loss == 0:
+            return state.period  # nobody told a loss: nothing is known of progress
+        loss_ratio = _ratio(loss, state.initial_loss)
         lr_ratio = _ratio(state.initial_lr, learning_rate) if min(state.initial_lr, learning_rate) > 0 else 1.0
         candidate = math.ceil(math.sqrt(lr_ratio * loss_ratio) * self.initial)
         if candidate >= state.period and learning_rate == state.block_lr:

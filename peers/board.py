@@ -15,10 +15,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from .records import EventRecord, Record, RoundRecord
-from .units import bytes_text, clock_text, event_text, loss_text, plain, seconds_text
+from .units import bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
 
 MOST_ROWS: Final = 16
-"""With more peers than this one row stands for all, and only the slowest get their own."""
+"""With more peers than this one row stands for all; only the slowest and those lost last get their own."""
+LATEST: Final = 3
 SLOWEST: Final = 5
 
 STATES: Final[Mapping[str, str]] = {
@@ -34,7 +35,21 @@ STATES: Final[Mapping[str, str]] = {
     "error": "error",
 }
 """What an event makes of its peer."""
+COLUMNS: Final[Mapping[str, int]] = {
+    "peer": 0,
+    "state": 0,
+    "steps/s": 70,
+    "step": 0,
+    "": 104,
+    "loss": 0,
+    "period": 78,
+    "out": 56,
+    "in": 56,
+    "last event": 84,
+}
+"""What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps."""
 GONE: Final = ("left", "stopped")
+TROUBLE: Final = ("lost", "refused", "error")
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
@@ -60,6 +75,8 @@ class PeerState:
     """Since the run started; so are `bytes_received`."""
     bytes_received: int = 0
     event: str = ""
+    event_number: int = 0
+    """Counts up over all peers."""
 
 
 class Board:
@@ -70,6 +87,7 @@ class Board:
         """Local steps that each peer is to make; 0: nobody knows."""
         self.peers: dict[str, PeerState] = {}
         self.accuracy: float | None = None
+        self._events = 0
 
     def update(self, record: Record) -> None:
         """Take in what a peer tells."""
@@ -83,7 +101,8 @@ class Board:
 
     def _event(self, record: EventRecord) -> None:
         peer = self.peer(record.subject)
-        peer.event = event_text(record, subject=False)
+        self._events += 1
+        peer.event, peer.event_number = event_text(record, subject=False), self._events
         if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
             peer.state = STATES.get(record.event, peer.state)
 
@@ -119,7 +138,7 @@ class Board:
         if self.accuracy is not None:
             parts.append(f"accuracy {self.accuracy:.2%}")
         lost = sum(peer.state == "lost" for peer in self.peers.values())
-        parts.append(f"{len(self.peers):,} peers" + (f", {lost:,} lost" if lost else ""))
+        parts.append(count_text(len(self.peers), "peer") + (f", {lost:,} lost" if lost else ""))
         left = self._left_s(elapsed_s)
         return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
 
@@ -130,25 +149,29 @@ class Board:
         return elapsed_s * (1 - share) / share if 0.02 < share < 1 else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
-        """The headline and a table that fits `width` columns."""
-        bar, event = width >= 104, width >= 84
-        columns = [Column("peer", no_wrap=True, max_width=20), Column("state", no_wrap=True)]
-        columns += [Column(head, justify="right", no_wrap=True) for head in ("steps/s", "step")]
-        columns += [Column("", width=12)] * bar
-        columns += [Column(head, justify="right", no_wrap=True) for head in ("loss", "period", "out", "in")]
-        columns += [Column("last event", no_wrap=True, overflow="ellipsis", ratio=1)] * event
-        table = Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), expand=event)
+        """The headline and a table that fits `width` columns: the narrower, the fewer of them."""
+        shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
+        table = Table(
+            *(_column(name) for name in shown),
+            box=None,
+            header_style="dim",
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+            expand="last event" in shown,
+        )
         for peer in self._rows():
             cells = self._cells(peer)
-            table.add_row(*cells[:4], *cells[4:5] * bar, *cells[5:9], *cells[9:] * event)
+            table.add_row(*(cells[name] for name in shown))
         return Group(Text(self.headline(elapsed_s), style="bold", no_wrap=True, overflow="ellipsis"), table)
 
     def _rows(self) -> list[PeerState]:
         peers = list(self.peers.values())
         if len(peers) <= MOST_ROWS:
             return peers
-        slow = sorted(peers, key=lambda peer: (peer.state in (*GONE, "done"), peer.step))
-        return [self._sum(peers), *slow[:SLOWEST]]
+        active = (peer for peer in peers if peer.state not in (*GONE, *TROUBLE, "done"))
+        slow = sorted(active, key=lambda peer: peer.step)
+        trouble = sorted((peer for peer in peers if peer.state in TROUBLE), key=lambda peer: -peer.event_number)
+        return [self._sum(peers), *trouble[:LATEST], *slow[:SLOWEST]]
 
     def _sum(self, peers: list[PeerState]) -> PeerState:
         states = Counter(peer.state for peer in peers)
@@ -157,6 +180,7 @@ class Board:
             state=f"{states['training']:,} training",
             step=round(median(peer.step for peer in peers)),
             steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
+            round=self.round,
             loss=self.loss,
             period=round(median(peer.period for peer in peers)),
             bytes_sent=sum(peer.bytes_sent for peer in peers),
@@ -164,16 +188,24 @@ class Board:
             event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
         )
 
-    def _cells(self, peer: PeerState) -> tuple[RenderableType, ...]:
-        return (
-            Text(plain(peer.name, 40)),
-            Text(peer.state, style=INK.get(peer.state, "")),
-            f"{peer.steps_per_s:,.1f}",
-            f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
-            ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
-            loss_text(peer.loss) if math.isfinite(peer.loss) or peer.round else "-",
-            f"{peer.period:,}" if peer.period else "-",
-            bytes_text(peer.bytes_sent),
-            bytes_text(peer.bytes_received),
-            Text(peer.event, style="dim"),
-        )
+    def _cells(self, peer: PeerState) -> dict[str, RenderableType]:
+        return {
+            "peer": Text(plain(peer.name, 40)),
+            "state": Text(peer.state, style=INK.get(peer.state, "")),
+            "steps/s": f"{peer.steps_per_s:,.1f}",
+            "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
+            "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
+            "loss": loss_text(peer.loss) if peer.round else "-",
+            "period": f"{peer.period:,}" if peer.period else "-",
+            "out": bytes_text(peer.bytes_sent),
+            "in": bytes_text(peer.bytes_received),
+            "last event": Text(peer.event, style="dim"),
+        }
+
+
+def _column(name: str) -> Column:
+    if name == "":
+        return Column("", width=12)
+    if name == "last event":
+        return Column(name, no_wrap=True, ratio=1)
+    return Column(name, no_wrap=True, justify="left" if name in ("peer", "state") else "right", max_width=20)

@@ -13,11 +13,13 @@ from html import escape
 from typing import Any, Final, Literal
 
 from .overview import Absence, Point
-from .units import bytes_text, clock_text, loss_text, plain
+from .units import bytes_text, loss_text, moment_text, plain
 
 Figure = dict[str, Any]
 
 MOST_POINTS: Final = 1500
+MOST_LOUD: Final = 12
+"""More losses than this are drawn faintly, or one would see nothing else."""
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
@@ -32,7 +34,7 @@ class Quantity:
     of: Callable[[Point], float | None]
     text: Callable[[float], str]
     steps: bool = False
-    """It holds its value from one point to the next."""
+    """A point tells what held since the point before."""
 
 
 QUANTITIES: Final = {
@@ -96,8 +98,8 @@ def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | N
         "type": "scatter",
         "x": [axis.of(point) for point in points],
         "y": values,
-        "mode": "lines" if len(points) > 40 or quantity.steps else "lines+markers",
-        "line": {"color": quantity.ink, "width": 2, "shape": "hv" if quantity.steps else "linear"},
+        "mode": "lines" if len(points) > (1 if quantity.steps else 40) else "lines+markers",
+        "line": {"color": quantity.ink, "width": 2, "shape": "vh" if quantity.steps else "linear"},
         "marker": {"size": 5},
         "customdata": [_hover(quantity, point) for point in points],
         "hovertemplate": "%{customdata}<extra></extra>",
@@ -112,24 +114,25 @@ def base_layout(axis: Axis) -> Figure:
     """What all charts share. The page sets the colour of text, for it knows whether it is light or dark."""
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": "outside", "tickcolor": GRID}
     return {
-        "height": 270,
-        "margin": {"l": 64, "r": 18, "t": 26, "b": 46},
+        "height": 280,
+        "margin": {"l": 64, "r": 18, "t": 42, "b": 46},
         "paper_bgcolor": NOWHERE,
         "plot_bgcolor": NOWHERE,
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 12},
         "hovermode": "closest",
         "showlegend": False,
         "xaxis": lines | {"title": {"text": axis.title, "standoff": 8}, "range": [0, (axis.end or 1) * 1.015]},
-        "yaxis": lines | {"automargin": True},
+        "yaxis": dict(lines),
     }
 
 
 def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
     """A dotted line where a peer was lost, with its name above; those close to each other share a label."""
     places = sorted((axis.at(when), absence.peer) for absence in missing for when in absence.lost_s)
+    faint = 1.0 if len(places) <= MOST_LOUD else 0.3
     dotted = {"color": LOST_INK, "width": 1, "dash": "dot"}
     lines = [
-        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted, "layer": "below"}
+        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted, "opacity": faint}
         for x in sorted({x for x, _ in places})
     ]
     groups: list[tuple[float, list[str]]] = []
@@ -142,7 +145,7 @@ def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -
 
 
 def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
-    text = f"{escape(plain(peers[0], 12))} lost" if len(peers) == 1 else f"{len(peers)} lost"
+    text = f"{escape(plain(peers[0], 12)) if len(peers) == 1 else len(peers)} lost"
     place = {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if x > axis.end / 2 else "left"}
     hover = "lost: " + ", ".join(escape(plain(peer, 30)) for peer in peers[:12]) + (" …" if len(peers) > 12 else "")
     return place | {"text": text, "hovertext": hover, "showarrow": False, "font": {"size": 11, "color": LOST_INK}}
@@ -173,7 +176,8 @@ def _scale(name: str, values: Sequence[float]) -> Figure:
 def _hover(quantity: Quantity, point: Point) -> str:
     value = quantity.of(point)
     shown = "-" if value is None else quantity.text(value)
-    return f"<b>{shown}</b><br>round {point.round:,} · {clock_text(point.time_s)} · {bytes_text(point.bytes_sent)} sent"
+    sent = bytes_text(point.bytes_sent)
+    return f"<b>{shown}</b><br>round {point.round:,} · {moment_text(point.time_s)} · {sent} sent"
 
 
 def _unit(end: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:

@@ -14,7 +14,7 @@ from .charts import LOST_INK, Axis, Figure, base_layout, loss_marks
 from .overview import Absence
 from .records import PeerSummary, Run
 from .timeline import PARTS, Slot, slots
-from .units import clock_text, loss_text, plain, seconds_text
+from .units import loss_text, moment_text, plain, seconds_text
 
 MOST_ROWS: Final = 64
 MOST_SLOTS: Final = 2000
@@ -40,7 +40,8 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
     came = [(event.subject, event.time_s, event.why) for event in run.events if event.event in ("joined", "caught_up")]
     lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
     layout = base_layout(axis)
-    layout |= {"height": round(92 + len(names) * max(15, min(36, 640 / max(1, len(names)))))}
+    layout["margin"] |= {"t": 54}
+    layout |= {"height": round(112 + len(names) * max(15, min(36, 640 / max(1, len(names)))))}
     layout |= {"barmode": "overlay", "showlegend": True}
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "constant"}
     layout["yaxis"] |= {
@@ -49,6 +50,8 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
         "ticktext": [escape(plain(name, 18)) for name in names],
         "showgrid": False,
         "ticks": "",
+        "ticklabelstandoff": 6,
+        "automargin": True,
         "fixedrange": True,
     }
     layout["shapes"], _ = loss_marks(axis, missing, labels=False)
@@ -99,7 +102,7 @@ def _signs(
 
 
 def _sign_text(name: str, peer: str, when: float, why: str) -> str:
-    return f"<b>{escape(plain(peer, 40))}</b> {name} at {clock_text(when)}<br>{escape(plain(why, 120))}"
+    return f"<b>{escape(plain(peer, 40))}</b> {name} at {moment_text(when)}<br>{escape(plain(why, 120))}"
 
 
 def _slot_text(slot: Slot, part: str, spent: float) -> str:
@@ -107,6 +110,6 @@ def _slot_text(slot: Slot, part: str, spent: float) -> str:
     if slot.first is not slot.last:
         which = f"rounds {slot.first.round:,} to {slot.last.round:,}"
     return (
-        f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {clock_text(slot.end_s)}<br>{part} {seconds_text(spent)}"
+        f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}<br>{part} {seconds_text(spent)}"
         f"<br>loss {loss_text(slot.last.loss)} · period {slot.last.period:,}"
     )

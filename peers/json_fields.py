@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 
@@ -20,6 +20,7 @@ class _Dataclass(Protocol):
 
 
 T = TypeVar("T", bound=_Dataclass)
+_Read = Callable[[Any, str], object]
 
 FloatOrNaN = Annotated[float, "null in JSON is NaN"]
 """A number that a diverged run may spoil; every other float must be finite."""
@@ -43,42 +44,67 @@ def parse(text: bytes, place: str) -> Mapping[str, Any]:
 
 def build(kind: type[T], row: Mapping[str, Any], place: str) -> T:
     """A `kind` from its row. A missing key takes the field's default."""
-    hints = _hints(kind)
     values: dict[str, object] = {}
-    for field in dataclasses.fields(kind):
-        if field.name in row:
-            values[field.name] = _value(hints[field.name], row[field.name], f"{place}: {field.name}")
-        elif field.default is dataclasses.MISSING:
-            raise ValueError(f"{place}: {field.name} is missing")
+    for name, read, required in _fields(kind):
+        if name in row:
+            try:
+                values[name] = read(row[name], place)
+            except TypeError as wanted:
+                raise ValueError(f"{place}: {name} is {row[name]!a:.40}, not {wanted}") from None
+        elif required:
+            raise ValueError(f"{place}: {name} is missing")
     return kind(**values)
 
 
 @functools.cache
-def _hints(kind: type[_Dataclass]) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+def _fields(kind: type[_Dataclass]) -> tuple[tuple[str, _Read, bool], ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(
+        (field.name, _reader(hints[field.name]), field.default is dataclasses.MISSING)
+        for field in dataclasses.fields(kind)
+    )
 
 
-def _value(hint: Any, value: object, place: str) -> object:
+def _reader(hint: Any) -> _Read:
+    """What reads a value of this annotation. It says what it wanted in a TypeError."""
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_value(inner[0], part, f"{place}[{index}]") for index, part in enumerate(value))
-    if origin is types.UnionType:
-        return None if value is None else _value(inner[0], value, place)
-    if origin is Literal and value in inner:
-        return value
     if hint == FloatOrNaN:
-        return math.nan if value is None else _value(float, value, place)
-    if hint is float and type(value) in (int, float) and abs(cast(float, value)) <= 1e300:
-        return float(cast(float, value))
-    if hint is int and type(value) is int and abs(value) < 2**63:
-        return value
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is str and isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")  # JSON can spell half a surrogate pair
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return build(cast(type[_Dataclass], hint), value, place)
-    raise ValueError(f"{place} is {value!a:.40}, not {getattr(hint, '__name__', 'allowed')}")
+        return lambda value, place: math.nan if value is None else _float(value, place)
+    if origin is types.UnionType:
+        read = _reader(inner[0])
+        return lambda value, place: None if value is None else read(value, place)
+    if origin is Literal:
+        return lambda value, place: _checked(value, value in inner, "one of " + ", ".join(inner))
+    if origin is tuple:
+        part = _reader(inner[0])
+        return lambda value, place: tuple(part(row, place) for row in _checked(value, type(value) is list, "a list"))
+    if dataclasses.is_dataclass(hint):
+        row_kind = cast(type[_Dataclass], hint)
+        return lambda value, place: build(row_kind, _checked(value, isinstance(value, dict), "an object"), place)
+    return {int: _int, float: _float, str: _str, bool: _bool}[hint]
+
+
+def _checked(value: Any, right: bool, wanted: str) -> Any:
+    if not right:
+        raise TypeError(wanted)
+    return value
+
+
+def _int(value: Any, place: str) -> object:
+    return _checked(value, type(value) is int and abs(value) < 2**63, "an integer")
+
+
+def _float(value: Any, place: str) -> object:
+    return float(_checked(value, type(value) in (int, float) and abs(value) <= 1e300, "a finite number"))
+
+
+def _bool(value: Any, place: str) -> object:
+    return _checked(value, type(value) is bool, "true or false")
+
+
+def _str(value: Any, place: str) -> object:
+    text: str = _checked(value, type(value) is str, "text")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")  # no half surrogate pairs
 
 
 def _finite(value: object) -> object:

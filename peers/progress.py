@@ -22,7 +22,7 @@ from rich.text import Text
 
 from .board import MOST_ROWS, SLOWEST, Board
 from .records import EventRecord, PeerSummary, Record, Result
-from .units import bytes_text, clock_text, event_text, loss_text, plain, seconds_text
+from .units import bytes_text, count_text, event_text, loss_text, moment_text, plain, seconds_text
 
 LINE_EVERY_S: Final = 2.0
 """Without a terminal, lines come at least this far apart."""
@@ -70,10 +70,11 @@ class Progress:
         with self._lock:
             self._board.update(record)
             self._changed = True
-            if isinstance(record, EventRecord):
-                self._untold.append(record)
-            if self.mode == "lines" and self._clock() - self._last_line >= LINE_EVERY_S:
-                self._line()
+            if self.mode == "lines":
+                if isinstance(record, EventRecord):
+                    self._untold.append(record)
+                if self._clock() - self._last_line >= LINE_EVERY_S:
+                    self._line()
 
     def __enter__(self) -> Self:
         self._started = self._clock()
@@ -109,18 +110,27 @@ class Progress:
 
 
 def final_table(result: Result) -> RenderableType:
-    """How the run ended: its numbers, what each peer did, who was lost, where to read more."""
+    """How the run ended: its numbers, what each peer did, who was lost."""
+    return Group(_headline(result), Text(), _peer_table(result), *_losses(result))
+
+
+def _headline(result: Result) -> Text:
     head = [
         *([f"accuracy {result.accuracy:.2%}"] if result.accuracy is not None else []),
         f"loss {loss_text(result.loss)}",
-        f"{result.rounds:,} rounds",
-        f"{len(result.peers):,} peers" + (f", {len(result.lost):,} lost" if result.lost else ""),
+        count_text(result.rounds, "round"),
+        count_text(len(result.peers), "peer") + (f", {len(result.lost):,} lost" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
     ]
-    names = ("rounds", "steps", "sent", "received", "compute", "wait", "transfer", "loss")
-    numbers = [Column(name, justify="right", no_wrap=True) for name in names]
-    table = Table(Column("peer", no_wrap=True, max_width=24), *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    return Text("   ".join(head), style="bold")
+
+
+def _peer_table(result: Result) -> Table:
+    heads = ("rounds", "steps", "sent", "received", "compute", "wait", "transfer", "loss")
+    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
+    names = Column("peer", no_wrap=True, max_width=24)
+    table = Table(names, *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     shown = result.peers
     if len(shown) > MOST_ROWS:
         shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
@@ -128,15 +138,17 @@ def final_table(result: Result) -> RenderableType:
         table.add_row(Text(plain(peer.peer, 40)), *_cells(peer))
     if len(result.peers) > 1:
         table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result)), style="bold")
-    lost = [
-        Text(f"lost {plain(peer.peer, 40)} at {clock_text(peer.when)}: {plain(peer.why)}", style="red")
+    return table
+
+
+def _losses(result: Result) -> list[Text]:
+    lines = [
+        Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
         for peer in result.lost[:MOST_ROWS]
     ]
-    more = len(result.lost) - len(lost)
-    lost += [Text(f"and {more:,} more", style="red")] if more else []
-    places = [Text(f"records  {result.run}"), *([Text(f"report   {result.report}")] if result.report else [])]
-    losses = [Text(), *lost] if lost else []
-    return Group(Text("   ".join(head), style="bold"), Text(), table, *losses, Text(), *places)
+    more = len(result.lost) - len(lines)
+    lines += [Text(f"and {more:,} more", style="red")] if more else []
+    return [Text(), *lines] if lines else []
 
 
 def _sum(result: Result) -> PeerSummary:

@@ -204,6 +204,11 @@ class RecordFile:
         self.close()
 
 
+def read_record(text: str) -> Record:
+    """The record that `to_json` made this line of; a ValueError of one line if it is none."""
+    return _record(parse(text.encode("utf-8", "replace"), "record"), "record")
+
+
 def read_run(folder: Path) -> Run:
     """Read a run folder, finished or not. A torn last line is skipped; other garbage is a ValueError of one line."""
     files = sorted(folder.glob("peer-*.jsonl"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from .charts import Figure, bytes_axis, curve_chart, time_axis
-from .gantt import MOST_ROWS, gantt_chart, rows
+from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, totals
 from .records import PeerSummary, Run
 from .report_page import CSS, SCRIPT
@@ -100,7 +100,9 @@ def _sections(charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str
         for name, title in TITLES.items()
         if name in charts
     ]
+    rounds = sum(peer.rounds for peer in peers)
     chosen = f" The {MOST_ROWS} peers that were missing or slowest are drawn." if len(peers) > MOST_ROWS else ""
+    chosen += " A bar is the sum of several rounds." if rounds > MOST_SLOTS else ""
     return f"""<h2>Learning</h2>
 <p class="note">A band around the loss reaches from the lowest to the highest among the peers. A dotted line: a peer was
 lost. Zooming one chart over time zooms them all, a double click zooms out.</p>

@@ -16,20 +16,21 @@ body { margin: 0; background: var(--page); color: var(--ink);
 main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 48px; }
 h1 { margin: 0; font-size: 28px; line-height: 1.2; overflow-wrap: anywhere; }
 h2 { margin: 36px 0 4px; font-size: 18px; }
-p.note { margin: 0 0 10px; color: var(--soft); max-width: 80ch; }
+p.note { margin: 0 0 10px; color: var(--soft); max-width: 110ch; }
 .eyebrow { color: var(--soft); font-size: 13px; letter-spacing: .04em; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 20px 0 14px; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 .tile { padding: 12px 16px; }
 .tile b { display: block; font-size: 24px; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
-.tile.bad span.more { color: var(--bad); }
+.tile .bad { color: var(--bad); }
 .card { padding: 12px 12px 4px; min-width: 0; }
 .card h3 { margin: 0 0 0 6px; font-size: 14px; font-weight: 600; }
 .grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; }
 @media (max-width: 860px) { .grid { grid-template-columns: minmax(0, 1fr); } main { padding: 20px 12px; } }
-.command { display: flex; gap: 12px; align-items: baseline; padding: 10px 16px; }
-.command span { color: var(--soft); font-size: 13px; white-space: nowrap; }
+.command { display: grid; grid-template-columns: max-content 1fr; gap: 4px 14px; align-items: baseline;
+  padding: 10px 16px; }
+.command span { color: var(--soft); font-size: 13px; }
 code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere;
   white-space: pre-wrap; }
 .scroll { overflow: auto; max-height: 560px; padding: 0; }
@@ -38,6 +39,7 @@ th { position: sticky; top: 0; background: var(--card); color: var(--soft); font
   box-shadow: inset 0 -1px var(--line); }
 th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
 th.text, td.text { text-align: left; }
+td.name { white-space: normal; min-width: 80px; max-width: 240px; overflow-wrap: anywhere; }
 td.wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
 .bad { color: var(--bad); }
@@ -54,15 +56,17 @@ SCRIPT: Final = """
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const inks = () => dark.matches
     ? { "font.color": "#9aa7b6", "hoverlabel.bgcolor": "#262f3a", "hoverlabel.font.color": "#e4e8ee",
-        "hoverlabel.bordercolor": "#3a4654" }
+        "hoverlabel.bordercolor": "#3a4654", "modebar.color": "#5b6776", "modebar.activecolor": "#9aa7b6" }
     : { "font.color": "#5b6776", "hoverlabel.bgcolor": "#ffffff", "hoverlabel.font.color": "#1d2633",
-        "hoverlabel.bordercolor": "#ccd3db" };
-  const config = { responsive: true, displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
+        "hoverlabel.bordercolor": "#ccd3db", "modebar.color": "#b4bcc6", "modebar.activecolor": "#5b6776" };
+  // Only these buttons: among plotly's own is one that sends the data of a chart to a web site.
+  const config = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "resetScale2d"]] };
   const drawn = Object.keys(figures).map((name) => [name, document.getElementById(name)]);
   for (const [name, div] of drawn) {
     const layout = figures[name].layout;
-    layout.hoverlabel = { align: "left" };
+    layout.hoverlabel = { align: "left", font: { ...layout.font } };
+    layout.modebar = { bgcolor: "rgba(0,0,0,0)" };
     Plotly.newPlot(div, figures[name].data, layout, config).then(() => Plotly.relayout(div, inks()));
   }
   dark.addEventListener("change", () => drawn.forEach(([, div]) => Plotly.relayout(div, inks())));

@@ -11,7 +11,7 @@ from .gantt import PART_INK
 from .overview import Absence, Point
 from .records import PeerSummary, Run
 from .timeline import PARTS
-from .units import accuracy_text, bytes_text, clock_text, loss_text, plain, seconds_text
+from .units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text
 
 MOST_EVENTS: Final = 500
 MOST_PEERS: Final = 2000
@@ -49,11 +49,10 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
 
 
 def command(run: Run) -> str:
-    """How to run it again, where that is known."""
-    if not run.command:
-        return ""
-    code = escape(plain(run.command, 2000))
-    return f'<div class="card command"><span>Run it again</span><code>{code}</code></div>'
+    """How to run it again, and how to tell that it went the same way, where that is known."""
+    known = (("Run it again", run.command), ("Digest", run.result.digest if run.result else None))
+    rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
+    return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
 
 
 def shares(peers: Sequence[PeerSummary]) -> str:
@@ -70,9 +69,9 @@ def missing_table(missing: Sequence[Absence]) -> str:
         return '<p class="note">Every peer was there in every round.</p>'
     body = (
         [
-            _cell(absence.peer, "text"),
+            _cell(absence.peer, "text name"),
             _cell(absence.address or "-", "text"),
-            _cell(", ".join(clock_text(when) for when in absence.lost_s) or "-", "bad" if absence.lost_s else ""),
+            _cell(", ".join(map(moment_text, absence.lost_s)) or "-", "bad" if absence.lost_s else ""),
             _cell(f"{absence.missed:,}"),
             _cell("yes" if absence.back else "no", "text"),
             _cell(absence.why or "-", "text wide"),
@@ -87,7 +86,7 @@ def missing_table(missing: Sequence[Absence]) -> str:
 def peer_table(peers: Sequence[PeerSummary]) -> str:
     body = (
         [
-            _cell(peer.peer, "text"),
+            _cell(peer.peer, "text name"),
             _cell(f"{peer.rounds:,}"),
             _cell(f"{peer.steps:,}"),
             _cell(bytes_text(peer.bytes_sent)),
@@ -108,10 +107,10 @@ def event_table(run: Run) -> str:
         return ""
     body = (
         [
-            _cell(clock_text(event.time_s)),
+            _cell(moment_text(event.time_s)),
             _cell(event.event.replace("_", " "), "text bad" if event.event in ("lost", "error") else "text"),
-            _cell(event.subject, "text"),
-            _cell(event.peer, "text"),
+            _cell(event.subject, "text name"),
+            _cell(event.peer, "text name"),
             _cell(event.why, "text wide"),
         ]
         for event in run.events[:MOST_EVENTS]
@@ -129,7 +128,7 @@ def _periods(periods: Sequence[int]) -> str:
     if not periods:
         return ""
     low, high = min(periods), max(periods)
-    return f"{low:,} local steps each" if low == high else f"{low:,} to {high:,} local steps each"
+    return f"{low:,} steps each" if low == high else f"{low:,} to {high:,} steps each"
 
 
 def _share_bar(peer: PeerSummary) -> str:

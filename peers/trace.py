@@ -89,7 +89,8 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
 
 
 def _instant(name: str, pid: int, time_s: float, args: Mapping[str, str]) -> TraceEvent:
-    return {"ph": "i", "s": "p", "name": name, "cat": "event", "pid": pid, "tid": 0, "args": args, "ts": _micros(time_s)}
+    instant = {"ph": "i", "s": "p", "cat": "event", "pid": pid, "tid": 0}
+    return instant | {"name": name, "ts": _micros(time_s), "args": args}
 
 
 def _micros(seconds: float) -> int:

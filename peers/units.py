@@ -34,9 +34,19 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
+def count_text(count: int, noun: str) -> str:
+    """'1 peer', '1,024 peers'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def moment_text(seconds: float) -> str:
+    """When in a run: 9.31 -> '9.31 s', from a minute on as a clock shows it."""
+    return seconds_text(seconds) if seconds < 59.95 else clock_text(seconds)
+
+
 def loss_text(loss: float) -> str:
     """Four significant digits; a loss that diverged is spelled out."""
-    return f"{loss:.4g}" if math.isfinite(loss) else "not finite"
+    return f"{loss:#.4g}".rstrip(".") if math.isfinite(loss) else "not finite"
 
 
 def accuracy_text(accuracy: float | None) -> str:

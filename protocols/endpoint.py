@@ -66,6 +66,7 @@ class Endpoint:
         self._transport = transport
         self._rng = rng
         self._links: dict[PeerId, Link] = {}
+        self._addresses: dict[PeerId, str] = {}
         self._handlers: dict[type, Handler] = {}
         self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
         self._asked = 0
@@ -109,10 +110,11 @@ class Endpoint:
         self._transport.admit(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Open the out-link to `peer`."""
+        """Learn where `peer` is, and let it talk to us. The out-link opens when first needed."""
         self._transport.admit(peer)
-        self._transport.dial(peer, address)
-        self._link(peer)
+        self._addresses[peer] = address
+        if peer in self._links:
+            self._transport.dial(peer, address)
 
     def watch(self, peers: set[PeerId]) -> None:
         """Exchange heartbeats with exactly these peers: their silence, or their end, is reported to `on_lost`."""
@@ -167,14 +169,15 @@ class Endpoint:
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
         self._links.pop(peer, None)
+        self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
 
     async def drain(self) -> None:
         """Wait until all that was sent has been acknowledged or its receiver is lost."""
+        for link in self._links.values():
+            if link.busy:
+                link.pulse(ping=True)  # its pong acknowledges everything; the heartbeat repeats it
         while any(link.busy and link.lost is None for link in self._links.values()):
-            for link in self._links.values():
-                if link.busy and link.lost is None:
-                    link.pulse(ping=True)
             await asyncio.sleep(min(0.02, self.interval_s))
 
     async def close(self) -> None:
@@ -202,6 +205,8 @@ class Endpoint:
     def _link(self, peer: PeerId, *, revive: bool = True) -> Link:
         link = self._links.get(peer)
         if link is None or (link.lost is not None and revive):
+            if peer in self._addresses:
+                self._transport.dial(peer, self._addresses[peer])
             link = self._links[peer] = Link(
                 peer,
                 self._rng.randrange(1, 2**62),

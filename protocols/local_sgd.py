@@ -76,10 +76,12 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over. `caught_up`: this peer did not average but took the result from another."""
+    """A round that is over, with the agreed mean loss and training time. `caught_up`: this peer did not average but
+    took the result from another; then loss and time are its own."""
 
     state: State
     loss: float
+    elapsed_s: float
     generation: int
     members: int
     caught_up: bool
@@ -92,6 +94,7 @@ class _Result:
     key: Key
     state: State
     loss: float
+    elapsed_s: float
     fingerprint: int
 
 
@@ -162,12 +165,12 @@ class LocalSGD:
                 if self._behind is not None:
                     await self._catch_up()
                 if self.state.round >= due:
-                    return self._outcome(began, loss=contribution.loss, caught_up=True)
+                    return self._outcome(began, contribution.loss, contribution.elapsed_s, caught_up=True)
                 key = (self.membership.view.generation, due)
                 if await self._in_generation(key, brought) and self._result is not None:
-                    loss = self._result.loss
-                    self._commit(self._result)
-                    return self._outcome(began, loss=loss, caught_up=False, key=key)
+                    result = self._result
+                    self._commit(result)
+                    return self._outcome(began, result.loss, result.elapsed_s, caught_up=False, key=key)
             except Expelled as expelled:
                 await self.enter(expelled.contact)
 
@@ -215,7 +218,7 @@ class LocalSGD:
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
         state = State(before.round + 1, before.step + self.period, vector, outer, period)
-        return _Result(key, state, loss, fingerprint(total))
+        return _Result(key, state, loss, elapsed_s, fingerprint(total))
 
     def _on_have(self, envelope: Envelope) -> None:
         if self.membership.current(envelope, envelope.message.generation):
@@ -281,10 +284,19 @@ class LocalSGD:
         self._result = None
         self._behind = (round_, donors) if round_ > self.state.round else None
 
-    def _outcome(self, began: float, *, loss: float, caught_up: bool, key: Key | None = None) -> Outcome:
+    def _outcome(
+        self, began: float, loss: float, elapsed_s: float, *, caught_up: bool, key: Key | None = None
+    ) -> Outcome:
         now, view = asyncio.get_running_loop().time(), self.membership.view
         first = now if key is None else self._inbox.first_at.get(key, now)
         first = min(max(first, began), now)
         return Outcome(
-            self.state, loss, view.generation, len(view.members), caught_up, wait_s=first - began, transfer_s=now - first
+            state=self.state,
+            loss=loss,
+            elapsed_s=elapsed_s,
+            generation=view.generation,
+            members=len(view.members),
+            caught_up=caught_up,
+            wait_s=first - began,
+            transfer_s=now - first,
         )

@@ -49,6 +49,11 @@ class KeyPair:
         return cls(z85.decode(zmq.curve_public(z85.encode(bytes.fromhex(secret)))).hex(), secret)
 
 
+def versions() -> str:
+    """What carries our bytes, for people who look for the reason of something."""
+    return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
+
+
 @dataclass(slots=True)
 class _OutLink:
     address: str

@@ -1,0 +1,78 @@
+"""The line between a launcher and the peer processes it spawned: a socket pair that carries JSON, a line a message.
+
+When either end closes it, the other stops: no peer process outlives its launcher. Secrets travel here, never in a
+command line or an environment, where other users could read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CONTROL_VARIABLE = "SAMOVAR_CONTROL"
+"""Names the file descriptor in a spawned process."""
+LINE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a launcher tells a new peer. `settings` is `Settings.to_json()`; keys are hexadecimal, None if insecure."""
+
+    task: str
+    settings: str
+    run: str
+    folder: str
+    name: str
+    part: int
+    secret: str | None
+    admit: list[str]
+    guest: str | None
+    founder: bool
+    resume: str | None
+    threads: int
+
+
+class Control:
+    """One end of the line."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Control:
+        return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
+
+    def tell(self, kind: str, content: Any = None) -> None:
+        """Send one message. A line that the other end has closed takes nothing and raises nothing."""
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps({kind: content}).encode() + b"\n")
+
+    async def hear(self) -> tuple[str, Any]:
+        """The next message; ("closed", None) when the other end is gone."""
+        try:
+            line = await self._reader.readline()
+        except (ConnectionError, ValueError):
+            line = b""
+        if not line.endswith(b"\n"):
+            return "closed", None
+        ((kind, content),) = json.loads(line).items()
+        return kind, content
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+
+
+async def control_of_this_process() -> Control:
+    """The spawned end. The variable is taken out of the environment: grandchildren are not launched by our launcher."""
+    number = int(os.environ.pop(CONTROL_VARIABLE))
+    return await Control.over(socket.socket(fileno=number))

@@ -1,0 +1,103 @@
+"""The door of a run: how a newcomer from outside gets in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..protocols.addresses import split_address
+from ..protocols.endpoint import Endpoint
+from ..protocols.greeting import ask_admission, ask_run
+from ..protocols.transport import PeerId
+from ..protocols.zeromq import KeyPair
+from .control import Orders
+from .keys import Invite, read_key
+from .opening import Opening, open_endpoint
+from .runs import SETTINGS_FILE, make_folder
+from .settings import Settings
+from .stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the contact is and who it is; the key to be known by, and a guest's key to have it admitted with."""
+
+    address: str
+    contact: PeerId
+    own: KeyPair | None
+    guest: KeyPair | None
+
+    @classmethod
+    def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> Door:
+        """Raises ValueError, in one line, when this does not say how to get in."""
+        split_address(address)
+        if settings.insecure:
+            if peer_key is None:
+                raise ValueError("--insecure needs --peer-key, from the line that `samovar train` printed")
+            return cls(address, peer_key, None, None)
+        own = read_key(Path(settings.key)) if settings.key else KeyPair.new()
+        if invite is not None:
+            parsed = Invite.from_text(invite)
+            return cls(address, parsed.contact, own, KeyPair.of_secret(parsed.secret))
+        if peer_key is None or settings.key is None:
+            raise ValueError("say how to get in: --invite TEXT, or --key FILE with --peer-key KEY, or --insecure")
+        if len(peer_key) != 64 or not set(peer_key) <= set("0123456789abcdef"):
+            raise ValueError(f"--peer-key {peer_key!r:.80} is no public key: it has 64 hexadecimal characters")
+        return cls(address, peer_key, own, None)
+
+    async def enter(self, settings: Settings) -> Endpoint:
+        """An open endpoint to whose messages the contact listens. Raises PeerLost, OSError."""
+        if self.guest is not None and self.own is not None:
+            guest = open_endpoint(replace(settings, listen="tcp://127.0.0.1:0"), self.guest.secret)
+            await guest.open()
+            try:
+                guest.dial(self.contact, self.address)
+                await ask_admission(guest, self.contact, self.own.public)
+            finally:
+                guest.abort()
+        endpoint = open_endpoint(settings, self.own.secret if self.own else None)
+        await endpoint.open()
+        endpoint.dial(self.contact, self.address)
+        return endpoint
+
+
+def own_name() -> str:
+    """What to call this peer when nobody says."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task: Path) -> Opening:
+    """Enter through `door` and take over the settings that all peers of the run share; makes the run's folder here.
+
+    Raises PeerLost, OSError, ValueError.
+    """
+    endpoint = await door.enter(settings)
+    try:
+        run = await ask_run(endpoint, door.contact)
+        settings = settings.with_agreed(json.loads(run.settings))
+        folder = make_folder(settings.run, task)
+        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    except BaseException:
+        endpoint.abort()
+        raise
+    contact: asyncio.Future[PeerId | None] = asyncio.get_running_loop().create_future()
+    contact.set_result(door.contact)
+    orders = Orders(
+        task=str(task),
+        settings=settings.to_json(),
+        run=run.run,
+        folder=str(folder),
+        name=name,
+        part=0,
+        secret=None,
+        admit=[],
+        guest=None,
+        founder=False,
+        resume=None,
+        threads=settings.threads or os.cpu_count() or 1,
+    )
+    return Opening(endpoint, orders, contact, stop)

@@ -1,0 +1,162 @@
+"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .control import CONTROL_VARIABLE, Control, Orders
+
+GRACE_S = 2.0
+"""How long peers may take to write their checkpoint and leave before they are killed."""
+
+
+class LaunchError(Exception):
+    """A peer could not do its work. One line, for the user."""
+
+
+@dataclass(slots=True)
+class Spawned:
+    """A peer process. `ended` is what it told last: finished, accuracy, summary."""
+
+    orders: Orders
+    command: list[str]
+    process: asyncio.subprocess.Process | None = None
+    control: Control | None = None
+    member: dict[str, str] | None = None
+    ended: dict[str, Any] | None = None
+    exit_code: int | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Launch:
+    """All peer processes of one run on this machine. `record` gets each record as JSON text."""
+
+    def __init__(self, all_orders: list[Orders], command: list[str], record: Callable[[str], None]) -> None:
+        self.peers = [Spawned(orders, command) for orders in all_orders]
+        self._record = record
+        self._error: asyncio.Future[str] | None = None
+        self._stopping = False
+
+    async def run(self, stop: asyncio.Event, met: Callable[[dict[str, str]], None]) -> None:
+        """Run to the end; `met` hears where the run can be joined. Raises LaunchError when a peer says it cannot."""
+        self._error = asyncio.get_running_loop().create_future()
+        watching: list[asyncio.Task[None]] = []
+        try:
+            for peer in self.peers:
+                await self._spawn(peer)
+            watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
+            everyone = asyncio.gather(*watching)
+            opening = asyncio.create_task(self._bring_together(met))
+            stopped = asyncio.create_task(self._stop_when(stop))
+            await asyncio.wait((everyone, self._error), return_when=asyncio.FIRST_COMPLETED)
+            opening.cancel()
+            stopped.cancel()
+            if self._error.done():
+                raise LaunchError(self._error.result())
+            if not any(peer.ended for peer in self.peers):
+                raise LaunchError(f"no peer is left: {self._deaths()}")
+        finally:
+            await self._stop_all()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _spawn(self, peer: Spawned) -> None:
+        ours, theirs = socket.socketpair()
+        log = Path(peer.orders.folder) / f"peer-{peer.orders.name}.log"
+        with log.open("ab") as out, theirs:
+            peer.process = await asyncio.create_subprocess_exec(
+                *peer.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, CONTROL_VARIABLE: str(theirs.fileno())},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the launcher, which stops its peers in good order
+            )
+        peer.control = await Control.over(ours)
+        peer.control.tell("orders", asdict(peer.orders))
+
+    async def _watch(self, peer: Spawned) -> None:
+        assert peer.process is not None and peer.control is not None and self._error is not None
+        while True:
+            kind, content = await peer.control.hear()
+            if kind == "closed":
+                break
+            if kind == "ready":
+                peer.member = content
+                peer.ready.set()
+            elif kind == "record":
+                self._record(content)
+            elif kind == "ended":
+                peer.ended = content
+            elif kind == "error" and not self._error.done() and not self._stopping:
+                self._error.set_result(content)
+        peer.exit_code = await peer.process.wait()
+        await peer.control.close()
+        peer.ready.set()
+        gathered = all(other.member for other in self.peers)
+        if not gathered and not self._error.done() and not self._stopping:
+            self._error.set_result(f"peer {peer.orders.name} ended before the run began ({self._death(peer)})")
+
+    async def _bring_together(self, met: Callable[[dict[str, str]], None]) -> None:
+        founder = next(peer for peer in self.peers if peer.orders.founder)
+        await founder.ready.wait()
+        for peer in self.peers:
+            await peer.ready.wait()
+            if peer is not founder and peer.control is not None:
+                peer.control.tell("contact", founder.member)
+        if founder.member is not None:
+            met(founder.member)
+
+    async def _stop_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopping = True
+        for peer in self.peers:
+            if peer.control is not None:
+                peer.control.tell("stop")
+        await asyncio.sleep(GRACE_S)
+        self._signal(signal.SIGKILL)
+
+    async def _stop_all(self) -> None:
+        self._stopping = True
+        alive = [peer for peer in self.peers if peer.process is not None and peer.process.returncode is None]
+        for peer in alive:
+            if peer.control is not None:
+                peer.control.tell("stop")
+        try:
+            async with asyncio.timeout(GRACE_S):
+                for peer in alive:
+                    if peer.process is not None:
+                        await peer.process.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for peer in self.peers:
+            if peer.process is not None and peer.process.returncode is None:
+                peer.process.send_signal(number)
+
+    def _deaths(self) -> str:
+        return "; ".join(f"peer {peer.orders.name} {self._death(peer)}" for peer in self.peers)
+
+    @staticmethod
+    def _death(peer: Spawned) -> str:
+        code = peer.exit_code or 0
+        log = f"see {Path(peer.orders.folder) / f'peer-{peer.orders.name}.log'}"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with {code}, {log}"
+
+
+def peer_command(task: Path, script: bool, arguments: tuple[str, ...] = ()) -> list[str]:
+    """How to spawn one peer of a task, or of a training script that calls `samovar.join()`."""
+    if script:
+        return [sys.executable, str(task), *arguments]
+    return [sys.executable, "-m", "samovar.peers.process"]
+
+

@@ -1,0 +1,92 @@
+"""Any nesting of Python values and tensors, split into tensors by name and a rest that JSON carries; and back, exactly.
+
+What JSON has no word for is marked: ``{"$tuple": [...]}``, ``{"$dict": [[key, value], ...]}`` for keys that are not
+text, ``{"$float": "7ff8000000000000"}`` for numbers that are not finite, ``{"$tensor": name}``. Subclasses come back as
+what they extend (OrderedDict: dict), numpy's numbers as Python's. Tensors are not copied.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+DEPTH_MAX = 100
+
+
+def to_plain(value: Any) -> tuple[dict[str, Tensor], Any]:
+    """The tensors in `value` by their place in it (``state/0/exp_avg``), and the rest. Raises ValueError naming the
+    place of what is neither a tensor, None, bool, int, float, str, list, tuple nor dict."""
+    tensors: dict[str, Tensor] = {}
+    return tensors, _encode(value, "", 0, tensors)
+
+
+def from_plain(tensors: Mapping[str, Tensor], plain: Any) -> Any:
+    """What `to_plain` split. Raises ValueError when the two do not belong together."""
+    return _decode(plain, 0, tensors)
+
+
+def _encode(value: Any, place: str, depth: int, tensors: dict[str, Tensor]) -> Any:
+    if depth > DEPTH_MAX:
+        raise ValueError(f"{place:.60}... is nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, Tensor):
+        name = place or "tensor"
+        while name in tensors:  # {"a/b": ...} beside {"a": {"b": ...}}
+            name += "'"
+        tensors[name] = value.detach()
+        return {"$tensor": name}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    for scalar in (int, str):
+        if isinstance(value, scalar):
+            return scalar(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
+    if isinstance(value, list | tuple):
+        parts = [_encode(part, _join(place, index), depth + 1, tensors) for index, part in enumerate(value)]
+        return parts if isinstance(value, list) else {"$tuple": parts}
+    if isinstance(value, dict):
+        return _encode_dict(value, place, depth, tensors)
+    what = f"{place} is" if place else "this is"
+    raise ValueError(f"{what} a {type(value).__name__}: only tensors, numbers, text, None, lists, tuples and dicts")
+
+
+def _encode_dict(value: dict[Any, Any], place: str, depth: int, tensors: dict[str, Tensor]) -> Any:
+    parts = [(key, _encode(part, _join(place, key), depth + 1, tensors)) for key, part in value.items()]
+    if all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return dict(parts)
+    return {"$dict": [[_encode(key, _join(place, "key"), depth + 1, tensors), part] for key, part in parts]}
+
+
+def _join(place: str, key: object) -> str:
+    return f"{place}/{key}" if place else str(key)
+
+
+def _decode(plain: Any, depth: int, tensors: Mapping[str, Tensor]) -> Any:
+    if depth > DEPTH_MAX:
+        raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
+    if isinstance(plain, list):
+        return [_decode(part, depth + 1, tensors) for part in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if not any(str(key).startswith("$") for key in plain):
+        return {key: _decode(part, depth + 1, tensors) for key, part in plain.items()}
+    mark, content = next(iter(plain.items())) if len(plain) == 1 else ("", None)
+    try:
+        if mark == "$tensor":
+            return tensors[content]
+        if mark == "$tuple":
+            return tuple(_decode(part, depth + 1, tensors) for part in content)
+        if mark == "$dict":
+            return {_decode(key, depth + 1, tensors): _decode(part, depth + 1, tensors) for key, part in content}
+        if mark == "$float":
+            return float(struct.unpack(">d", bytes.fromhex(content))[0])
+    except (KeyError, TypeError, struct.error) as error:
+        raise ValueError(f"{mark} {content!r:.60} is not as it was written ({error!r:.60})") from None
+    raise ValueError(f"{list(plain)!r:.60} is no mark known here")

@@ -1,0 +1,77 @@
+"""What a verb shows: progress while it runs, then a table or one JSON object; and how it fails: one line, exit 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+
+from ..protocols.catch_up import CatchUpFailed
+from ..protocols.link import PeerLost
+from ..protocols.membership import MembershipError
+from .progress import Progress, final_table
+from .records import Record, Result, read_record, read_run
+from .report import write_report
+
+
+def fail(line: str) -> int:
+    """Say what went wrong, in one line on stderr; the exit code to end with."""
+    click.echo(f"samovar: {line}", err=True)
+    return 2
+
+
+def run_verb(work: Callable[[], int]) -> None:
+    """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2."""
+    try:
+        code = work()
+    except (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed) as error:
+        code = fail(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+class Output:
+    """Takes records as they come; `say` writes a line that belongs to no record."""
+
+    def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
+        self.records: list[Record] = []
+        self._as_json, self._quiet = as_json, quiet
+        self._progress = Progress(steps=steps, quiet=quiet, json=as_json)
+
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.__exit__(kind, error, trace)
+
+    def take(self, line: str) -> None:
+        """A record, as JSON text."""
+        self.put(read_record(line))
+
+    def put(self, record: Record) -> None:
+        self.records.append(record)
+        self._progress.update(record)
+
+    def say(self, line: str) -> None:
+        """A line for people, on stderr when stdout is for JSON."""
+        if not self._quiet:
+            Console(stderr=self._as_json, soft_wrap=True, highlight=False, markup=False).print(line)
+
+    def end(self, result: Result) -> None:
+        """The result: a JSON object, or a table and where the report is. Writes the report."""
+        if result.report is not None:
+            write_report(read_run(Path(result.run)), Path(result.report))
+        if self._as_json:
+            click.echo(result.to_json())
+        elif not self._quiet:
+            Console().print(final_table(result))
+            self.say(f"report: {result.report}" if result.report else f"records: {result.run}")

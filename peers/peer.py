@@ -1,0 +1,262 @@
+"""A peer: its endpoint, its membership, its averaging and its telemetry. Both ways in, task files and existing loops,
+drive one of these; in simulation it is the very same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..aggregation.outer import Plain
+from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
+from ..aggregation.schedule import Schedule
+from ..aggregation.schedules import SCHEDULES
+from ..aggregation.vector import Layout
+from ..protocols.endpoint import Endpoint
+from ..protocols.greeting import Greeter
+from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
+from ..protocols.membership import Loss, Membership, Standing
+from ..protocols.probe import Prober
+from ..protocols.state import State
+from ..protocols.transport import PeerId
+from ..protocols.view import Member, View
+from .records import EventName, EventRecord, Missing, PeerSummary, Record, RoundRecord
+from .settings import Settings
+
+SMALL_MODEL_BYTES = 256 * 1024
+"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links."""
+
+
+def period_policy(settings: Settings) -> PeriodPolicy:
+    """The policy of ``--period``."""
+    if settings.period == "adaptive":
+        return AdaComm(initial=settings.period_initial, block_s=settings.period_block_s)
+    return parse_period(settings.period)
+
+
+def schedule_for(settings: Settings, layout: Layout) -> Schedule:
+    """The schedule of ``--schedule``."""
+    auto = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
+    return SCHEDULES[auto if settings.schedule == "auto" else settings.schedule]
+
+
+def first_state(settings: Settings, vector: Tensor) -> State:
+    """Where a run begins: round 0, with the model as the seed made it."""
+    return State(0, 0, vector, Plain().start(vector), period_policy(settings).start())
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this peer is in the run: its name for people, and the part of the data it would like to have."""
+
+    name: str
+    data_part: int
+
+
+class Peer:
+    """`record` is told of every round and event. All times are on the running loop's clock."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: Settings,
+        identity: Identity,
+        *,
+        run: str,
+        layout: Layout,
+        state: State,
+        guest: PeerId | None = None,
+        elapsed_s: float = 0.0,
+        steps: int | None = None,
+        record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        """`state`: where to begin; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local
+        steps of the whole run, None when a script decides."""
+        self.endpoint, self.settings, self.name = endpoint, settings, identity.name
+        self._record, self._elapsed_before_s = record, elapsed_s
+        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0)
+        model = f"{layout.size} elements in {len(layout.slots)} tensors"
+
+        def membership(
+            standing: Callable[[], Standing], installed: Callable[[View, int, tuple[PeerId, ...]], None]
+        ) -> Membership:
+            return Membership(
+                endpoint,
+                member,
+                run=run,
+                layout=layout.digest,
+                model=model,
+                founders=settings.peers,
+                quorum=settings.quorum,
+                standing=standing,
+                installed=installed,
+            )
+
+        schedule = schedule_for(settings, layout)
+        self.averaging = LocalSGD(
+            endpoint,
+            membership,
+            layout=layout,
+            schedule=lambda world: schedule,
+            period=period_policy(settings),
+            outer=Plain(),
+            state=state,
+            steps=steps,
+        )
+        self.membership = self.averaging.membership
+        Greeter(
+            endpoint, run=run, settings=json.dumps(settings.agreed()), guest=guest, members=lambda: self.membership.view.ids
+        )
+        Prober(endpoint, lambda: self.membership.view.members)
+        self._started_at: float | None = None
+        self._known = View(0, (), False)
+        self._losses_told = 0
+        self._following: asyncio.Task[None] | None = None
+        self._bytes = (0, 0)
+        self._totals = PeerSummary(
+            peer=self.name,
+            steps=0,
+            rounds=0,
+            bytes_sent=0,
+            bytes_received=0,
+            compute_s=0.0,
+            wait_s=0.0,
+            transfer_s=0.0,
+            loss=float("nan"),
+        )
+
+    @property
+    def state(self) -> State:
+        return self.averaging.state
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the run has gone on, the time before it was resumed included."""
+        if self._started_at is None:
+            return self._elapsed_before_s
+        return asyncio.get_running_loop().time() - self._started_at
+
+    async def start(self, contact: PeerId | None) -> bool:
+        """Found a run, or join it through `contact`, and wait until enough peers have gathered.
+
+        Returns whether the run had begun before: then this peer is late and should `follow`.
+        Raises JoinRefused, NoQuorum, PeerLost, CatchUpFailed.
+        """
+        if contact is None:
+            self.membership.found()
+        else:
+            await self.averaging.enter(contact)
+        late = self.membership.view.started and self.state.round > 0 and self._elapsed_before_s == 0.0
+        await self.membership.until(lambda: self.membership.settled)
+        self._started_at = asyncio.get_running_loop().time() - self._elapsed_before_s
+        self._known = self.membership.view
+        self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started")
+        self._following = asyncio.create_task(self._follow_views(), name="view watcher")
+        return late
+
+    async def follow(self, contribution: Contribution) -> Outcome:
+        """As a late joiner: take part in rounds with weight 0 until this peer is in step with the others."""
+        while True:
+            outcome = await self.average(contribution, compute_s=0.0, steps=0)
+            self.note()
+            if not outcome.caught_up or self.averaging.period == 0:
+                self._started_at = asyncio.get_running_loop().time() - outcome.elapsed_s
+                return outcome
+
+    async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
+        """One round; see `LocalSGD.average`. `note` then writes its record."""
+        period = self.averaging.period
+        outcome = await self.averaging.average(contribution)
+        self._pending = (outcome, period, compute_s, steps)
+        return outcome
+
+    def note(self, accuracy: float | None = None) -> None:
+        """Write the record of the round that was averaged last, with the accuracy if it was evaluated."""
+        outcome, period, compute_s, steps = self._pending
+        sent, received = self.endpoint.bytes_sent, self.endpoint.bytes_received
+        record = RoundRecord(
+            peer=self.name,
+            round=outcome.state.round,
+            generation=outcome.generation,
+            period=period,
+            step=outcome.state.step,
+            time_s=self.elapsed_s,
+            loss=outcome.loss,
+            compute_s=compute_s,
+            wait_s=outcome.wait_s,
+            transfer_s=outcome.transfer_s,
+            bytes_sent=sent - self._bytes[0],
+            bytes_received=received - self._bytes[1],
+            steps_per_s=steps / compute_s if compute_s > 0 else 0.0,
+            members=outcome.members,
+            missing=tuple(self._missing(loss) for loss in self._new_losses()),
+            accuracy=accuracy,
+            caught_up=outcome.caught_up,
+        )
+        self._bytes = (sent, received)
+        self._add(record, steps)
+        self._record(record)
+
+    def _new_losses(self) -> list[Loss]:
+        losses = self.membership.losses[self._losses_told :]
+        self._losses_told += len(losses)
+        return [loss for loss in losses if not loss.left]
+
+    def _missing(self, loss: Loss) -> Missing:
+        since = loss.since_s - (self._started_at or 0.0)
+        return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
+
+    def _add(self, record: RoundRecord, steps: int) -> None:
+        totals = self._totals
+        self._totals = PeerSummary(
+            peer=self.name,
+            steps=totals.steps + steps,
+            rounds=totals.rounds + 1,
+            bytes_sent=self.endpoint.bytes_sent,
+            bytes_received=self.endpoint.bytes_received,
+            compute_s=totals.compute_s + record.compute_s,
+            wait_s=totals.wait_s + record.wait_s,
+            transfer_s=totals.transfer_s + record.transfer_s,
+            loss=record.loss,
+        )
+
+    def summary(self) -> PeerSummary:
+        """Totals so far."""
+        return self._totals
+
+    def tell(self, event: EventName, *, about: str = "", why: str = "") -> None:
+        """Write an event."""
+        self._record(EventRecord(peer=self.name, time_s=self.elapsed_s, event=event, about=about, why=why))
+
+    async def _follow_views(self) -> None:
+        """Tell of members that come and go as it happens, not only when the next round ends."""
+        told = 0
+        while True:
+            known = self._known
+            await self.membership.until(lambda: self.membership.view.generation > known.generation)
+            self._known = self.membership.view
+            for member in self._known.members:
+                if known.member(member.id) is None and member.id != self.endpoint.id and known.started:
+                    self.tell("joined", about=member.name)
+            for loss in self.membership.losses[told:]:
+                self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why)
+            told = len(self.membership.losses)
+
+    async def finish(self) -> None:
+        """The run is over here: wait for the others, who may still need this peer."""
+        await self.membership.finish()
+
+    async def leave(self, why: str) -> None:
+        """Go before the run is over; the others go on."""
+        self.membership.leave(why)
+        await self.endpoint.drain()
+
+    def close(self) -> None:
+        """Stop everything at once."""
+        if self._following is not None:
+            self._following.cancel()
+        self.membership.close()
+        self.endpoint.abort()

@@ -1,0 +1,113 @@
+"""A peer process: what `samovar train` spawns for each peer of a task, and `samovar join` runs in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from ..protocols.catch_up import CatchUpFailed
+from ..protocols.link import PeerLost
+from ..protocols.membership import MembershipError
+from .compute import ThreadCompute
+from .opening import Opening, open_for_launcher, orders_of_launcher
+from .peer import Identity, Peer, first_state
+from .records import Record
+from .settings import Settings
+from .task import load_task
+from .trainer import Trainer, pick_device
+from .training import Ended, Training, resume
+
+PLAIN_ERRORS = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
+"""What a user can mend: told in one line, exit 2. Anything else is a defect, and is told with its traceback."""
+_LEAVE_S = 0.5
+
+
+def checkpoint_path(folder: Path, name: str) -> Path:
+    return folder / "checkpoint" / f"peer-{name}.safetensors"
+
+
+def one_line(error: BaseException) -> str:
+    """What to tell a user of `error`."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, PLAIN_ERRORS) and text else f"{type(error).__name__}: {text}"
+
+
+async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[Ended, Peer]:
+    """Train the task of the orders to its end, or until told to stop. Closes the endpoint."""
+    orders, settings, endpoint = opening.orders, opening.settings, opening.endpoint
+    compute, peer = ThreadCompute(), None
+    try:
+        trainer = await compute.run(lambda: _build_trainer(settings, opening))
+        state, elapsed_s = first_state(settings, trainer.layout.flatten(trainer.tensors)), 0.0
+        if orders.resume is not None:
+            source = Path(orders.resume)
+            state, elapsed_s = await compute.run(lambda: resume(source, trainer))
+        peer = Peer(
+            endpoint,
+            settings,
+            Identity(orders.name, orders.part),
+            run=orders.run,
+            layout=trainer.layout,
+            state=state,
+            guest=orders.guest,
+            elapsed_s=elapsed_s,
+            steps=settings.steps,
+            record=record,
+        )
+        training = Training(peer, trainer, compute, opening.stop, checkpoint_path(Path(orders.folder), orders.name))
+        ended = await training.run(opening.contact)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.patience_s if ended.finished else _LEAVE_S):
+                await (endpoint.drain() if ended.finished else peer.leave("stopped by its user"))
+        return ended, peer
+    finally:
+        if peer is not None:
+            peer.close()
+        else:
+            endpoint.abort()
+        compute.close()
+
+
+def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
+    torch.set_num_threads(opening.orders.threads)
+    task = load_task(Path(opening.orders.task))
+    part = opening.orders.part
+    return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=pick_device(settings.device, part))
+
+
+async def _spawned() -> int:
+    control, orders = await orders_of_launcher()
+    opening = None
+    try:
+        opening = await open_for_launcher(control, orders)
+        file, record = opening.recorder()
+        with file:
+            ended, peer = await run_peer(opening, record)
+        control.tell("ended", {**asdict(ended), "summary": asdict(peer.summary())})
+        return 0
+    except Exception as error:
+        traceback.print_exc()
+        control.tell("error", f"peer {orders.name}: {one_line(error)}")
+        return 2 if isinstance(error, PLAIN_ERRORS) else 1
+    finally:
+        await (opening or control).close()
+
+
+def main() -> None:
+    """Entry of a spawned peer. Leaves without waiting for a compute thread that may be in a long step."""
+    code = asyncio.run(_spawned())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A task file: plain functions that say what to train. The same file serves train, join and simulate.
+
+    model() -> nn.Module                      data(part, parts) -> batches, again and again
+    loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+REQUIRED = ("model", "data", "loss")
+OPTIONAL = ("evaluate", "optimizer")
+
+
+class TaskError(ValueError):
+    """The task file cannot be used. One line: which file, what is wrong, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The functions of a task file."""
+
+    path: Path
+    model: Callable[[], nn.Module]
+    data: Callable[[int, int], Iterable[Any]]
+    loss: Callable[[nn.Module, Any], Tensor]
+    evaluate: Callable[[nn.Module], float] | None
+    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+
+
+def kind_of(path: Path) -> Literal["task", "script"]:
+    """Whether `path` is a task file or a training script that calls `samovar.join`, without running it."""
+    names = _top_level_functions(path)
+    if names.intersection(REQUIRED):
+        missing = [name for name in REQUIRED if name not in names]
+        if missing:
+            raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)}")
+        return "task"
+    if "samovar" in path.read_text(encoding="utf-8"):
+        return "script"
+    raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that imports samovar")
+
+
+def load_task(path: Path) -> Task:
+    """Import a task file. Raises TaskError."""
+    if kind_of(path) != "task":
+        raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has none of them")
+    spec = importlib.util.spec_from_file_location(f"samovar_task_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise TaskError(f"{path}: {name} is not a function")
+    optimizer = given["optimizer"] or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    return Task(path, given["model"], given["data"], given["loss"], given["evaluate"], optimizer)  # type: ignore[arg-type]
+
+
+def _top_level_functions(path: Path) -> set[str]:
+    if not path.exists():
+        raise TaskError(f"{path}: no such file")
+    if not path.is_file():
+        raise TaskError(f"{path}: not a file")
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        raise TaskError(f"{path}: not Python: {error}") from None
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}()" for name in names)

@@ -1,0 +1,200 @@
+"""The trainer: one peer's model, data and optimizer, and its local steps. Plain PyTorch; knows nothing of other peers."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregation.vector import Layout
+from ..protocols.local_sgd import Contribution
+from .checkpoint import Snapshot, optimizer_from_plain, optimizer_to_plain
+from .task import Task, TaskError
+from .tensors import averaged, moved, own, samples_in
+
+
+class Diverged(ValueError):
+    """The training loss is not a number any more."""
+
+
+def pick_device(wish: str, index: int) -> torch.device:
+    """The device of the peer with this index: ``auto``, ``cpu``, ``cuda:N``, or a comma list that peers cycle over."""
+    choices = wish.split(",")
+    choice = choices[index % len(choices)]
+    if choice == "auto":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return torch.device(f"cuda:{index % count}" if count else "cpu")
+    device = torch.device(choice)
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise TaskError(f"--device {choice}: this machine has no such device; use auto or cpu")
+    return device
+
+
+def derive(seed: int, *purpose: object) -> int:
+    """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
+    text = ":".join(str(part) for part in (seed, *purpose))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+class Trainer:
+    """Takes local steps on its part of the data and counts what it did since the last average."""
+
+    def __init__(self, task: Task, *, seed: int, part: int, parts: int, device: torch.device) -> None:
+        """All peers of one seed begin with the same weights; their data order and dropout differ by `part`."""
+        self.task, self.device = task, device
+        self._seed, self._part, self._parts = seed, part, parts
+        with self._random_state(derive(seed, "model")):
+            self.model = task.model().to(device)
+        self.optimizer = task.optimizer(self.model.parameters())
+        self.tensors = averaged(self.model)
+        self.layout = Layout.of(self.tensors)
+        self.steps = 0
+        self.steps_in_round = 0
+        self._samples = 0
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._epoch, self._batch = 0, 0
+        self._data: Iterable[Any] | None = None
+        self._batches: Iterator[Any] | None = None
+        self._random = self._seeded(derive(seed, "steps", part))
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def take_part(self, part: int, parts: int) -> None:
+        """Which part of the data is this peer's own, known once it has joined."""
+        if (part, parts) != (self._part, self._parts):
+            self._part, self._parts = part, parts
+            self._epoch = self._batch = 0
+            self._data = self._batches = None
+            self._random = self._seeded(derive(self._seed, "steps", part))
+
+    def train(self, steps: int, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Take up to `steps` local steps; fewer only when `stopping`. Returns how many. Raises Diverged."""
+        taken = 0
+        with self._own_random():
+            self.model.train()
+            while taken < steps and not stopping():
+                self._step(self._next_batch())
+                taken += 1
+        if taken and not math.isfinite(float(self._loss_sum)):
+            raise Diverged(
+                f"the loss is not finite any more at local step {self.steps} (learning rate {self.learning_rate:g}); "
+                "lower the learning rate or clip gradients"
+            )
+        return taken
+
+    def _step(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        loss = self.task.loss(self.model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self._loss_sum += loss.detach()
+        self._samples += samples_in(batch)
+        self.steps += 1
+        self.steps_in_round += 1
+
+    def contribution(self, elapsed_s: float) -> Contribution:
+        """What this peer brings to the round: its model, weighted by the samples it saw."""
+        loss = float(self._loss_sum) / max(1, self.steps_in_round)
+        return Contribution(
+            self.layout.flatten(self.tensors), float(self._samples), loss, self.learning_rate, elapsed_s
+        )
+
+    def load(self, vector: Tensor) -> None:
+        """Take over the average and begin the next round. The optimizer's own state is kept."""
+        self.layout.load(vector, self.tensors)
+        self.steps_in_round = self._samples = 0
+        self._loss_sum.zero_()
+
+    def evaluate(self) -> float | None:
+        """The task's accuracy of the present model, without a trace on training."""
+        if self.task.evaluate is None:
+            return None
+        with self._random_state(derive(self._seed, "evaluate")), torch.no_grad():
+            self.model.eval()
+            accuracy = float(self.task.evaluate(self.model))
+            self.model.train()
+        return accuracy
+
+    def snapshot(self) -> Snapshot:
+        """Everything that the next local step depends on."""
+        tensors = {f"model/{name}": tensor.detach() for name, tensor in {**self.tensors, **own(self.model)}.items()}
+        optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
+        tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+        tensors |= {"random": self._random, "loss_sum": self._loss_sum.clone()}
+        numbers = {
+            "optimizer": plain,
+            "steps": self.steps,
+            "steps_in_round": self.steps_in_round,
+            "samples": self._samples,
+            "epoch": self._epoch,
+            "batch": self._batch,
+            "part": self._part,
+            "parts": self._parts,
+        }
+        return Snapshot(tensors, numbers)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on exactly where `snapshot` was taken."""
+        tensors, numbers = snapshot.tensors, snapshot.numbers
+        with torch.no_grad():
+            for name, tensor in {**self.tensors, **own(self.model)}.items():
+                tensor.copy_(tensors[f"model/{name}"])
+        optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
+        self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
+        self._loss_sum = tensors["loss_sum"].to(self.device)
+        self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
+        self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]
+        self._epoch, self._batch = numbers["epoch"], 0
+        self._data = self._batches = None
+        with self._own_random():
+            for _ in range(numbers["batch"]):
+                self._next_batch()
+        self._random = tensors["random"]
+
+    def _next_batch(self) -> Any:
+        for _ in range(2):
+            if self._batches is None:
+                torch.manual_seed(derive(self._seed, "data", self._part, self._epoch))
+                if self._data is None or iter(self._data) is self._data:  # a generator is spent after one epoch
+                    self._data = self.task.data(self._part, self._parts)
+                self._batches = iter(self._data)
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                self._batches = None
+                self._epoch, self._batch = self._epoch + 1, 0
+                continue
+            self._batch += 1
+            return moved(batch, self.device)
+        raise TaskError(f"{self.task.path}: data({self._part}, {self._parts}) gives no batches")
+
+    @staticmethod
+    def _seeded(seed: int) -> Tensor:
+        return torch.Generator().manual_seed(seed).get_state()
+
+    @contextmanager
+    def _own_random(self) -> Iterator[None]:
+        """torch's generator as this peer left it: peers that share a process do not share their chance."""
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+    @contextmanager
+    def _random_state(self, seed: int) -> Iterator[None]:
+        outside = torch.get_rng_state()
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(outside)

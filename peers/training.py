@@ -1,0 +1,131 @@
+"""The training loop of a task: local steps, average, load, again; evaluation and checkpoints in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..aggregation.period import PeriodState
+from ..protocols.local_sgd import Outcome
+from ..protocols.state import State
+from ..protocols.transport import PeerId
+from .checkpoint import Snapshot, load, save
+from .compute import Compute
+from .peer import Peer
+from .stop import Stop
+from .trainer import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a peer's training ended. `accuracy` only from the peer that evaluated the final model."""
+
+    finished: bool
+    accuracy: float | None
+
+
+class Training:
+    """One peer's training run. `checkpoint`: where to write, None for nowhere."""
+
+    def __init__(
+        self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, checkpoint: Path | None = None
+    ) -> None:
+        self._peer, self._trainer, self._compute, self._stop, self._checkpoint = peer, trainer, compute, stop, checkpoint
+        self._saved_at = 0.0
+        self._compute_s = 0.0
+        self._accuracy: float | None = None
+
+    async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
+        """Train until the run is over or stopped; `contact`: whom to join through, None to found the run.
+
+        Raises what the peer, the trainer or the checkpoint raise.
+        """
+        peer, trainer = self._peer, self._trainer
+        late = await self._stop.unless(lambda: self._start(contact))
+        if late is None:
+            return Ended(False, None)
+        trainer.take_part(peer.membership.me.data_part, peer.settings.peers)
+        self._saved_at = asyncio.get_running_loop().time()
+        if trainer.steps_in_round == 0:
+            await self._compute.run(lambda: trainer.load(peer.state.vector))
+        if late:
+            bystander = await self._compute.run(lambda: trainer.contribution(peer.elapsed_s))
+            await self._after(await self._stop.unless(lambda: peer.follow(bystander)))
+        while peer.averaging.period > 0 and not self._stop.flag:
+            await self._round()
+        if self._stop.flag:
+            await self._save()
+            peer.tell("stopped")
+            return Ended(False, self._accuracy)
+        await self._save()
+        await peer.finish()
+        if self._accuracy is None and self._evaluates():
+            self._accuracy = await self._compute.run(trainer.evaluate)
+        return Ended(True, self._accuracy)
+
+    async def _start(self, contact: Awaitable[PeerId | None]) -> bool:
+        return await self._peer.start(await contact)
+
+    async def _round(self) -> None:
+        peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
+        began, due = loop.time(), max(0, peer.averaging.period - trainer.steps_in_round)
+        taken = await self._compute.run(lambda: trainer.train(due, lambda: self._stop.flag), steps=due)
+        self._compute_s += loop.time() - began
+        if self._stop.flag and taken < due:
+            return
+        brought = await self._compute.run(lambda: trainer.contribution(peer.elapsed_s))
+        compute_s, steps = self._compute_s, trainer.steps_in_round
+        outcome = await self._stop.unless(lambda: peer.average(brought, compute_s=compute_s, steps=steps))
+        if outcome is not None:
+            self._compute_s = 0.0
+            await self._after(outcome)
+            self._peer.note(self._accuracy)
+
+    async def _after(self, outcome: Outcome | None) -> None:
+        """Take the round's result over; evaluate and save when it is time to."""
+        if outcome is None:
+            return
+        await self._compute.run(lambda: self._trainer.load(outcome.state.vector))
+        self._accuracy = None
+        last = self._peer.averaging.period == 0
+        if self._evaluates() and (last or outcome.state.round % self._peer.settings.evaluate_every == 0):
+            self._accuracy = await self._compute.run(self._trainer.evaluate)
+        now = asyncio.get_running_loop().time()
+        if now - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
+            await self._save()
+            self._saved_at = asyncio.get_running_loop().time()
+
+    def _evaluates(self) -> bool:
+        return self._peer.membership.coordinator == self._peer.endpoint.id
+
+    async def _save(self) -> None:
+        path = self._checkpoint
+        if path is None:
+            return
+        state, elapsed_s = self._peer.state, self._peer.elapsed_s
+        await self._compute.run(lambda: save(path, with_state(self._trainer.snapshot(), state, elapsed_s)))
+        self._peer.tell("checkpoint", why=f"round {state.round}")
+
+
+def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
+    """One snapshot of a peer: its trainer and the state that all peers agreed on last."""
+    tensors = {**trainer.tensors, "state/vector": state.vector}
+    tensors |= {f"state/outer/{index}": tensor for index, tensor in enumerate(state.outer)}
+    agreed = {"round": state.round, "step": state.step, "period": state.period.to_plain(), "outer": len(state.outer)}
+    return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
+
+
+def resume(path: Path, trainer: Trainer) -> tuple[State, float]:
+    """Bring `trainer` back to the snapshot at `path`; returns the agreed state and the seconds trained before.
+
+    Raises CheckpointError.
+    """
+    snapshot = load(path)
+    agreed = snapshot.numbers["state"]
+    outer = tuple(snapshot.tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
+    period = PeriodState.from_plain(agreed["period"])
+    state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period)
+    trainer.restore(snapshot)
+    return state, float(snapshot.numbers["elapsed_s"])

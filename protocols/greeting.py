@@ -1,0 +1,103 @@
+"""Greeting: what a newcomer learns before it joins, and how a guest's own key is let in.
+
+An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
+members are told, and from then on the newcomer is known by its own key. Whoever knows an invite may join: treat it as
+a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .endpoint import Endpoint, Envelope
+from .transport import PeerId
+from .wire import message
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class AskRun:
+    ask: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class RunIs:
+    """The run's name and, as JSON, the settings that all its peers share."""
+
+    ask: int
+    run: str
+    settings: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A guest asks for `key` to be admitted."""
+
+    ask: int
+    key: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    ask: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """Told to members: `key` was admitted."""
+
+    key: str
+
+
+class Greeter:
+    """Answers newcomers. `guest`: the key that may have others admitted; `members`: who hears of it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        run: str,
+        settings: str,
+        guest: PeerId | None,
+        members: Callable[[], Iterable[PeerId]],
+    ) -> None:
+        self._endpoint, self._run, self._settings, self._guest, self._members = endpoint, run, settings, guest, members
+        if guest is not None:
+            endpoint.admit(guest)
+        endpoint.on(AskRun, self._tell_run)
+        endpoint.on(Admit, self._admit)
+        endpoint.on(Vouch, self._take_vouch)
+
+    def _tell_run(self, envelope: Envelope) -> None:
+        self._endpoint.post(envelope.sender, RunIs(envelope.message.ask, self._run, self._settings))
+
+    def _admit(self, envelope: Envelope) -> None:
+        if envelope.sender != self._guest:
+            return
+        key = envelope.message.key
+        self._endpoint.admit(key)
+        for member in self._members():
+            if member != self._endpoint.id:
+                self._endpoint.post(member, Vouch(key))
+        self._endpoint.post(envelope.sender, Admitted(envelope.message.ask))
+
+    def _take_vouch(self, envelope: Envelope) -> None:
+        if envelope.sender in self._members():
+            self._endpoint.admit(envelope.message.key)
+
+
+async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
+    """The run that `contact` is in. Raises PeerLost."""
+    answer = await endpoint.ask(contact, AskRun)
+    run: RunIs = answer.message
+    return run
+
+
+async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
+    """As guest, have `key` admitted. Raises PeerLost."""
+    await endpoint.ask(contact, lambda ask: Admit(ask, key))

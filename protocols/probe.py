@@ -1,0 +1,119 @@
+"""Probing: can the other side reach my addresses, how long is the way to a peer, how much does it carry?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .addresses import split_address
+from .endpoint import Endpoint, Envelope
+from .transport import PeerId
+from .view import Member
+from .wire import Lane, message
+
+_ADDRESSES_MAX = 16
+_CONNECT_S = 3.0
+_LOAD_BYTES = 4 << 20
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class AskReach:
+    """Asks a peer to open a TCP connection to each of these addresses."""
+
+    ask: int
+    addresses: tuple[str, ...]
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """For each address: empty when it was reached, else why not. And who the other members are."""
+
+    ask: int
+    problems: tuple[str, ...]
+    members: tuple[Member, ...]
+
+
+@message(lane=Lane.DATA, payload_max=1 << 20)
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bytes that only measure the way."""
+
+    ask: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    ask: int
+
+
+class Prober:
+    """Answers the probes of others."""
+
+    def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
+        self._endpoint, self._members = endpoint, members
+        self._trying: set[asyncio.Task[None]] = set()
+        endpoint.on(AskReach, self._on_reach)
+        endpoint.on(Load, self._on_load)
+
+    def _on_reach(self, envelope: Envelope) -> None:
+        if len(self._trying) < _ADDRESSES_MAX and len(envelope.message.addresses) <= _ADDRESSES_MAX:
+            task = asyncio.create_task(self._reach(envelope.sender, envelope.message))
+            self._trying.add(task)
+            task.add_done_callback(self._trying.discard)
+
+    async def _reach(self, asker: PeerId, question: AskReach) -> None:
+        problems = await asyncio.gather(*(_try_to_connect(address) for address in question.addresses))
+        self._endpoint.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
+
+    def _on_load(self, envelope: Envelope) -> None:
+        envelope.done()
+        self._endpoint.post(envelope.sender, Loaded(envelope.message.ask))
+
+
+async def _try_to_connect(address: str) -> str:
+    try:
+        host, port = split_address(address)
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), port)
+        writer.close()
+    except TimeoutError:
+        return f"no answer within {_CONNECT_S:g} s: a firewall, or another network"
+    except (OSError, ValueError) as error:
+        return str(error)[:200]
+    return ""
+
+
+async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
+    """Which of `addresses` the `peer` can reach. Raises PeerLost."""
+    answer = await endpoint.ask(peer, lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])))
+    reached: Reached = answer.message
+    return reached
+
+
+async def measure(endpoint: Endpoint, peer: PeerId) -> tuple[float, float]:
+    """Round-trip time in seconds and bandwidth in bytes a second towards `peer`, by sending it a few MiB at most.
+
+    Stops early on a slow way, when a second has passed. Raises PeerLost.
+    """
+    loop = asyncio.get_running_loop()
+    trips = []
+    for _ in range(5):
+        began = loop.time()
+        await endpoint.ask(peer, Load)
+        trips.append(loop.time() - began)
+    began, sent = loop.time(), 0
+    last: asyncio.Future[Envelope] | None = None
+    while sent < _LOAD_BYTES and loop.time() - began < 1.0:
+        size = endpoint.chunk_bytes(peer)
+        previous, last = last, asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size)))
+        sent += size
+        if previous is not None:
+            await previous
+    if last is not None:
+        await last
+    rtt_s = sorted(trips)[len(trips) // 2]
+    return rtt_s, sent / max(loop.time() - began - rtt_s, 1e-6)
