@@ -1,4 +1,7 @@
 """Samovar: federated and decentralized training for PyTorch, from NCCL islands down to smart teapots."""
 
+from .peers.script import Run, Stopped, join
+from .peers.settings import Settings
+
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+__all__ = ["Run", "Settings", "Stopped", "__version__", "join"]

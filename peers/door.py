@@ -16,7 +16,8 @@ from ..protocols.transport import PeerId
 from ..protocols.zeromq import KeyPair
 from .control import Orders
 from .keys import Invite, read_key
-from .opening import Opening, open_endpoint
+from .opening import Opening, open_as, open_endpoint
+from .orders import founding_orders
 from .runs import SETTINGS_FILE, make_folder
 from .settings import Settings
 from .stop import Stop
@@ -101,3 +102,13 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
         threads=settings.threads or os.cpu_count() or 1,
     )
     return Opening(endpoint, orders, contact, stop)
+
+
+async def open_alone(settings: Settings, *, task: Path) -> tuple[Opening, str]:
+    """Found a run of one peer; returns also how others get in, as arguments of `samovar.join`."""
+    folder = make_folder(settings.run, task)
+    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    (orders, *_), invite = founding_orders(task, settings, folder)
+    opening = await open_as(orders)
+    way = f"invite={invite.to_text()!r}" if invite else f"peer_key={opening.endpoint.id!r}, insecure=True"
+    return opening, f"{opening.endpoint.address!r}, {way}"

@@ -77,6 +77,7 @@ def _decode(plain: Any, depth: int, tensors: Mapping[str, Tensor]) -> Any:
         return plain
     if not any(str(key).startswith("$") for key in plain):
         return {key: _decode(part, depth + 1, tensors) for key, part in plain.items()}
+    content: Any
     mark, content = next(iter(plain.items())) if len(plain) == 1 else ("", None)
     try:
         if mark == "$tensor":

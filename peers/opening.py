@@ -52,6 +52,11 @@ class Opening:
     def settings(self) -> Settings:
         return Settings.from_json(self.orders.settings)
 
+    def ready(self) -> None:
+        """Tell the launcher that others may call now: the peer is there to answer them."""
+        if self.control is not None:
+            self.control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
         """The peer's record file, and the function that writes to it and tells the launcher."""
         file = RecordFile(Path(self.orders.folder), self.orders.name)
@@ -80,17 +85,23 @@ async def orders_of_launcher() -> tuple[Control, Orders]:
     return control, Orders(**content)
 
 
-async def open_for_launcher(control: Control, orders: Orders) -> Opening:
-    """Open the endpoint and tell the launcher where it is. Raises OSError, RuntimeError."""
+async def open_as(orders: Orders) -> Opening:
+    """Open the endpoint that `orders` ask for. Raises OSError, RuntimeError."""
     endpoint = open_endpoint(Settings.from_json(orders.settings), orders.secret)
     await endpoint.open()
     for key in orders.admit:
         endpoint.admit(key)
-    opening = Opening(endpoint, orders, asyncio.get_running_loop().create_future(), Stop(), control)
+    opening = Opening(endpoint, orders, asyncio.get_running_loop().create_future(), Stop())
     if orders.founder:
         opening.contact.set_result(None)
+    return opening
+
+
+async def open_for_launcher(control: Control, orders: Orders) -> Opening:
+    """The same, for a launcher: do as it says from now on."""
+    opening = await open_as(orders)
+    opening.control = control
     opening.listening = asyncio.create_task(_listen(opening, control))
-    control.tell("ready", {"id": endpoint.id, "address": endpoint.address})
     return opening
 
 

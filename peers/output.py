@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,7 +41,6 @@ class Output:
     """Takes records as they come; `say` writes a line that belongs to no record."""
 
     def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
-        self.records: list[Record] = []
         self._as_json, self._quiet = as_json, quiet
         self._progress = Progress(steps=steps, quiet=quiet, json=as_json)
 
@@ -58,7 +58,6 @@ class Output:
         self.put(read_record(line))
 
     def put(self, record: Record) -> None:
-        self.records.append(record)
         self._progress.update(record)
 
     def say(self, line: str) -> None:
@@ -69,7 +68,11 @@ class Output:
     def end(self, result: Result) -> None:
         """The result: a JSON object, or a table and where the report is. Writes the report."""
         if result.report is not None:
-            write_report(read_run(Path(result.run)), Path(result.report))
+            try:
+                write_report(read_run(Path(result.run)), Path(result.report))
+            except ModuleNotFoundError as missing:
+                self.say(f"no report: {missing}")
+                result = replace(result, report=None)
         if self._as_json:
             click.echo(result.to_json())
         elif not self._quiet:

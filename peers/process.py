@@ -17,6 +17,7 @@ from ..protocols.catch_up import CatchUpFailed
 from ..protocols.link import PeerLost
 from ..protocols.membership import MembershipError
 from .compute import ThreadCompute
+from .orders import checkpoint_path
 from .opening import Opening, open_for_launcher, orders_of_launcher
 from .peer import Identity, Peer, first_state
 from .records import Record
@@ -28,10 +29,6 @@ from .training import Ended, Training, resume
 PLAIN_ERRORS = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
 """What a user can mend: told in one line, exit 2. Anything else is a defect, and is told with its traceback."""
 _LEAVE_S = 0.5
-
-
-def checkpoint_path(folder: Path, name: str) -> Path:
-    return folder / "checkpoint" / f"peer-{name}.safetensors"
 
 
 def one_line(error: BaseException) -> str:
@@ -62,6 +59,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[
             steps=settings.steps,
             record=record,
         )
+        opening.ready()
         training = Training(peer, trainer, compute, opening.stop, checkpoint_path(Path(orders.folder), orders.name))
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):

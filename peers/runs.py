@@ -5,19 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from .records import (
-    COMMAND_FILE,
-    RESULT_FILE,
-    EventRecord,
-    Lost,
-    PeerSummary,
-    Record,
-    Result,
-    RoundRecord,
-    read_run,
-)
+from .overview import totals
+from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, PeerSummary, Result, read_run
 from .trace import write_trace
 
 SETTINGS_FILE = "settings.json"
@@ -54,35 +46,17 @@ def _next_free(stem: str) -> Path:
         return folder
 
 
-def losses(records: Iterable[Record]) -> tuple[Lost, ...]:
+def losses(events: Iterable[EventRecord]) -> tuple[Lost, ...]:
     """Every peer that was lost, as the first who missed it told; by time."""
     first: dict[str, Lost] = {}
-    told = (record for record in records if isinstance(record, EventRecord) and record.event == "lost")
-    for event in sorted(told, key=lambda event: event.time_s):
+    for event in sorted((event for event in events if event.event == "lost"), key=lambda event: event.time_s):
         first.setdefault(event.subject, Lost(peer=event.subject, when=event.time_s, why=event.why))
     return tuple(first.values())
 
 
-def summary_of(peer: str, records: Iterable[Record]) -> PeerSummary:
-    """What `peer` did, from its records: for one that cannot tell any more."""
-    rounds = [record for record in records if isinstance(record, RoundRecord) and record.peer == peer]
-    return PeerSummary(
-        peer=peer,
-        steps=round(sum(record.steps_per_s * record.compute_s for record in rounds)),
-        rounds=len(rounds),
-        bytes_sent=sum(record.bytes_sent for record in rounds),
-        bytes_received=sum(record.bytes_received for record in rounds),
-        compute_s=sum(record.compute_s for record in rounds),
-        wait_s=sum(record.wait_s for record in rounds),
-        transfer_s=sum(record.transfer_s for record in rounds),
-        loss=rounds[-1].loss if rounds else float("nan"),
-    )
-
-
 def conclude(
     folder: Path,
-    records: Sequence[Record],
-    summaries: dict[str, PeerSummary],
+    summaries: Iterable[PeerSummary],
     *,
     wall_s: float,
     accuracy: float | None = None,
@@ -91,28 +65,28 @@ def conclude(
     digest: str | None = None,
     report: bool = True,
 ) -> Result:
-    """The result of a run: written to its folder beside the report and the trace.
+    """The result of a run, from its records; written to its folder, with the trace beside it.
 
     `summaries`: of the peers that told theirs; `lost`: what is known beside what peers have told.
     """
-    names = sorted({record.peer for record in records} | set(summaries), key=lambda name: (len(name), name))
-    rounds = [record for record in records if isinstance(record, RoundRecord)]
-    evaluated = [record.accuracy for record in rounds if record.accuracy is not None]
-    last = max(rounds, key=lambda record: (record.round, record.time_s), default=None)
-    told = losses(records)
-    known = {loss.peer for loss in told}
+    run = replace(read_run(folder), result=None)
+    told = {summary.peer: summary for summary in summaries}
+    evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
+    last = max(run.rounds, key=lambda record: (record.round, record.time_s), default=None)
+    missed = losses(run.events)
+    known = {loss.peer for loss in missed}
     result = Result(
         accuracy=accuracy if accuracy is not None else (evaluated[-1] if evaluated else None),
         loss=last.loss if last else float("nan"),
         wall_s=wall_s,
         rounds=last.round if last else 0,
-        peers=tuple(summaries.get(name) or summary_of(name, records) for name in names),
-        lost=(*told, *(loss for loss in lost if loss.peer not in known)),
+        peers=tuple(told.get(total.peer, total) for total in totals(run)),
+        lost=(*missed, *(loss for loss in lost if loss.peer not in known)),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
         virtual_s=virtual_s,
         digest=digest,
     )
     (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
-    write_trace(read_run(folder), folder / TRACE_FILE)
+    write_trace(run, folder / TRACE_FILE)
     return result

@@ -48,7 +48,14 @@ class Stopped(SystemExit):
         super().__init__(0)
 
 
-def join(address: str | None = None, *, invite: str | None = None, name: str | None = None, **settings: Any) -> Run:
+def join(
+    address: str | None = None,
+    *,
+    invite: str | None = None,
+    peer_key: str | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Run:
     """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
 
     Without either a run begins here with ``peers=1``, and how others join it is printed. `settings` are those of
@@ -61,7 +68,9 @@ def join(address: str | None = None, *, invite: str | None = None, name: str | N
             opening = background.call(_launched())
         else:
             plain = {key: value if value is None else str(value) for key, value in settings.items()}
-            opening = background.call(_by_itself(address, invite, name, Settings.read(None, {"peers": 1, **plain})))
+            wished = Settings.read(None, {"peers": 1, **plain})
+            door = None if address is None else Door.of(address, invite, peer_key, wished)
+            opening = background.call(_by_itself(door, name, wished))
     except BaseException:
         background.close()
         raise
@@ -74,16 +83,14 @@ async def _launched() -> Opening:
     return await open_for_launcher(control, orders)
 
 
-async def _by_itself(address: str | None, invite: str | None, name: str | None, settings: Settings) -> Opening:
+async def _by_itself(door: Door | None, name: str | None, settings: Settings) -> Opening:
     raise_file_limit()
     script = Path(sys.argv[0] or "script")
-    if address is None:
-        opening, how = await open_alone(settings, Stop(), name=name or own_name(), task=script)
+    if door is None:
+        opening, how = await open_alone(settings, task=script)
         print(f"samovar: others join with samovar.join({how})", file=sys.stderr)
         return opening
-    return await open_at(
-        Door.of(address, invite, None, settings), settings, Stop(), name=name or own_name(), task=script
-    )
+    return await open_at(door, settings, Stop(), name=name or own_name(), task=script)
 
 
 class _Background:
@@ -189,6 +196,7 @@ class Run:
             guest=orders.guest,
             record=record,
         )
+        opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
         return await peer.follow(self._contribution(0.0)) if late else None

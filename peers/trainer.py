@@ -162,7 +162,7 @@ class Trainer:
         for _ in range(2):
             if self._batches is None:
                 torch.manual_seed(derive(self._seed, "data", self._part, self._epoch))
-                if self._data is None or iter(self._data) is self._data:  # a generator is spent after one epoch
+                if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
                     self._data = self.task.data(self._part, self._parts)
                 self._batches = iter(self._data)
             try:

@@ -51,7 +51,7 @@ class Training:
         if trainer.steps_in_round == 0:
             await self._compute.run(lambda: trainer.load(peer.state.vector))
         if late:
-            bystander = await self._compute.run(lambda: trainer.contribution(peer.elapsed_s))
+            bystander = await self._compute.run(lambda: trainer.contribution(0.0))
             await self._after(await self._stop.unless(lambda: peer.follow(bystander)))
         while peer.averaging.period > 0 and not self._stop.flag:
             await self._round()
@@ -75,7 +75,8 @@ class Training:
         self._compute_s += loop.time() - began
         if self._stop.flag and taken < due:
             return
-        brought = await self._compute.run(lambda: trainer.contribution(peer.elapsed_s))
+        elapsed_s = peer.elapsed_s
+        brought = await self._compute.run(lambda: trainer.contribution(elapsed_s))
         compute_s, steps = self._compute_s, trainer.steps_in_round
         outcome = await self._stop.unless(lambda: peer.average(brought, compute_s=compute_s, steps=steps))
         if outcome is not None:

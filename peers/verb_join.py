@@ -79,8 +79,7 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
     summary = peer.summary()
     result = conclude(
         folder,
-        output.records,
-        {summary.peer: summary},
+        [summary],
         wall_s=time.monotonic() - began,
         accuracy=ended.accuracy,
         report=settings.report,

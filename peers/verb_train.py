@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import signal
 import time
 from dataclasses import replace
@@ -12,14 +10,12 @@ from pathlib import Path
 
 import click
 
-from ..protocols.zeromq import KeyPair
 from .checkpoint import CheckpointError
-from .control import Orders
-from .keys import Invite, read_authorized, read_key
+from .keys import Invite
 from .launch import Launch, LaunchError, peer_command
+from .orders import checkpoint_path, founding_orders
 from .output import Output, fail, run_verb
-from .process import checkpoint_path
-from .records import Lost, PeerSummary, Record, Result
+from .records import Lost, PeerSummary, Result
 from .runs import SETTINGS_FILE, conclude, make_folder
 from .settings import Settings, click_options
 from .task import kind_of
@@ -63,7 +59,7 @@ def train(
             settings = Settings.read(config, flags)
             folder = make_folder(settings.run, task)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
-        all_orders, invite = _orders(task, settings, folder, resume is not None and not script)
+        all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None and not script)
         output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
         command = peer_command(task, script, arguments)
         return asyncio.run(_train(Launch(all_orders, command, output.take), output, settings, folder, task, invite))
@@ -80,42 +76,6 @@ def _resumed(folder: Path, flags: dict[str, object]) -> Settings:
     if missing:
         raise CheckpointError(f"{folder}: nothing to resume, no checkpoint of peer {', '.join(missing)}")
     return replace(settings, **{key: value for key, value in flags.items() if value is not None})  # type: ignore[arg-type]
-
-
-def _orders(task: Path, settings: Settings, folder: Path, resume: bool) -> tuple[list[Orders], Invite | None]:
-    """What each peer is told, and the invite for others; None without encryption."""
-    pairs: list[KeyPair | None] = [None] * settings.peers
-    guest, admit, invite = None, [], None
-    if not settings.insecure:
-        first = read_key(Path(settings.key)) if settings.key else KeyPair.new()
-        keys = [first, *(KeyPair.new() for _ in range(settings.peers - 1))]
-        guest_keys = KeyPair.new()
-        guest, invite = guest_keys.public, Invite(first.public, guest_keys.secret)
-        admit = [pair.public for pair in keys]
-        admit += sorted(read_authorized(Path(settings.authorized))) if settings.authorized else []
-        pairs = list(keys)
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.peers)
-    run = f"{folder.name}-{secrets.token_hex(4)}"
-    all_orders = []
-    for index, pair in enumerate(pairs):
-        # One port can be listened on once: the first peer takes the one that was asked for, the others any.
-        listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
-        orders = Orders(
-            task=str(task),
-            settings=replace(settings, listen=listen).to_json(),
-            run=run,
-            folder=str(folder),
-            name=str(index),
-            part=index,
-            secret=pair.secret if pair else None,
-            admit=admit,
-            guest=guest,
-            founder=index == 0,
-            resume=str(checkpoint_path(folder, str(index))) if resume else None,
-            threads=threads,
-        )
-        all_orders.append(orders)
-    return all_orders, invite
 
 
 async def _train(
@@ -135,7 +95,7 @@ async def _train(
             await launch.run(stop, met)
         except LaunchError as failure:
             error = str(failure)
-    result = _conclude(launch, output.records, folder, time.monotonic() - began, settings)
+    result = _conclude(launch, folder, time.monotonic() - began, settings)
     if error is not None:
         return fail(error)
     output.end(result)
@@ -145,10 +105,10 @@ async def _train(
     return 0
 
 
-def _conclude(launch: Launch, records: list[Record], folder: Path, wall_s: float, settings: Settings) -> Result:
+def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
     accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
-    summaries = {end["summary"]["peer"]: PeerSummary(**end["summary"]) for end in ended}
+    summaries = [PeerSummary(**end["summary"]) for end in ended]
     killed = [
         Lost(peer=peer.orders.name, when=wall_s, why=f"killed by signal {-peer.exit_code}")
         for peer in launch.peers
@@ -156,7 +116,6 @@ def _conclude(launch: Launch, records: list[Record], folder: Path, wall_s: float
     ]
     return conclude(
         folder,
-        records,
         summaries,
         wall_s=wall_s,
         accuracy=accuracies[-1] if accuracies else None,

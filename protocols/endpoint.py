@@ -9,20 +9,26 @@ Conversations take time from the running loop (`loop.time()`, `asyncio.sleep`), 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Set
+from typing import Protocol
 
+from .lane import CREDIT_BYTES_MIN, cost_bytes
 from .link import Link, PeerLost
+from .reception import Envelope, Handler, Reception
 from .transport import Arrivals, PeerId, Transport
-from .wire import Buffer, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
+from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
+
+__all__ = ["Answer", "Endpoint", "Envelope", "Handler"]
 
 INBOUND_BYTES_MAX = 256 << 20
-"""What all peers together may have under way towards this one."""
-_CREDIT_BYTES_MIN, _CREDIT_BYTES_MAX = 1 << 20, 8 << 20
+"""What all peers together may have under way towards this one; each may overshoot its share by one message."""
+_CREDIT_BYTES_MAX = 8 << 20
 _GARBAGE_MAX = 16
-"""How often a peer may send what cannot be read before it is cut off."""
+"""How often a peer may break the rules before it is cut off; one time is forgiven every interval."""
+_REFUSED_MAX = 1024
+_CLOSED = "this endpoint was closed"
 
 
 class Answer(Protocol):
@@ -30,26 +36,6 @@ class Answer(Protocol):
 
     @property
     def ask(self) -> int: ...
-
-
-@dataclass(slots=True)
-class Envelope:
-    """A message that arrived. Whoever takes a DATA message calls `done()` once its payload is used up."""
-
-    sender: PeerId
-    message: Any
-    payload: Buffer
-    _link: Link | None
-    _size: int
-
-    def done(self) -> None:
-        """Give the credit for this message back to its sender. Calling twice is harmless."""
-        if self._link is not None:
-            self._link.consumed(self._size)
-            self._link = None
-
-
-Handler = Callable[[Envelope], None]
 
 
 class Endpoint:
@@ -61,18 +47,18 @@ class Endpoint:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.refused: dict[PeerId, str] = {}
-        """Peers that sent what cannot be read, and what it was."""
+        """Peers that sent what cannot be read, and what it was; of the latest 1024."""
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport = transport
         self._rng = rng
+        self._reception = Reception(rng.randrange(2**62))
         self._links: dict[PeerId, Link] = {}
+        self._watched: set[PeerId] = set()
         self._addresses: dict[PeerId, str] = {}
-        self._handlers: dict[type, Handler] = {}
-        self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
-        self._asked = 0
         self._garbage: dict[PeerId, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def id(self) -> PeerId:
@@ -97,69 +83,76 @@ class Endpoint:
         try:
             await self._transport.self_test()
         except BaseException:
-            self._transport.close()
+            self.abort()
             raise
         self._ticking = asyncio.create_task(self._tick(), name="heartbeats")
 
     def on(self, kind: type, handler: Handler) -> None:
         """Hand every arriving `kind` to `handler`. It runs on the loop and must be quick."""
-        self._handlers[kind] = handler
+        self._reception.on(kind, handler)
 
     def admit(self, peer: PeerId) -> None:
         """Let `peer` talk to us."""
         self._transport.admit(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn where `peer` is, and let it talk to us. The out-link opens when first needed."""
+        """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
+        is given another chance then."""
         self._transport.admit(peer)
         self._addresses[peer] = address
-        if peer in self._links:
+        link = self._links.get(peer)
+        if link is not None and link.lost is not None:
+            del self._links[peer]
+        elif link is not None:
             self._transport.dial(peer, address)
 
-    def watch(self, peers: set[PeerId]) -> None:
+    def watch(self, peers: Set[PeerId]) -> None:
         """Exchange heartbeats with exactly these peers: their silence, or their end, is reported to `on_lost`."""
-        for peer in peers - self._links.keys():
-            self._link(peer)
-        for peer, link in self._links.items():
-            if peer in peers and not link.watched:
+        for peer in sorted(peers):  # in an order that a simulation repeats
+            link = self._links.get(peer)
+            if link is None or link.lost is not None:
+                self._call(peer)
+            elif peer not in self._watched:
                 link.heard_at = self._clock()
-            link.watched = peer in peers
+        self._watched = set(peers)
 
     async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
-        """Send, waiting for credit. The payload must not change from now on. Raises PeerLost."""
-        await self._link(to, revive=False).send(message, payload)
+        """Send, waiting for credit. The payload must not change from now on. Cancelled while it waits, it sends nothing.
+
+        Raises PeerLost, and ValueError for what no receiver would take.
+        """
+        await self._known(to).send(message, payload)
 
     def post(self, to: PeerId, message: object) -> None:
         """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
         if lane_of(message) is not Lane.CONTROL:
             raise ValueError(f"{type(message).__name__} is no control message: await send()")
+        if self._closed or (link := self._known(to)).lost is not None:
+            return
         try:
-            self._link(to, revive=False).post(message)
+            link.post(message)
         except PeerLost as lost:
             self._lose(to, lost.why)
 
     async def ask(self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"") -> Envelope:
         """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
         peer has been silent for the patience."""
-        self._asked += 1
-        ask, answer = self._asked, asyncio.get_running_loop().create_future()
-        self._asks[ask] = (to, answer)
+        ask, answer = self._reception.open_ask(to)
+        envelope = None
         try:
             await self.send(to, question(ask), payload)
-            envelope: Envelope = await answer
+            envelope = await answer
         finally:
-            del self._asks[ask]
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # seen: sending may have raised the same before
+            self._reception.close_ask(ask, taken=envelope is not None)
         return envelope
 
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size that suits the link to `to` now."""
-        return self._link(to, revive=False).chunk_bytes
+        return self._known(to).chunk_bytes
 
     def link_facts(self, to: PeerId) -> tuple[float | None, float | None]:
         """Round-trip time in seconds and bandwidth in bytes a second towards `to`, as far as measured."""
-        link = self._link(to, revive=False)
+        link = self._known(to)
         return link.rtt_s, link.bandwidth_Bps
 
     def is_lost(self, peer: PeerId) -> str | None:
@@ -168,110 +161,137 @@ class Endpoint:
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
-        self._links.pop(peer, None)
+        why = "it was given up as none of ours"
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.lose(why)
+        self._reception.fail_asks(peer, why)
+        self._watched.discard(peer)
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
 
     async def drain(self) -> None:
         """Wait until all that was sent has been acknowledged or its receiver is lost."""
-        for link in self._links.values():
-            if link.busy:
-                link.pulse(ping=True)  # its pong acknowledges everything; the heartbeat repeats it
-        while any(link.busy and link.lost is None for link in self._links.values()):
-            await asyncio.sleep(min(0.02, self.interval_s))
+        while busy := [link for link in self._links.values() if link.busy]:
+            await asyncio.gather(*(link.drained() for link in busy))
 
     async def close(self) -> None:
         """Drain, for at most the patience, then close."""
         try:
-            async with asyncio.timeout(self.patience_s):
-                await self.drain()
-        except TimeoutError:
-            pass
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.patience_s):
+                    await self.drain()
         finally:
             self.abort()
 
     def abort(self) -> None:
-        """Close now; what is still under way is lost."""
+        """Close now; what is still under way is lost, and who waits for a peer gets PeerLost."""
+        self._closed = True
         if self._ticking is not None:
             self._ticking.cancel()
         for link in self._links.values():
-            link.lose("this endpoint was closed")
+            link.lose(_CLOSED)
+        self._reception.fail_asks(None, _CLOSED)
         self._transport.close()
 
     def _clock(self) -> float:
         assert self._loop is not None, "open() the endpoint first"
         return self._loop.time()
 
-    def _link(self, peer: PeerId, *, revive: bool = True) -> Link:
-        link = self._links.get(peer)
-        if link is None or (link.lost is not None and revive):
-            if peer in self._addresses:
-                self._transport.dial(peer, self._addresses[peer])
-            link = self._links[peer] = Link(
-                peer,
-                self._rng.randrange(1, 2**62),
-                clock=self._clock,
-                post=lambda header, payload: self._post(peer, header, payload),
-                deliver=lambda message, payload, size: self._deliver(peer, message, payload, size),
-                credit_bytes=self._credit_bytes,
-            )
-            link.pulse(ping=True)
+    def _known(self, peer: PeerId) -> Link:
+        """The link to `peer`, lost or not; whoever was not spoken with yet is called."""
+        return self._links.get(peer) or self._call(peer)
+
+    def _call(self, peer: PeerId) -> Link:
+        link = self._new_link(peer)
+        link.pulse(ping=True)
+        return link
+
+    def _new_link(self, peer: PeerId) -> Link:
+        if self._closed:
+            raise PeerLost(peer, _CLOSED)
+        if peer in self._addresses:
+            self._transport.dial(peer, self._addresses[peer])
+        link = self._links[peer] = Link(
+            peer,
+            self._rng.randrange(1, 2**62),
+            clock=self._clock,
+            post=lambda header, payload: self._post(peer, header, payload),
+            deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
+            credit_bytes=self._credit_bytes,
+        )
         return link
 
     def _credit_bytes(self) -> int:
-        return max(_CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
+        return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
 
     def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
         self.bytes_sent += self._transport.post(peer, header, payload)
 
     def _frames(self, sender: PeerId, header: Buffer, payload: Buffer, wire_bytes: int) -> None:
         self.bytes_received += wire_bytes
-        if self._garbage.get(sender, 0) >= _GARBAGE_MAX:
+        if self._closed or self._garbage.get(sender, 0) >= _GARBAGE_MAX:
             return
         try:
-            frame = decode(header, len(payload))
-            size = len(header) + len(payload)
-            try:
-                self._link(sender).arrived(frame, payload, size)
-            except PeerLost as lost:
-                watched = self._links[sender].watched
-                self._lose(sender, lost.why)
-                self._link(sender).watched = watched
-                self._links[sender].arrived(frame, payload, size)
+            self._arrived(sender, decode(header, len(payload)), payload, cost_bytes(header, payload))
+        except OtherVersion as error:
+            self._other_version(sender, str(error))
         except PeerMisbehaved as error:
-            if isinstance(error, OtherVersion):
-                self._link(sender).pulse()  # so that it learns our version, and says so to its user
             self._misbehaved(sender, str(error))
 
-    def _deliver(self, sender: PeerId, message: object, payload: Buffer, size: int) -> None:
-        link = self._links[sender] if lane_of(message) is Lane.DATA else None
-        envelope = Envelope(sender, message, payload, link, size)
-        asked = self._asks.get(getattr(message, "ask", -1))
-        if asked is not None and asked[0] == sender and not asked[1].done() and type(message) not in self._handlers:
-            asked[1].set_result(envelope)
-        elif (handler := self._handlers.get(type(message))) is not None:
-            handler(envelope)
-        else:
-            envelope.done()
+    def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
+        link = self._links.get(sender)
+        if link is None or link.lost is not None:
+            link = self._new_link(sender)  # it calls, or calls again
+        try:
+            link.arrived(frame, payload, cost)
+        except PeerLost as lost:
+            self._lose(sender, lost.why)
+            if not self._closed:
+                self._distrust(sender, "it begins anew over and over: is its key in use on two machines?")
+                self._arrived(sender, frame, payload, cost)
+
+    def _deliver(self, link: Link, message: object, payload: Buffer, cost: int) -> None:
+        envelope = Envelope(link.peer, message, payload, link if lane_of(message) is Lane.DATA else None, cost)
+        try:
+            self._reception.hand_over(envelope)
+        except PeerMisbehaved as error:
+            self._misbehaved(link.peer, str(error))
+
+    def _other_version(self, sender: PeerId, why: str) -> None:
+        """It is told our version, so that its user learns of it too; but once an interval, or two endpoints of
+        different versions would talk for ever."""
+        if sender not in self._garbage:
+            (self._links.get(sender) or self._new_link(sender)).pulse()
+        self._misbehaved(sender, why)
+        link = self._links.get(sender)
+        if link is not None and link.lost is None:
+            link.lose(why)
+            self._lose(sender, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
+        self.refused.pop(sender, None)
         self.refused[sender] = why
-        self._fail_asks(sender, why)
+        if len(self.refused) > _REFUSED_MAX:
+            del self.refused[next(iter(self.refused))]
+        self._reception.fail_asks(sender, why)
+        self._distrust(sender, why)
+
+    def _distrust(self, sender: PeerId, why: str) -> None:
         self._garbage[sender] = self._garbage.get(sender, 0) + 1
-        if self._garbage[sender] >= _GARBAGE_MAX:
-            self._link(sender, revive=False).lose(f"it sent what cannot be read: {why}")
-            self._lose(sender, why)
+        if self._garbage[sender] == _GARBAGE_MAX:
+            self.refused[sender] = why
+            self._lose(sender, f"cut off: {why}")
             self.forget(sender)
 
     def _lose(self, peer: PeerId, why: str) -> None:
-        self._fail_asks(peer, why)
+        self._reception.fail_asks(peer, why)
         for told in self.on_lost:
-            told(peer, why)
-
-    def _fail_asks(self, peer: PeerId, why: str) -> None:
-        for to, answer in list(self._asks.values()):
-            if to == peer and not answer.done():
-                answer.set_exception(PeerLost(peer, why))
+            try:
+                told(peer, why)
+            except Exception as error:  # a fault of one listener must stop neither the others nor the heartbeats
+                assert self._loop is not None
+                self._loop.call_exception_handler({"message": f"telling that {peer:.12} is lost failed", "exception": error})
 
     def _reconnected(self, peer: PeerId) -> None:
         link = self._links.get(peer)
@@ -285,22 +305,26 @@ class Endpoint:
             await asyncio.sleep(max(0.0, due - self._clock()))
             late = max(0.0, self._clock() - due)
             due = self._clock() + self.interval_s
+            self._garbage = {peer: count - 1 for peer, count in self._garbage.items() if count > 1}
+            expected = self._watched | self._reception.asked
             for link in list(self._links.values()):
                 if link.lost is None:
-                    self._beat(link, forgiven_s=late)
+                    self._beat(link, expected=link.busy or link.peer in expected, forgiven_s=late)
 
-    def _beat(self, link: Link, *, forgiven_s: float) -> None:
-        expecting = link.watched or link.busy or any(to == link.peer for to, _ in self._asks.values())
-        if not expecting:
-            link.heard_at = self._clock()
+    def _beat(self, link: Link, *, expected: bool, forgiven_s: float) -> None:
+        now = self._clock()
+        if not expected:
+            link.heard_at = now
             if link.owes_pulse:
                 link.pulse()
             return
-        link.heard_at += forgiven_s
-        if self._clock() - link.heard_at > self.patience_s:
-            trouble = self._transport.trouble(link.peer)
-            why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
-            link.lose(why)
-            self._lose(link.peer, why)
-        else:
+        link.heard_at = min(now, link.heard_at + forgiven_s)
+        if now - link.heard_at < self.patience_s:
             link.pulse(ping=True)
+            return
+        trouble = self._transport.trouble(link.peer)
+        why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
+        link.lose(why)
+        # What still waits in the transport must not go out later: its payload may be written to from now on.
+        self._transport.hang_up(link.peer)
+        self._lose(link.peer, why)

@@ -1,31 +1,28 @@
 """The wire: typed messages as exactly two frames, a bounded msgpack header and a raw payload.
 
 Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, kind, *fields]``.
-A message is a frozen dataclass registered by `message`; its annotations are its schema, checked on arrival.
-Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates no more than a small
-multiple of the header, which is at most `HEADER_BYTES_MAX`.
+A message is a frozen dataclass registered by `message`; its annotations are its schema, checked when it is packed and
+again on arrival. Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import types
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
+
+from .schema import STR_BYTES_MAX, Codec, codecs_of, integer, plain_fields
 
 VERSION = 1
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
 PAYLOAD_BYTES_MAX = 1 << 20
-_STR_MAX = 1024
-_ARRAY_MAX = 4096
-_INT_MAX = 2**63 - 1
+_PREFIX_FIELDS = 6
+_PREFIX_BYTES_MAX = 48
+"""All of a header but its kind and fields: an array header and five integers."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -48,7 +45,7 @@ class Lane(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A decoded header. `incarnation` is the sender's, `towards` the incarnation it believes the receiver to be."""
+    """A decoded header. `incarnation` is the sender's, `towards` the incarnation it is bound to at the receiver."""
 
     incarnation: int
     towards: int
@@ -57,12 +54,20 @@ class Frame:
     message: object
 
 
+class Packed(NamedTuple):
+    """A message that is sure to be taken: `fields` is its kind and fields, `count` how many items that is."""
+
+    lane: Lane
+    count: int
+    fields: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     type: type
     lane: Lane
     payload_max: int
-    checks: tuple[Callable[[object], object], ...]
+    codecs: tuple[Codec, ...]
 
 
 _by_name: dict[str, _Kind] = {}
@@ -74,10 +79,11 @@ def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[typ
     """Register a frozen dataclass as a message kind. `payload_max` bounds its payload in bytes."""
 
     def register(cls: type[T]) -> type[T]:
-        kind = _Kind(cls, lane, payload_max, _field_checks(cls))
+        if payload_max > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"{cls.__name__} wants {payload_max} bytes of payload, the wire takes {PAYLOAD_BYTES_MAX}")
         if cls.__name__ in _by_name:
             raise ValueError(f"two messages are called {cls.__name__}")
-        _by_name[cls.__name__] = _by_type[cls] = kind
+        _by_name[cls.__name__] = _by_type[cls] = _Kind(cls, lane, payload_max, codecs_of(cls))
         return cls
 
     return register
@@ -87,142 +93,74 @@ def lane_of(body: object) -> Lane:
     return _by_type[type(body)].lane
 
 
-def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int) -> bytes:
-    """The header frame of `body`. Raises ValueError when it or its payload is larger than a receiver would take."""
+def pack(body: object, payload_bytes: int) -> Packed:
+    """Check and pack a message. Raises ValueError when a receiver would refuse it or its payload."""
     kind = _by_type[type(body)]
+    name = type(body).__name__
     if payload_bytes > kind.payload_max:
-        raise ValueError(f"{type(body).__name__} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
-    head = [VERSION, incarnation, towards, int(kind.lane), seq, type(body).__name__]
-    header: bytes = msgpack.packb([*head, *_plain_fields(body)])
-    if len(header) > HEADER_BYTES_MAX:
-        raise ValueError(f"{type(body).__name__} needs a header of {len(header)} bytes, at most {HEADER_BYTES_MAX}")
-    return header
+        raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
+    plain = [name, *plain_fields(body, kind.codecs)]
+    fields = b"".join(map(msgpack.Packer().pack, plain))
+    if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
+        raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
+    return Packed(kind.lane, len(plain), fields)
+
+
+def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
+    """The header frame of a packed message."""
+    packer = msgpack.Packer()
+    prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
+    return b"".join((packer.pack_array_header(len(prefix) + packed.count), *map(packer.pack, prefix), packed.fields))
+
+
+def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int) -> bytes:
+    """The header frame of `body`. Raises ValueError when a receiver would refuse it or its payload."""
+    return seal(pack(body, payload_bytes), incarnation=incarnation, towards=towards, seq=seq)
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
     """Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite, bounded fields."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
+    # Containers are read one by one, as the schema wants them: the unpacker itself never makes one.
+    unpacker = msgpack.Unpacker(
+        None,
+        max_buffer_size=HEADER_BYTES_MAX,
+        raw=False,
+        strict_map_key=True,
+        max_array_len=0,
+        max_map_len=0,
+        max_ext_len=0,
+        max_str_len=STR_BYTES_MAX,
+        max_bin_len=STR_BYTES_MAX,
+    )
+    unpacker.feed(header)
     try:
-        fields = msgpack.unpackb(
-            header,
-            raw=False,
-            use_list=True,
-            strict_map_key=True,
-            max_array_len=_ARRAY_MAX,
-            max_map_len=0,
-            max_ext_len=0,
-            max_str_len=_STR_MAX,
-            max_bin_len=_STR_MAX,
-        )
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise PeerMisbehaved(f"header is not msgpack that we take: {type(error).__name__}") from None
-    if not isinstance(fields, list) or not fields:
-        raise PeerMisbehaved("header is not a list")
-    if fields[0] != VERSION or type(fields[0]) is not int:
-        raise OtherVersion(f"speaks protocol version {fields[0]!r:.20}, this side speaks {VERSION}")
-    try:
-        return _frame(fields, payload_bytes)
-    except ValueError as error:
-        raise PeerMisbehaved(str(error)) from None
+        frame = _read(unpacker, payload_bytes)
+        if unpacker.tell() != len(header):
+            raise ValueError("bytes follow its header")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise PeerMisbehaved(str(error) or f"its header is not msgpack that we take: {type(error).__name__}") from None
+    return frame
 
 
-def _frame(fields: list[object], payload_bytes: int) -> Frame:
-    if len(fields) < 6:
-        raise ValueError("header is too short")
-    incarnation, towards, seq = (_integer(fields[i]) for i in (1, 2, 4))
-    kind = _by_name.get(fields[5]) if isinstance(fields[5], str) else None
+def _read(unpacker: Any, payload_bytes: int) -> Frame:
+    count = unpacker.read_array_header()
+    version = unpacker.unpack() if count else None
+    if type(version) is not int or version != VERSION:
+        raise OtherVersion(f"speaks protocol version {version!r:.20}, this side speaks {VERSION}")
+    if count < _PREFIX_FIELDS:
+        raise ValueError("its header is too short")
+    incarnation, towards, lane, seq = (integer(unpacker.unpack()) for _ in range(4))
+    name = unpacker.unpack()
+    kind = _by_name.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"unknown message kind {fields[5]!r:.40}")
-    if type(fields[3]) is not int or fields[3] != kind.lane:
-        raise ValueError(f"{fields[5]} on lane {fields[3]!r:.20}")
+        raise ValueError(f"unknown message kind {name!r:.40}")
+    if lane != kind.lane:
+        raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
-        raise ValueError(f"{fields[5]} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
-    body = fields[6:]
-    if len(body) != len(kind.checks):
-        raise ValueError(f"{fields[5]} with {len(body)} fields, it has {len(kind.checks)}")
-    values = [check(value) for check, value in zip(kind.checks, body, strict=True)]
-    return Frame(incarnation, towards, kind.lane, seq, kind.type(*values))
-
-
-def _plain_fields(body: object) -> list[object]:
-    return [_plain(getattr(body, field.name)) for field in dataclasses.fields(body)]  # type: ignore[arg-type]
-
-
-def _plain(value: object) -> object:
-    if dataclasses.is_dataclass(value):
-        return _plain_fields(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _field_checks(cls: type) -> tuple[Callable[[object], object], ...]:
-    hints = typing.get_type_hints(cls)
-    return tuple(_check_of(hints[field.name]) for field in dataclasses.fields(cls))
-
-
-def _check_of(hint: object) -> Callable[[object], object]:
-    """The check of one annotation: bool, int, float, str, bytes, X | None, tuple[X, ...] or a dataclass of these."""
-    simple = {bool: _boolean, int: _integer, float: _real, str: _text, bytes: _blob}
-    if hint in simple:
-        return simple[typing.cast("type", hint)]
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
-        return _tuple_check(_check_of(args[0]))
-    if origin in (types.UnionType, typing.Union) and len(args) == 2 and args[1] is type(None):
-        inner = _check_of(args[0])
-        return lambda value: None if value is None else inner(value)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _record_check(hint)
-    raise TypeError(f"a message field cannot be {hint!r}")
-
-
-def _tuple_check(item: Callable[[object], object]) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if not isinstance(value, list):
-            raise ValueError("a list was due")
-        return tuple(item(each) for each in value)
-
-    return check
-
-
-def _record_check(cls: type) -> Callable[[object], object]:
-    checks: Sequence[Callable[[object], object]] = _field_checks(cls)
-
-    def check(value: object) -> object:
-        if not isinstance(value, list) or len(value) != len(checks):
-            raise ValueError(f"not a {cls.__name__}")
-        return cls(*[one(each) for one, each in zip(checks, value, strict=True)])
-
-    return check
-
-
-def _boolean(value: object) -> bool:
-    if type(value) is not bool:
-        raise ValueError("a bool was due")
-    return value
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _INT_MAX:
-        raise ValueError("an integer from 0 to 2^63-1 was due")
-    return value
-
-
-def _real(value: object) -> float:
-    if type(value) is not float or not math.isfinite(value):
-        raise ValueError("a finite float was due")
-    return value
-
-
-def _text(value: object) -> str:
-    if type(value) is not str or not value.isprintable():
-        raise ValueError("a printable string was due")
-    return value
-
-
-def _blob(value: object) -> bytes:
-    if type(value) is not bytes:
-        raise ValueError("bytes were due")
-    return value
+        raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
+    if count != _PREFIX_FIELDS + len(kind.codecs):
+        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.codecs)}")
+    fields = [codec.read(unpacker) for codec in kind.codecs]
+    return Frame(incarnation, towards, kind.lane, seq, kind.type(*fields))

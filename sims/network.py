@@ -42,6 +42,11 @@ def parse_link(text: str) -> LinkSpec:
     return LinkSpec(bandwidth_Bps=bandwidth, latency_s=times[0], jitter_s=times[1] if len(times) > 1 else 0.0)
 
 
+def parse_duration(text: str) -> float:
+    """Seconds in ``5ms`` or ``2s``. Raises ValueError that says what is wrong."""
+    return _quantity(text.strip().lower(), _TIMES, "a duration", "5ms")
+
+
 def _quantity(text: str, units: dict[str, float], what: str, example: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text)
     if match is None or match[2] not in units:

@@ -49,7 +49,6 @@ def simulate(task: Path, config: Path | None, as_json: bool, quiet: bool, **flag
             simulated = run_virtual(World(functions, settings, record).run())
         result = conclude(
             folder,
-            output.records,
             simulated.summaries,
             wall_s=time.monotonic() - began,
             accuracy=simulated.accuracy,

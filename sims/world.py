@@ -41,7 +41,7 @@ class VirtualCompute:
 class Simulated:
     """How a simulation ended. `virtual_s`: how long it took in its own world."""
 
-    summaries: dict[str, PeerSummary]
+    summaries: list[PeerSummary]
     accuracy: float | None
     virtual_s: float
     digest: str
@@ -53,12 +53,14 @@ class World:
     def __init__(self, task: Task, settings: Settings, record: Callable[[Record], None]) -> None:
         self._settings, self._record, self._task = settings, record, task
         self.network = Network(parse_link(settings.link), random.Random(derive(settings.seed, "network")))
+        self.peers: list[Peer] = []
         self._step_s = parse_duration(settings.step_time)
 
     async def run(self) -> Simulated:
         """Run until all peers have ended; needs a virtual loop. Raises what a peer raises."""
         torch.set_num_threads(self._settings.threads or 1)  # more threads could sum in another order
         peers = [self._peer(index) for index in range(self._settings.peers)]
+        self.peers = [peer for peer, _ in peers]
         for peer, _ in peers:
             await peer.endpoint.open()
             for other, _ in peers:
@@ -72,7 +74,7 @@ class World:
                 peer.close()
         accuracies = [end.accuracy for end in ends if end.accuracy is not None]
         return Simulated(
-            summaries={peer.name: peer.summary() for peer, _ in peers},
+            summaries=[peer.summary() for peer, _ in peers],
             accuracy=accuracies[-1] if accuracies else None,
             virtual_s=asyncio.get_running_loop().time(),
             digest=self.network.digest,

@@ -1,0 +1,59 @@
+"""Founding a run: its peers' keys, names and parts of the data, and the invite for those who come later."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+from ..protocols.zeromq import KeyPair
+from .control import Orders
+from .keys import Invite, read_authorized, read_key
+from .settings import Settings
+
+
+def checkpoint_path(folder: Path, name: str) -> Path:
+    """Where the peer of this name keeps its checkpoint in a run folder."""
+    return folder / "checkpoint" / f"peer-{name}.safetensors"
+
+
+def founding_orders(
+    task: Path, settings: Settings, folder: Path, *, resume: bool = False
+) -> tuple[list[Orders], Invite | None]:
+    """What each founder of a new run is told, and the invite for others; None without encryption.
+
+    Raises KeyFileError for unusable key files.
+    """
+    pairs: list[KeyPair | None] = [None] * settings.peers
+    guest, admit, invite = None, [], None
+    if not settings.insecure:
+        first = read_key(Path(settings.key)) if settings.key else KeyPair.new()
+        keys = [first, *(KeyPair.new() for _ in range(settings.peers - 1))]
+        guest_keys = KeyPair.new()
+        guest, invite = guest_keys.public, Invite(first.public, guest_keys.secret)
+        admit = [pair.public for pair in keys]
+        admit += sorted(read_authorized(Path(settings.authorized))) if settings.authorized else []
+        pairs = list(keys)
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.peers)
+    run = f"{folder.name}-{secrets.token_hex(4)}"
+    all_orders = []
+    for index, pair in enumerate(pairs):
+        # One port can be listened on once: the first peer takes the one that was asked for, the others any.
+        listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
+        orders = Orders(
+            task=str(task),
+            settings=replace(settings, listen=listen).to_json(),
+            run=run,
+            folder=str(folder),
+            name=str(index),
+            part=index,
+            secret=pair.secret if pair else None,
+            admit=admit,
+            guest=guest,
+            founder=index == 0,
+            resume=str(checkpoint_path(folder, str(index))) if resume else None,
+            threads=threads,
+        )
+        all_orders.append(orders)
+    return all_orders, invite

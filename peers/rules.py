@@ -1,0 +1,121 @@
+"""What a setting may be: each rule takes a value, gives it back in its one form, and raises ValueError on any other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..aggregation.period import PERIOD_LIMIT, Fixed, parse_period
+from ..protocols.addresses import split_address
+
+Value = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`said` follows "must be" in errors, `metavar` stands for the value in a usage line, `kind` is its type."""
+
+    take: Callable[[object], Value]
+    said: str
+    metavar: str
+    kind: type[Value]
+    choices: tuple[str, ...] = ()
+
+
+def whole(low: int, high: int, metavar: str = "N") -> Rule:
+    def take(value: object) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Rule(take, f"a whole number from {low} to {high}", metavar, int)
+
+
+def seconds(high: float, *, zero: bool = False) -> Rule:
+    def take(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
+            raise ValueError
+        if value == 0 and not zero:
+            raise ValueError
+        return math.fabs(value)
+
+    least = "at least 0" if zero else "above 0"
+    return Rule(take, f"a number of seconds, {least} and at most {high:g}", "SECONDS", float)
+
+
+def flag() -> Rule:
+    def take(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    return Rule(take, "true or false", "", bool)
+
+
+def text(said: str, metavar: str, pattern: str) -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:
+            raise ValueError
+        return value
+
+    return Rule(take, said, metavar, str)
+
+
+def one_of(*choices: str) -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError
+        return value
+
+    said = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    return Rule(take, said, "|".join(choices), str, choices)
+
+
+def file(what: str, metavar: str = "FILE") -> Rule:
+    return text(f"the path of {what}", metavar, r"[^\0]{1,4096}")
+
+
+def period() -> Rule:
+    def take(value: object) -> str:
+        policy = parse_period(value if isinstance(value, str) else str(whole(1, PERIOD_LIMIT).take(value)))
+        return str(policy.steps) if isinstance(policy, Fixed) else "adaptive"
+
+    return Rule(take, f"adaptive, or a whole number of local steps from 1 to {PERIOD_LIMIT}", "adaptive|N", str)
+
+
+def address() -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        host, _ = split_address(value)
+        if re.fullmatch(r"\*|[\w.-]{1,253}|\[[\w:.%-]{2,100}\]", host, re.ASCII) is None:
+            raise ValueError
+        return value
+
+    return Rule(take, "an address such as tcp://*:4000, tcp://192.0.2.7:0 or tcp://[::1]:4000", "ADDRESS", str)
+
+
+def host() -> Rule:
+    pattern = r"(?!0\.0\.0\.0$)[A-Za-z0-9_.-]{1,253}|\[(?!::\])[A-Za-z0-9_:.%-]{2,100}\]"
+    return text("a host name or an IP address that others can dial, without tcp:// and port", "HOST", pattern)
+
+
+def devices() -> Rule:
+    one = r"(auto|cpu|cuda(:\d{1,3})?)"
+    said = "auto, cpu, cuda or cuda:N, or several with commas and no spaces, which the peers take in turn"
+    return text(said, "DEVICE", rf"{one}(,{one})*")
+
+
+_NUMBER = r"\d{1,12}(\.\d{1,12})?"
+_TIME = rf"{_NUMBER}(us|ms|s)"
+
+
+def link() -> Rule:
+    said = "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms or 1gbit,200us,50us"
+    return text(said, "LINK", rf"(?i: *(?![0.]+[a-z]){_NUMBER}[kmgt]?bit *(, *{_TIME} *){{1,2}})")
+
+
+def duration() -> Rule:
+    return text("a time above 0 such as 500us, 2.5ms or 1s", "TIME", rf"(?![0.]+[a-z]){_TIME}")

@@ -1,0 +1,207 @@
+"""All settings of a run, in one place: flags, TOML files, spawned processes and newcomers read and check them here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..aggregation.period import AdaComm
+from ..aggregation.schedules import SCHEDULES
+from . import rules
+from .rules import Rule
+from .toml_file import read_toml
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be: one line, for a person. `problem` follows the name in a sentence."""
+
+    def __init__(self, problem: str, name: str = "", place: str = "") -> None:
+        super().__init__(f"{place or name} {problem}".strip())
+        self.problem, self.name = problem, name
+
+
+def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False) -> Any:
+    """`help`: one line with the unit. `agreed`: all peers of a run have the same. A default of None allows None."""
+    return dataclasses.field(default=default, metadata={"rule": rule, "help": help, "agreed": agreed})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Checked when made: raises SettingsError."""
+
+    peers: int = _setting(4, rules.whole(1, 1_000_000), "Peers that gather before the first round.", agreed=True)
+    protocol: str = _setting("allreduce", rules.one_of("allreduce"), "What peers say to each other.", agreed=True)
+    schedule: str = _setting(
+        "auto", rules.one_of("auto", *SCHEDULES), "How an allreduce goes; auto: by the model's size.", agreed=True
+    )
+    period: str = _setting("adaptive", rules.period(), "Local steps between two averages, or adaptive.", agreed=True)
+    period_initial: int = _setting(
+        16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
+    )
+    period_block_s: float = _setting(
+        2.0, rules.seconds(1e6), "Seconds between two changes of an adaptive period, at least.", agreed=True
+    )
+    steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
+    seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
+    device: str = _setting(
+        "auto", rules.devices(), "auto, cpu, cuda or cuda:N; with commas (cuda:0,cpu) peers take turns."
+    )
+    threads: int = _setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: this machine's cores / peers.")
+    patience_s: float = _setting(5.0, rules.seconds(86_400), "Seconds that a peer may be silent before it is lost.")
+    quorum: int | None = _setting(
+        None, rules.whole(1, 1_000_000), "Peers that may go on without the others. [default: more than half]"
+    )
+    listen: str = _setting("tcp://*:0", rules.address(), "Where to listen; port 0: any free one.")
+    advertise: str | None = _setting(None, rules.host(), "Host that others dial. [default: this machine's address]")
+    insecure: bool = _setting(False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.")
+    key: str | None = _setting(None, rules.file("a key file"), "This peer's own key file. [default: a new key]")
+    authorized: str | None = _setting(
+        None, rules.file("a file of public keys"), "File of public keys, one a line, that may join without an invite."
+    )
+    run: str | None = _setting(
+        None, rules.file("a folder", "FOLDER"), "Folder for records, checkpoints, report. [default: runs/TASK-NNN]"
+    )
+    evaluate_every: int = _setting(10, rules.whole(1, 10**9), "Rounds between two evaluations.", agreed=True)
+    checkpoint_every_s: float = _setting(
+        30.0, rules.seconds(1e9, zero=True), "Seconds between two checkpoints, at least; 0: after each round."
+    )
+    link: str = _setting(
+        "100mbit,5ms", rules.link(), "Each peer's simulated connection: bandwidth, latency and, if wanted, jitter."
+    )
+    step_time: str = _setting("1ms", rules.duration(), "Simulated time of a local step.")
+    report: bool = _setting(True, rules.flag(), "Write report.html when the run is over.")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, rule = getattr(self, field.name), field.metadata["rule"]
+            if value is None and field.default is None:
+                continue
+            try:
+                object.__setattr__(self, field.name, rule.take(value))
+            except ValueError:
+                raise SettingsError(f"must be {rule.said}, got {_shown(value)}", field.name) from None
+        if self.quorum is not None and self.quorum > self.peers:
+            raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
+        for name in ("key", "authorized"):
+            if self.insecure and getattr(self, name) is not None:
+                raise SettingsError("has no use in an insecure run: leave out one of the two", name)
+
+    @classmethod
+    def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:
+        """Flags (None: not given) over the TOML file over the defaults. Raises SettingsError naming flag or line."""
+        values, places = _from_toml(toml) if toml is not None else ({}, {})
+        for name, value in flags.items():
+            if name not in _FIELDS:
+                raise SettingsError(_unknown(name))
+            if value is not None:
+                values[name], places[name] = value, f"--{name.replace('_', '-')}"
+        try:
+            return cls(**values)
+        except SettingsError as error:
+            raise SettingsError(error.problem, error.name, places.get(error.name, "")) from None
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """What `to_json` wrote. Raises SettingsError on anything else."""
+        return cls(**_exactly(_FIELDS, _parsed(text)))
+
+    def agreed(self) -> dict[str, Any]:
+        """The settings that all peers of a run share."""
+        return {name: getattr(self, name) for name, field in _FIELDS.items() if field.metadata["agreed"]}
+
+    def agreed_json(self) -> str:
+        return json.dumps(self.agreed())
+
+    def with_agreed(self, agreed: Mapping[str, object] | str) -> Settings:
+        """These settings with the shared ones of a run, as `agreed` or `agreed_json` gave them. They may come from a
+        stranger: raises SettingsError, never another error."""
+        values = _parsed(agreed) if isinstance(agreed, str) else agreed
+        return dataclasses.replace(self, **_exactly(self.agreed(), values))
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+
+
+def click_options(*names: str) -> Callable[[Command], Command]:
+    """Options for these settings, all if none is named. The command gets None for each that is not given."""
+
+    def add(command: Command) -> Command:
+        for name in reversed(names or tuple(_FIELDS)):
+            command = _option(_FIELDS[name])(command)
+        return command
+
+    return add
+
+
+def _option(field: dataclasses.Field[Any]) -> Callable[[Command], Command]:
+    rule, flag, text = field.metadata["rule"], f"--{field.name.replace('_', '-')}", field.metadata["help"]
+    if rule.kind is bool:
+        both, text = f"{flag}/--no-{flag[2:]}", f"{text} [default: {'' if field.default else 'no-'}{flag[2:]}]"
+        return click.option(both, field.name, default=None, help=text)
+    if field.default is not None:
+        text += f" [default: {field.default:g}]" if rule.kind is float else f" [default: {field.default}]"
+    kind = click.Choice(rule.choices) if rule.choices else rule.kind
+    return click.option(flag, field.name, type=kind, default=None, metavar=rule.metavar, help=text)
+
+
+def _from_toml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        entries = read_toml(path)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    values, places = {}, {}
+    for entry in entries:
+        name = entry.key.replace("-", "_")
+        if name not in _FIELDS:
+            raise SettingsError(_unknown(entry.key), place=f"{entry.place}:")
+        if name in values:
+            raise SettingsError("is given twice, with a dash and with an underscore", place=f"{entry.place}: {name}")
+        values[name], places[name] = entry.value, f"{entry.place}: {name}"
+    return values, places
+
+
+def _unknown(key: str) -> str:
+    close = difflib.get_close_matches(key[:100].replace("-", "_"), _FIELDS, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(_FIELDS)}"
+    return f"unknown key {json.dumps(key[:60])}; {hint}"
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise SettingsError(f"these settings are not JSON: {_shown(text)}") from None
+
+
+def _exactly(names: Mapping[str, object], values: object) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"these settings are no table: {_shown(values)}")
+    for name in names:
+        if name not in values:
+            raise SettingsError(f'these settings lack "{name}"; do both sides run the same version of Samovar?')
+    for key in values:
+        if key not in names:
+            raise SettingsError(
+                f"{_shown(key)} is none of these settings; do both sides run the same version of Samovar?"
+            )
+    return dict(values)
+
+
+def _shown(value: object) -> str:
+    """A wrong value, in a few characters."""
+    if isinstance(value, str):
+        return ascii(value[:60])
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,133 @@
+"""Schema: how one annotation of a message is checked, written and read, so that both ends refuse the same things.
+
+Reading follows the annotation, never the bytes: what is not due is refused before anything is made of it, and what is
+made is no larger than a small multiple of the bytes that were read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+STR_BYTES_MAX = 16 * 1024
+ITEMS_MAX = 4096
+INT_MAX = 2**63 - 1
+
+Unpacker = Any  # msgpack ships no types
+
+
+class Codec(NamedTuple):
+    """`plain` gives a value the form in which msgpack writes it, `read` takes it from an unpacker; both raise
+    ValueError on a value that the annotation does not allow."""
+
+    plain: Callable[[Any], object]
+    read: Callable[[Unpacker], Any]
+
+
+def codecs_of(cls: type) -> tuple[Codec, ...]:
+    """The codecs of a dataclass's fields, in order."""
+    hints = typing.get_type_hints(cls)
+    return tuple(_codec_of(hints[field.name]) for field in dataclasses.fields(cls))
+
+
+def plain_fields(body: object, codecs: tuple[Codec, ...]) -> list[object]:
+    """The fields of a message or record as msgpack writes them. Raises ValueError that names the field."""
+    plain = []
+    for field, codec in zip(dataclasses.fields(body), codecs, strict=True):  # type: ignore[arg-type]
+        try:
+            plain.append(codec.plain(getattr(body, field.name)))
+        except ValueError as error:
+            raise ValueError(f"{type(body).__name__}.{field.name}: {error}") from None
+    return plain
+
+
+def _codec_of(hint: Any) -> Codec:
+    """The codec of bool, int, float, str, bytes, X | None, tuple[X, ...] or a dataclass of these."""
+    if (check := _SCALARS.get(hint)) is not None:
+        return Codec(check, lambda unpacker: check(unpacker.unpack()))
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return _tuple_codec(_codec_of(args[0]), ITEMS_MAX)
+    if origin in (types.UnionType, typing.Union) and len(args) == 2 and args[1] is type(None):
+        return _optional_codec(_codec_of(args[0]))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _record_codec(hint)
+    raise TypeError(f"a message field cannot be {hint!r}")
+
+
+def _tuple_codec(item: Codec, items_max: int) -> Codec:
+    def plain(value: object) -> list[object]:
+        if not isinstance(value, tuple) or len(value) > items_max:
+            raise ValueError(f"a tuple of at most {items_max} was due")
+        return [item.plain(each) for each in value]
+
+    def read(unpacker: Unpacker) -> tuple[object, ...]:
+        count = unpacker.read_array_header()
+        if count > items_max:
+            raise ValueError(f"a list of {count}, at most {items_max} are read")
+        return tuple(item.read(unpacker) for _ in range(count))
+
+    return Codec(plain, read)
+
+
+def _optional_codec(inner: Codec) -> Codec:
+    """None is an empty list, anything else a list of one: so a reader knows what comes."""
+    many = _tuple_codec(inner, 1)
+
+    def read(unpacker: Unpacker) -> object:
+        return next(iter(many.read(unpacker)), None)
+
+    return Codec(lambda value: many.plain(() if value is None else (value,)), read)
+
+
+def _record_codec(cls: type) -> Codec:
+    codecs = codecs_of(cls)
+
+    def plain(value: object) -> list[object]:
+        if type(value) is not cls:
+            raise ValueError(f"a {cls.__name__} was due")
+        return plain_fields(value, codecs)
+
+    def read(unpacker: Unpacker) -> object:
+        if unpacker.read_array_header() != len(codecs):
+            raise ValueError(f"not a {cls.__name__}")
+        return cls(*[codec.read(unpacker) for codec in codecs])
+
+    return Codec(plain, read)
+
+
+def _boolean(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError("a bool was due")
+    return value
+
+
+def integer(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= INT_MAX:
+        raise ValueError("an integer from 0 to 2^63-1 was due")
+    return value
+
+
+def _real(value: object) -> float:
+    if type(value) is not float or not math.isfinite(value):
+        raise ValueError("a finite float was due")
+    return value
+
+
+def _text(value: object) -> str:
+    if type(value) is not str or not value.isprintable() or len(value.encode()) > STR_BYTES_MAX:
+        raise ValueError(f"a printable string of at most {STR_BYTES_MAX} bytes was due")
+    return value
+
+
+def _blob(value: object) -> bytes:
+    if type(value) is not bytes or len(value) > STR_BYTES_MAX:
+        raise ValueError(f"at most {STR_BYTES_MAX} bytes were due")
+    return value
+
+
+_SCALARS: dict[Any, Callable[[object], Any]] = {bool: _boolean, int: integer, float: _real, str: _text, bytes: _blob}

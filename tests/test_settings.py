@@ -1,0 +1,346 @@
+"""Settings are read, checked and handed on in one place; whatever is wrong with them is told in one line."""
+
+import dataclasses
+import json
+import math
+import time
+import typing
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samovar.peers.settings import Settings, SettingsError, click_options
+from samovar.sims.network import parse_link
+
+FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+FULL = """
+peers = 3
+protocol = "allreduce"
+schedule = "ring"
+period = 8
+period-initial = 4
+period_block_s = 1
+steps = 100
+seed = 7
+device = "cpu,cuda:1"
+threads = 1
+patience_s = 0.5
+quorum = 2
+listen = "tcp://[::1]:4000"
+advertise = "teapot.example"
+insecure = false
+key = "own.key"
+authorized = "friends.pub"
+run = "runs/here"
+evaluate_every = 5
+checkpoint_every_s = 0
+link = "10mbit, 40ms, 5ms"
+step_time = "2.5ms"
+report = false
+"""
+
+
+@pytest.fixture
+def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("settings.toml")
+
+
+def refused(toml: Path | None, **flags: object) -> str:
+    with pytest.raises(SettingsError) as error:
+        Settings.read(toml, flags)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+    return str(error.value)
+
+
+def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
+    hints = typing.get_type_hints(Settings)
+    for name, field in FIELDS.items():
+        kind = field.metadata["rule"].kind
+        assert hints[name] == (kind | None if field.default is None else kind), name
+        assert field.metadata["help"].rstrip("]").endswith((".", "peers", "key", "half", "address", "NNN")), name
+        assert "\n" not in field.metadata["help"]
+    assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
+
+
+def test_a_file_can_give_every_setting(toml: Path) -> None:
+    toml.write_text(FULL)
+    settings = Settings.read(toml, {})
+    assert all(
+        getattr(settings, name) != field.default
+        for name, field in FIELDS.items()
+        if len(set(FULL)) and name not in ("protocol", "insecure")
+    )
+    assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
+    assert type(settings.period_block_s) is float
+
+
+def test_flags_win_over_the_file_and_what_is_not_given_over_nothing(toml: Path) -> None:
+    toml.write_text('seed = 1\nsteps = 50\nperiod = "adaptive"\n')
+    assert Settings.read(toml, {"seed": 2, "steps": None, "peers": None}) == Settings(seed=2, steps=50)
+    assert Settings.read(None, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffseed = 3\r\n\r\nsteps = 9\r\n", "\"seed\" = 3\n 'steps'=9", "seed=3 # x\nsteps = 0x9"]
+)
+def test_what_editors_make_of_a_file_is_tolerated(toml: Path, text: str) -> None:
+    toml.write_bytes(text.encode())
+    assert Settings.read(toml, {}) == Settings(seed=3, steps=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("peers = 3\n\nperod = 8\n", 'settings.toml, line 3: unknown key "perod"; did you mean "period"?'),
+        ("period-block = 8", 'settings.toml, line 1: unknown key "period-block"; did you mean "period_block_s"?'),
+        ("xyz = 8", 'settings.toml, line 1: unknown key "xyz"; known are peers, protocol, '),
+        ("\n[train]\npeers = 3", 'settings.toml, line 2: unknown key "train"; known are'),
+        ("a.b.c = 3", 'settings.toml, line 1: unknown key "a"; '),
+        ('"a\\nb" = 3', 'settings.toml: unknown key "a\\nb"; '),
+        ("peers = 0", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got 0"),
+        ("\n\n peers = 2.0", "settings.toml, line 3: peers must be a whole number from 1 to 1000000, got 2.0"),
+        ("peers = true", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got true"),
+        ('peers = "4"', "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got '4'"),
+        ("peers = [4]", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got a list"),
+        ("peers = 2024-01-01", "got a date"),
+        ("[peers]", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got a table"),
+        ("peers.a.b = 1", "got a table"),
+        ("steps = 0x" + "f" * 100_000, "got a huge number"),
+        ("steps = " + "9" * 5000, "settings.toml: not TOML: "),
+        ("patience_s = -1", "patience_s must be a number of seconds, above 0 and at most 86400, got -1"),
+        ("patience-s = nan", "settings.toml, line 1: patience_s must be a number of seconds, above 0 and at most 86400, got nan"),
+        ("insecure = 1", "insecure must be true or false, got 1"),
+        ("seed = 1\nseed = 2", "settings.toml, line 2: not TOML: Cannot overwrite a value"),
+        ("period-initial = 1\nperiod_initial = 1", "settings.toml, line 2: period_initial is given twice, with a dash and"),
+        ("seed = ", "settings.toml, line 1: not TOML: "),
+        ("seed = 1\n\n{", "settings.toml, line 3: not TOML: "),
+        ('run = "a', "settings.toml: not TOML: "),
+        ("a = " + "[" * 5000, "settings.toml: not TOML: "),
+        ("a = " + "{a=" * 5000, "settings.toml: not TOML: "),
+        ("quorum = 5", "settings.toml, line 1: quorum must be at most the number of peers, 4, got 5"),
+        ('insecure = true\nkey = "a"', "settings.toml, line 2: key has no use in an insecure run"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_file_is_told_with_its_line(toml: Path, text: str, said: str) -> None:
+    toml.write_text(text)
+    assert said in refused(toml)
+
+
+def test_a_file_that_is_none_is_told(toml: Path, tmp_path: Path) -> None:
+    assert refused(toml) == "settings.toml: cannot be read: no such file or directory"
+    assert refused(tmp_path) == f"{tmp_path}: cannot be read: is a directory"
+    assert "cannot be read: embedded null byte" in refused(Path("a\0b"))
+    toml.write_bytes(b"seed = 1\nrun = '\xff'\n")
+    assert refused(toml) == "settings.toml, line 2: not UTF-8 text"
+    toml.write_bytes(b"\xff\xfes\0e\0e\0d\0")
+    assert refused(toml) == "settings.toml, line 1: not UTF-8 text"
+    with toml.open("wb") as file:
+        file.truncate(100 << 20)
+    assert refused(toml) == "settings.toml: larger than 1 MiB, which no settings file is"
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 500_000 + "b = 1", "\n".join(f"a{n} = 1" for n in range(90_000)), "a" * 1_000_000]
+)
+def test_a_hostile_file_takes_a_moment_only(toml: Path, text: str) -> None:
+    toml.write_text(text)
+    began = time.monotonic()
+    assert refused(toml).startswith("settings.toml")
+    assert time.monotonic() - began < 20
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("peers", [0, -1, 10**7, 4.0, "4", True, [4]]),
+        ("protocol", ["", "gossip", "ALLREDUCE", 1]),
+        ("schedule", ["", "rings", "auto ", None, 1]),
+        ("period", [0, -1, 10**9, "0", "-1", "1e9", "1000000000", "abc", "", "8.0", 8.0, True, "٣", "adaptiv", "9" * 5000]),
+        ("period_initial", [0, 257, -1, "16"]),
+        ("period_block_s", [0, -2.0, NAN, INF, "2", True, 1e7]),
+        ("steps", [0, -1, 10**13, 2.5]),
+        ("seed", [-1, 2**63, 0.0]),
+        ("device", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu,", ",cpu", "cpu, cpu", "cuda:1000", 0, "cpu\n"]),
+        ("threads", [-1, 1025, 1.0]),
+        ("patience_s", [0, -5, NAN, -INF, INF, 86_401, "5"]),
+        ("quorum", [0, -1, 5, "2"]),
+        ("listen", [
+            "", "*:0", "tcp://*", "tcp://*:", "tcp://*:65536", "tcp://*:-1", "tcp://:1", "udp://*:1", "tcp://a b:1",
+            "tcp://::1:5", "tcp://*.x:1", "tcp://[::1:5", "tcp://fe80::1%eth0", "tcp://a\n:1", "tcp://*:1\n", 4000,
+            "tcp://" + "a" * 300 + ":1", "tcp://a/b:1",
+        ]),
+        ("advertise", ["", "*", "0.0.0.0", "[::]", "tcp://a", "a:4000", "::1", "a b", "a\n", "[::1", 7, "a" * 300]),
+        ("insecure", [0, 1, "true", None]),
+        ("key", ["", "a\0b", 1, "a" * 5000, b"key"]),
+        ("run", ["", "\0", Path("runs")]),
+        ("evaluate_every", [0, -1]),
+        ("checkpoint_every_s", [-1, -0.1, NAN, INF, 1e10]),
+        ("link", ["", "fast", "10mbit", "0mbit,1ms", "10mb,1ms", "10mbit,1ms,1ms,1ms", "-1mbit,1ms", "1mbit,1", "1mbit;1ms"]),
+        ("step_time", ["", "1", "0ms", "0.0s", "-1ms", "1 ms", "1min", "1e9s", 1]),
+        ("report", ["no", 0]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_naming_it_and_what_may_be(name: str, values: list[object]) -> None:
+    for value in values:
+        with pytest.raises(SettingsError, match=f"^{name} must be ") as error:
+            Settings(**{name: value})
+        assert "\n" not in str(error.value)
+        assert len(str(error.value)) < 300
+        if value is not None:
+            flag = "--" + name.replace("_", "-")
+            assert refused(None, **{name: value}) == f"{flag}{str(error.value).removeprefix(name)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("period", ["1", "1000000", "adaptive"]),
+        ("device", ["cuda", "cuda:0,cpu", "auto,auto"]),
+        ("listen", ["tcp://*:0", "tcp://0.0.0.0:1", "tcp://a-b.c_d:65535", "tcp://[fe80::1%eth0]:1", "tcp://127.0.0.1:*"]),
+        ("advertise", ["192.0.2.7", "a", "[::1]", "[fe80::1%eth0]"]),
+        ("link", ["100mbit,5ms", "1gbit,0ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s"]),
+        ("step_time", ["1ms", "0.5s", "500us"]),
+        ("run", [".", "/a b/ü"]),
+    ],
+)  # fmt: skip
+def test_what_may_be_is_kept_as_it_is(name: str, values: list[object]) -> None:
+    for value in values:
+        assert getattr(Settings(**{name: value}), name) == value
+
+
+def test_a_link_that_is_let_through_can_be_simulated() -> None:
+    for link in ("100mbit,5ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s", "1tbit,1us"):
+        assert parse_link(Settings(link=link).link).bandwidth_Bps > 0
+
+
+def test_a_number_in_another_form_makes_the_same_settings() -> None:
+    assert Settings(period=" 008 ", patience_s=3) == Settings(period="8", patience_s=3.0)
+    assert repr(Settings(checkpoint_every_s=-0.0)) == repr(Settings(checkpoint_every_s=0))
+
+
+def test_an_insecure_run_refuses_keys_and_a_flag_nobody_knows_is_told() -> None:
+    assert (
+        refused(None, insecure=True, authorized="a")
+        == "--authorized has no use in an insecure run: leave out one of the two"
+    )
+    assert refused(None, perid="8") == 'unknown key "perid"; did you mean "period"?'
+
+
+settings = st.builds(
+    Settings,
+    peers=st.integers(1, 10**6),
+    period=st.just("adaptive") | st.integers(1, 10**6).map(str),
+    period_block_s=st.floats(0, 1e6, exclude_min=True),
+    seed=st.integers(0, 2**63 - 1),
+    run=st.none() | st.text(min_size=1).filter(lambda text: "\0" not in text),
+    report=st.booleans(),
+    patience_s=st.floats(1e-300, 86_400),
+)
+
+
+@given(settings)
+def test_json_and_back_is_the_same(made: Settings) -> None:
+    assert Settings.from_json(made.to_json()) == made
+    assert "\n" not in made.to_json()
+    other = Settings(run="here", quorum=1)
+    for agreed in (made.agreed(), made.agreed_json()):
+        taken = other.with_agreed(agreed)
+        assert taken.agreed() == made.agreed()
+        assert dataclasses.replace(taken, **other.agreed()) == other
+
+
+def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
+    assert list(Settings().agreed()) == (
+        "peers protocol schedule period period_initial period_block_s steps seed evaluate_every".split()
+    )
+
+
+jsons = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*FIELDS, "x"]), inner, max_size=6),
+)
+
+
+@given(
+    jsons
+    | st.dictionaries(st.sampled_from([*FIELDS]), jsons).map(lambda some: {**dataclasses.asdict(Settings()), **some})
+)
+def test_settings_of_a_stranger_are_taken_or_refused_in_one_line(value: object) -> None:
+    only = {name: value[name] for name in Settings().agreed() if name in value} if isinstance(value, dict) else value
+    for take, given_value in ((Settings().with_agreed, only), (Settings.from_json, value)):
+        try:
+            assert isinstance(take(json.dumps(given_value)), Settings)
+        except SettingsError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", "[" * 100_000, '{"peers": ' + "9" * 5000 + "}", "\ud800"]
+)
+def test_what_nobody_wrote_is_refused(text: str) -> None:
+    for take in (Settings.from_json, Settings().with_agreed):
+        with pytest.raises(SettingsError, match="^these settings "):
+            take(text)
+
+
+def test_settings_of_another_version_are_refused() -> None:
+    row = dataclasses.asdict(Settings())
+    with pytest.raises(SettingsError, match="have 'perod', unknown here: is it the same version of Samovar"):
+        Settings.from_json(json.dumps({**row, "perod": 1}))
+    del row["seed"]
+    with pytest.raises(SettingsError, match="lack seed: is it the same version"):
+        Settings.from_json(json.dumps(row))
+    with pytest.raises(SettingsError, match="^quorum must be at most the number of peers, 2, got 3"):
+        Settings(quorum=3).with_agreed(Settings(peers=2).agreed())
+
+
+@click.command()
+@click_options("seed", "schedule", "patience_s", "insecure", "report", "quorum")
+def some(**flags: object) -> None:
+    click.echo(repr({name: value for name, value in flags.items() if value is not None}))
+
+
+@click.command()
+@click_options()
+def every(**flags: object) -> None:
+    click.echo(Settings.read(None, flags).to_json())
+
+
+def run(command: click.Command, *arguments: str) -> str:
+    result = CliRunner().invoke(command, arguments, env={"COLUMNS": "200"})
+    return result.output.strip()
+
+
+def test_only_flags_that_are_given_are_passed_on() -> None:
+    assert run(some) == "{}"
+    given_flags = run(some, "--seed", "3", "--no-report", "--insecure", "--patience-s", "2", "--schedule", "ring")
+    assert given_flags == "{'seed': 3, 'schedule': 'ring', 'patience_s': 2.0, 'insecure': True, 'report': False}"
+
+
+def test_every_setting_can_be_a_flag(toml: Path) -> None:
+    toml.write_text(FULL)
+    wanted = Settings.read(toml, {})
+    arguments = []
+    for name, value in dataclasses.asdict(wanted).items():
+        flag = name.replace("_", "-")
+        arguments += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    assert Settings.from_json(run(every, *arguments)) == wanted
+
+
+def test_help_tells_units_defaults_and_choices() -> None:
+    told = " ".join(run(every, "--help").split())
+    assert "--patience-s SECONDS Seconds that a peer may be silent before it is lost. [default: 5]" in told
+    assert "--schedule auto|ring|halving_doubling" in told
+    assert "--report / --no-report Write report.html when the run is over. [default: report]" in told
+    assert all(f"--{name.replace('_', '-')}" in told for name in FIELDS)
+    assert "--peers" not in run(some, "--help")
+    assert "Invalid value for '--seed': 'x' is not a valid integer." in run(some, "--seed", "x")

@@ -1,0 +1,96 @@
+"""Whole runs in simulation: the same Peer, Trainer and task file as on real machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from samovar.peers.records import Record, RoundRecord
+from samovar.peers.settings import Settings
+from samovar.peers.task import load_task
+from samovar.peers.training import Ended
+from samovar.sims.loop import run_virtual
+from samovar.sims.world import Simulated, World
+
+TASKS = Path(__file__).parent / "tasks"
+DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
+
+
+def simulate(task: Path, **settings: Any) -> tuple[Simulated, list[Record], World]:
+    records: list[Record] = []
+    world = World(load_task(task), Settings(**{"device": "cpu", "link": "100mbit,5ms", **settings}), records.append)
+    return run_virtual(world.run()), records, world
+
+
+def single_process_on_the_union_batch(parts: int) -> torch.Tensor:
+    task = load_task(TASKS / "union.py")
+    from samovar.peers.trainer import Trainer
+
+    start = Trainer(task, seed=0, part=0, parts=parts, device=torch.device("cpu"))
+    model, optimizer = start.model, start.optimizer
+    batches = [list(task.data(part, parts)) for part in range(parts)]
+    for step in range(50):
+        inputs = torch.cat([batches[part][step][0] for part in range(parts)])
+        targets = torch.cat([batches[part][step][1] for part in range(parts)])
+        optimizer.zero_grad()
+        task.loss(model, (inputs, targets)).backward()
+        optimizer.step()
+    return start.layout.flatten(start.tensors)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "halving_doubling"])
+def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) -> None:
+    _, records, world = simulate(TASKS / "union.py", peers=4, period="1", steps=50, schedule=schedule)
+    expected = single_process_on_the_union_batch(4)
+    for peer in world.peers:
+        assert torch.allclose(peer.state.vector, expected, atol=1e-5, rtol=0)
+    assert max(r.round for r in records if isinstance(r, RoundRecord)) == 50
+
+
+def test_a_longer_period_is_not_the_same_run() -> None:
+    """The control of the test above: it can fail."""
+    _, _, world = simulate(TASKS / "union.py", peers=4, period="10", steps=50)
+    assert not torch.allclose(world.peers[0].state.vector, single_process_on_the_union_batch(4), atol=1e-5, rtol=0)
+
+
+def test_all_peers_end_with_the_same_bits_and_agree_on_every_period() -> None:
+    _, records, world = simulate(DIGITS, peers=5, period="adaptive", period_block_s=0.3, steps=150)
+    assert len({tuple(peer.state.vector.tolist()) for peer in world.peers}) == 1
+    rounds = [record for record in records if isinstance(record, RoundRecord)]
+    periods = {(record.round, record.period) for record in rounds}
+    assert len(periods) == max(record.round for record in rounds)
+    assert len({period for _, period in periods}) > 2, "the period never adapted"
+
+
+def test_the_same_seed_gives_the_same_digest_and_another_seed_another() -> None:
+    digests = [simulate(TASKS / "union.py", peers=3, period="5", steps=20, seed=seed)[0].digest for seed in (7, 7, 8)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_slower_link_takes_more_virtual_time_for_the_same_training() -> None:
+    fast = simulate(TASKS / "union.py", peers=4, period="5", steps=20, link="1gbit,1ms")
+    slow = simulate(TASKS / "union.py", peers=4, period="5", steps=20, link="1mbit,100ms")
+    assert slow[0].virtual_s > 2 * fast[0].virtual_s
+    assert torch.equal(fast[2].peers[0].state.vector, slow[2].peers[0].state.vector)
+
+
+def test_records_account_for_every_byte_and_second() -> None:
+    simulated, records, world = simulate(TASKS / "union.py", peers=4, period="5", steps=50)
+    for peer, summary in zip(world.peers, simulated.summaries, strict=True):
+        own = [r for r in records if isinstance(r, RoundRecord) and r.peer == peer.name]
+        assert sum(r.bytes_sent for r in own) == summary.bytes_sent
+        assert summary.steps == 50
+        vector_bytes = peer.state.vector.numel() * 4
+        assert all(r.bytes_sent > 2 * 3 / 4 * vector_bytes for r in own)
+        assert all(r.compute_s == pytest.approx(5e-3) for r in own)
+        assert own[-1].time_s == pytest.approx(sum(r.compute_s + r.wait_s + r.transfer_s for r in own), rel=0.2)
+
+
+def test_evaluation_happens_once_a_round_and_at_the_end() -> None:
+    simulated, records, _ = simulate(DIGITS, peers=3, period="20", steps=90, evaluate_every=2)
+    evaluated = [r.round for r in records if isinstance(r, RoundRecord) and r.accuracy is not None]
+    assert evaluated == [2, 4, 5]
+    assert simulated.accuracy is not None
+    assert Ended(True, simulated.accuracy).finished
