@@ -3,7 +3,7 @@
 The new file grows beside the old one, is flushed to the disk and only then takes its name: at every moment the name
 stands for a whole checkpoint, the one before or the new one. One process at a time may save to a path.
 Cost: while it lasts, saving takes memory for one tensor if that is on a device or not contiguous, loading for one more
-copy of all. Saving lets other threads run.
+copy of all. Both let other threads run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from .checkpoint_file import read_file, write_file
 from .nested import from_plain, to_plain
 
-# What the tensors, safetensors and JSON raise on what they cannot hold.
-_UNFIT = (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
+# What tensors and JSON raise on what they cannot hold.
+_UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
 
 class CheckpointError(ValueError):

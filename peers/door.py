@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 from dataclasses import dataclass, replace
@@ -79,7 +78,7 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
     endpoint = await door.enter(settings)
     try:
         run = await ask_run(endpoint, door.contact)
-        settings = settings.with_agreed(json.loads(run.settings))
+        settings = settings.with_agreed(run.settings)
         folder = make_folder(settings.run, task)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
     except BaseException:

@@ -67,7 +67,7 @@ def read_authorized(path: Path) -> frozenset[str]:
     if mode & 0o002:
         raise KeyFileError(f"list of keys {path} can be changed by anyone: run chmod o-w {path}")
     keys: set[str] = set()
-    for number, line in enumerate(raw.decode("utf-8-sig", "replace").splitlines(), 1):
+    for number, line in enumerate(raw.decode("utf-8-sig", "replace").split("\n"), 1):
         text = line.partition("#")[0].strip()
         problem = _problem(text) if text else None
         if problem:

@@ -44,6 +44,8 @@ class Launch:
         self._record = record
         self._error: asyncio.Future[str] | None = None
         self._stopping = False
+        self.met = False
+        """Whether all peers have come up, so that there is something to tell."""
 
     async def run(self, stop: asyncio.Event, met: Callable[[dict[str, str]], None]) -> None:
         """Run to the end; `met` hears where the run can be joined. Raises LaunchError when a peer says it cannot."""
@@ -61,7 +63,7 @@ class Launch:
             stopped.cancel()
             if self._error.done():
                 raise LaunchError(self._error.result())
-            if not any(peer.ended for peer in self.peers):
+            if not self._stopping and not any(peer.ended for peer in self.peers):
                 raise LaunchError(f"no peer is left: {self._deaths()}")
         finally:
             await self._stop_all()
@@ -102,8 +104,8 @@ class Launch:
         await peer.control.close()
         peer.ready.set()
         gathered = all(other.member for other in self.peers)
-        if not gathered and not self._error.done() and not self._stopping:
-            self._error.set_result(f"peer {peer.orders.name} ended before the run began ({self._death(peer)})")
+        if (peer.exit_code > 0 or not gathered) and not self._error.done() and not self._stopping:
+            self._error.set_result(f"peer {peer.orders.name} {self._death(peer)}")
 
     async def _bring_together(self, met: Callable[[dict[str, str]], None]) -> None:
         founder = next(peer for peer in self.peers if peer.orders.founder)
@@ -113,6 +115,7 @@ class Launch:
             if peer is not founder and peer.control is not None:
                 peer.control.tell("contact", founder.member)
         if founder.member is not None:
+            self.met = True
             met(founder.member)
 
     async def _stop_when(self, stop: asyncio.Event) -> None:

@@ -4,7 +4,6 @@ drive one of these; in simulation it is the very same."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,9 +107,10 @@ class Peer:
         )
         self.membership = self.averaging.membership
         Greeter(
-            endpoint, run=run, settings=json.dumps(settings.agreed()), guest=guest, members=lambda: self.membership.view.ids
+            endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
         )
         Prober(endpoint, lambda: self.membership.view.members)
+        self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._known = View(0, (), False)
         self._losses_told = 0
@@ -137,7 +137,7 @@ class Peer:
         """Seconds that the run has gone on, the time before it was resumed included."""
         if self._started_at is None:
             return self._elapsed_before_s
-        return asyncio.get_running_loop().time() - self._started_at
+        return self._clock() - self._started_at
 
     async def start(self, contact: PeerId | None) -> bool:
         """Found a run, or join it through `contact`, and wait until enough peers have gathered.
@@ -151,7 +151,7 @@ class Peer:
             await self.averaging.enter(contact)
         late = self.membership.view.started and self.state.round > 0 and self._elapsed_before_s == 0.0
         await self.membership.until(lambda: self.membership.settled)
-        self._started_at = asyncio.get_running_loop().time() - self._elapsed_before_s
+        self._started_at = self._clock() - self._elapsed_before_s
         self._known = self.membership.view
         self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started")
         self._following = asyncio.create_task(self._follow_views(), name="view watcher")
@@ -163,7 +163,7 @@ class Peer:
             outcome = await self.average(contribution, compute_s=0.0, steps=0)
             self.note()
             if not outcome.caught_up or self.averaging.period == 0:
-                self._started_at = asyncio.get_running_loop().time() - outcome.elapsed_s
+                self._started_at = self._clock() - outcome.elapsed_s
                 return outcome
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:

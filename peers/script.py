@@ -156,7 +156,7 @@ class Run:
     def loss(self, loss: float | torch.Tensor) -> None:
         """Tell a local step's training loss: for the records, and for an adaptive period, which stays as it began
         when nobody tells."""
-        self._loss_sum += float(loss)
+        self._loss_sum += float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
         self._losses += 1
 
     def leave(self) -> None:

@@ -186,15 +186,11 @@ def _parsed(text: str) -> object:
 
 def _exactly(names: Mapping[str, object], values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
-        raise SettingsError(f"these settings are no table: {_shown(values)}")
-    for name in names:
-        if name not in values:
-            raise SettingsError(f'these settings lack "{name}"; do both sides run the same version of Samovar?')
-    for key in values:
-        if key not in names:
-            raise SettingsError(
-                f"{_shown(key)} is none of these settings; do both sides run the same version of Samovar?"
-            )
+        raise SettingsError(f"these settings are not a table: {_shown(values)}")
+    odd = [f"lack {name}" for name in names if name not in values]
+    odd += [f"have {_shown(key)}, unknown here" for key in values if key not in names]
+    if odd:
+        raise SettingsError(f"these settings {odd[0]}: is it the same version of Samovar that wrote them?")
     return dict(values)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BYTES_MAX = 1 << 20
+LINE_CHARS_MAX = 5000
 _KEY = re.compile(r"""[ \t]*\[{0,2}[ \t]*(?:"([^"]*)"|'([^']*)'|([\w-]+))[ \t]*[=.\]]""", re.ASCII)
 _AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -24,16 +25,20 @@ class Entry:
 def read_toml(path: Path) -> list[Entry]:
     """The top-level entries, in order. Accepts a byte order mark and CRLF. Raises ValueError."""
     text = _text(path)
+    all_lines = text.rstrip().split("\n")
+    for number, line in enumerate(all_lines, 1):
+        if len(line) > LINE_CHARS_MAX:  # tomllib takes minutes for a long enough dotted key
+            raise ValueError(f"{path}, line {number}: longer than {LINE_CHARS_MAX} characters")
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Not TOMLDecodeError alone: tomllib lets int("9" * 5000) and deep nesting fail as they do.
+        # Not TOMLDecodeError alone: a number of 5000 digits and deep nesting fail in ways of their own.
         said = " ".join(str(error).split())
         at = _AT.search(said)
-        where = f"{path}, line {at[1]}" if at and at[1] else str(path)
-        raise ValueError(f"{where}: not TOML: {said[: at.start()] if at else said:.200}") from None
+        where = f", line {at[1] or len(all_lines)}" if at else ""
+        raise ValueError(f"{path}{where}: not TOML: {said[: at.start()] if at else said:.200}") from None
     lines: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(all_lines, 1):
         if found := _KEY.match(line):
             lines.setdefault(next(filter(None, found.groups()), ""), number)
     return [

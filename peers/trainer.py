@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..aggregation.vector import Layout
 from ..protocols.local_sgd import Contribution
-from .checkpoint import Snapshot, optimizer_from_plain, optimizer_to_plain
+from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
 from .tensors import averaged, moved, own, samples_in
 
@@ -137,12 +137,15 @@ class Trainer:
             "batch": self._batch,
             "part": self._part,
             "parts": self._parts,
+            "layout": self.layout.to_plain(),
         }
         return Snapshot(tensors, numbers)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on exactly where `snapshot` was taken."""
+        """Go on exactly where `snapshot` was taken. Raises CheckpointError when it is of another model."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
+        if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
+            raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: {difference}")
         with torch.no_grad():
             for name, tensor in {**self.tensors, **own(self.model)}.items():
                 tensor.copy_(tensors[f"model/{name}"])

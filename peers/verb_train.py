@@ -95,10 +95,10 @@ async def _train(
             await launch.run(stop, met)
         except LaunchError as failure:
             error = str(failure)
-    result = _conclude(launch, folder, time.monotonic() - began, settings)
     if error is not None:
         return fail(error)
-    output.end(result)
+    if launch.met:
+        output.end(_conclude(launch, folder, time.monotonic() - began, settings))
     if stop.is_set():
         output.say(f"stopped; go on with: samovar train {task} --resume {folder}")
         return 130

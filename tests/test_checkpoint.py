@@ -1,6 +1,8 @@
 """A checkpoint is whole and exact, or is not there: whatever fails in saving it, whatever becomes of its bytes."""
 
 import errno
+import hashlib
+import json
 import os
 import random
 import stat
@@ -325,3 +327,25 @@ def test_a_huge_file_that_is_no_checkpoint_is_not_read(path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(CheckpointError, match="not a checkpoint"):
         load(path)
+
+
+FINE = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [], 1, {}, {**FINE, "dtype": "F33"}, {**FINE, "dtype": []}, {**FINE, "shape": [3]}, {**FINE, "shape": [2**62]},
+        {**FINE, "shape": [-2]}, {**FINE, "shape": 2}, {**FINE, "shape": ["2"]}, {**FINE, "shape": [0]},
+        {**FINE, "data_offsets": [0, 7]}, {**FINE, "data_offsets": [0, 16]}, {**FINE, "data_offsets": [4, 2**70]},
+        {**FINE, "data_offsets": [8, 0]}, {**FINE, "data_offsets": [0]}, {**FINE, "data_offsets": "08"},
+        {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 0]}, {**FINE, "shape": [[]] * 100_000},
+    ],
+)  # fmt: skip
+def test_a_file_made_to_harm_is_refused_in_one_line(path: Path, entry: object) -> None:
+    """Its hash is right, so that somebody made it on purpose."""
+    path.parent.mkdir()
+    numbers = json.dumps({"checkpoint": 1, "blake2b": "0" * 64, "numbers": {}}, separators=(",", ":"))
+    header = json.dumps({"__metadata__": {"samovar": numbers}, "a": entry}, separators=(",", ":")).encode()
+    raw = len(header).to_bytes(8, "little") + header + bytes(8)
+    assert_refused(path, raw.replace(b"0" * 64, hashlib.blake2b(raw, digest_size=32).hexdigest().encode(), 1))

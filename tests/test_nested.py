@@ -33,9 +33,7 @@ def assert_same(one: object, other: object) -> None:
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert bits(one) == bits(other)
     elif isinstance(one, dict) and isinstance(other, dict):
-        assert list(one) == list(other)
-        for key in one:
-            assert_same(one[key], other[key])
+        assert_same([*one.items()], [*other.items()])
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
         assert len(one) == len(other)
         for a, b in zip(one, other, strict=True):

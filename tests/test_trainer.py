@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from samovar.peers.checkpoint import load, save
+from samovar.peers.checkpoint import CheckpointError, load, save
 from samovar.peers.task import Task, TaskError, kind_of, load_task
 from samovar.peers.tensors import moved, samples_in
 from samovar.peers.trainer import Diverged, Trainer, pick_device
@@ -88,6 +88,13 @@ def test_a_resumed_trainer_goes_on_to_the_same_bits(tmp_path: Path, taken: int) 
     assert (straight.contribution(1.0).loss, straight.steps) == (second.contribution(1.0).loss, second.steps)
     counters = [int(trainer.model[1].num_batches_tracked) for trainer in (straight, second)]  # type: ignore[index,union-attr]
     assert counters == [20, 20]
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_one_line() -> None:
+    task, snapshot = noisy_task(), trainer_of(noisy_task()).snapshot()
+    other = Task(task.path, lambda: nn.Linear(4, 1), task.data, task.loss, None, task.optimizer)
+    with pytest.raises(CheckpointError, match=r"another model than noisy\.py"):
+        trainer_of(other).restore(snapshot)
 
 
 def test_a_contribution_is_weighted_by_samples_and_loading_begins_a_new_round() -> None:

@@ -1,0 +1,115 @@
+"""A run of real processes under test: started as a user starts it, watched through the files it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+DIGITS = ROOT / "examples" / "digits.py"
+STEADY = ROOT / "tests" / "tasks" / "steady.py"
+LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+    left: list[psutil.Process]
+    """Processes of the run that outlived it."""
+
+    @property
+    def result(self) -> dict[str, Any]:
+        lines = self.out.strip().splitlines()
+        assert len(lines) == 1, f"not one JSON object: {self.out!r} {self.err!r}"
+        parsed: dict[str, Any] = json.loads(lines[0])
+        return parsed
+
+    @property
+    def complaint(self) -> str:
+        """The one line that says what is wrong."""
+        lines = [line for line in self.err.splitlines() if line.startswith(("samovar: ", "Error: "))]
+        assert len(lines) == 1, f"not one clear line: {self.err!r}"
+        return lines[0]
+
+
+class Live:
+    """``samovar ARGUMENTS`` in `folder`."""
+
+    def __init__(self, folder: Path, *arguments: object, run: str = "run") -> None:
+        self.folder = folder / run
+        self._known: dict[int, psutil.Process] = {}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "samovar", *map(str, arguments)],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def peers(self) -> dict[str, psutil.Process]:
+        """Peer processes by name, in the order in which they were spawned."""
+        try:
+            children = psutil.Process(self.process.pid).children()
+        except psutil.NoSuchProcess:
+            children = []
+        ordered = sorted(children, key=lambda child: child.pid)
+        self._known.update({child.pid: child for child in ordered})
+        return {str(index): child for index, child in enumerate(ordered)}
+
+    def records(self, peer: str = "*") -> list[dict[str, Any]]:
+        rows = []
+        for file in self.folder.glob(f"peer-{peer}.jsonl"):
+            for line in file.read_bytes().split(b"\n")[:-1]:
+                rows.append(json.loads(line))
+        return rows
+
+    def rounds(self, peer: str = "*") -> int:
+        return max((row["round"] for row in self.records(peer) if row["kind"] == "round"), default=0)
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait for what the run itself does; fails when the run ends first or nothing happens for too long."""
+        limit = time.monotonic() + LIMIT_S
+        while not (value := condition()):
+            assert self.process.poll() is None, f"the run ended before {what}: {self.end()}"
+            assert time.monotonic() < limit, f"no {what} within {LIMIT_S} s"
+            time.sleep(0.01)
+        self.peers()
+        return value
+
+    def signal(self, number: signal.Signals) -> None:
+        self.peers()
+        self.process.send_signal(number)
+
+    def end(self) -> Ended:
+        """Wait for the end; never leaves a process behind."""
+        self.peers()
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+            _, left = psutil.wait_procs(list(self._known.values()), timeout=4)
+            for process in left:
+                process.kill()
+        return Ended(self.process.returncode, out, err, left)
+
+
+def samovar(folder: Path, *arguments: object) -> Ended:
+    """Run ``samovar ARGUMENTS`` to its end."""
+    return Live(folder, *arguments).end()
+
+

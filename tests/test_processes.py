@@ -1,0 +1,125 @@
+"""Real processes on real sockets: what simulation cannot see."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from live import DIGITS, STEADY, Live, samovar
+from samovar.peers.checkpoint import load
+
+TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
+
+
+def test_four_peers_train_a_real_model_and_say_what_crossed_the_wire(tmp_path: Path) -> None:
+    ended = samovar(tmp_path, "train", DIGITS, "--peers", 4, "--json", "--run", "run")
+    assert ended.code == 0, ended.err
+    result = ended.result
+    assert result["accuracy"] >= 0.95
+    assert [peer["steps"] for peer in result["peers"]] == [2000] * 4
+    assert {"accuracy", "loss", "wall_s", "rounds", "peers", "lost"} <= set(result)
+    assert {"steps", "bytes_sent", "bytes_received", "compute_s", "wait_s"} <= set(result["peers"][0])
+    sent, received = (sum(peer[key] for peer in result["peers"]) for key in ("bytes_sent", "bytes_received"))
+    assert sent == pytest.approx(received, rel=0.02)
+    assert result["lost"] == []
+    assert (tmp_path / "run" / "report.html").exists()
+    assert (tmp_path / "run" / "trace.json").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_peer_is_named_and_the_others_finish(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    run = Live(tmp_path, *TRAIN, "--steps", 1600)
+    moment, victim = chance.randrange(1, 100), str(chance.randrange(4))
+    run.until(lambda: run.rounds() >= moment, f"round {moment}")
+    run.peers()[victim].send_signal(signal.SIGKILL)
+    ended = run.end()
+    assert ended.code == 0, ended.err
+    assert [lost["peer"] for lost in ended.result["lost"]] == [victim]
+    assert ended.result["accuracy"] >= 0.95
+    last = [row for row in run.records() if row["kind"] == "round" and row["step"] == 1600]
+    assert {row["peer"] for row in last} == set("0123") - {victim}
+    assert {row["members"] for row in last} == {3}
+    assert ended.left == []
+
+
+def test_a_peer_that_stood_still_comes_back_by_catching_up(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 1600, "--patience-s", 1)
+    run.until(lambda: run.rounds() >= 5, "round 5")
+    sleeper = run.peers()["2"]
+    sleeper.send_signal(signal.SIGSTOP)
+    run.until(lambda: any(r["kind"] == "event" and r["event"] == "lost" for r in run.records()), "the loss")
+    passed = run.rounds()
+    run.until(lambda: run.rounds() >= passed + 5, "rounds without it")
+    sleeper.send_signal(signal.SIGCONT)
+    ended = run.end()
+    assert ended.code == 0, ended.err
+    assert "2" in [lost["peer"] for lost in ended.result["lost"]]
+    mine = [row for row in run.records("2") if row["kind"] == "round"]
+    assert any(row["caught_up"] for row in mine)
+    assert mine[-1]["members"] == 4
+    finals = [load(tmp_path / f"run/checkpoint/peer-{name}.safetensors").tensors["state/vector"] for name in "0123"]
+    assert all(torch.equal(finals[0], final) for final in finals)
+
+
+def test_a_fifth_peer_joins_in_the_middle_with_the_line_that_was_printed(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 1600)
+    run.until(lambda: run.rounds() >= 5, "round 5")
+    assert run.process.stderr is not None
+    line = run.process.stderr.readline()
+    words = re.search(r"samovar (join \S+ \S+ --invite \S+)", line)
+    assert words is not None, line
+    fifth = Live(tmp_path, *words[1].split(), "--json", "--run", "fifth", "--name", "fifth", run="fifth")
+    joined, ended = fifth.end(), run.end()
+    assert joined.code == ended.code == 0, joined.err + ended.err
+    rounds = [row for row in fifth.records("fifth") if row["kind"] == "round"]
+    assert rounds[-1]["step"] == 1600
+    assert {row["members"] for row in rounds if not row["caught_up"]} == {5}
+    assert max(row["members"] for row in run.records("0") if row["kind"] == "round") == 5
+    assert ended.result["lost"] == []
+
+
+@pytest.mark.parametrize("moment", ["at start", "in a round"])
+def test_ctrl_c_leaves_a_checkpoint_and_no_orphan(tmp_path: Path, moment: str) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 100_000)
+    if moment == "in a round":
+        run.until(lambda: run.rounds() >= 3, "round 3")
+    else:
+        run.until(lambda: len(run.peers()) == 4, "four processes")
+    run.signal(signal.SIGINT)
+    ended = run.end()
+    assert ended.code == 130, ended.err
+    assert ended.left == []
+    if moment == "in a round":
+        assert len(list((tmp_path / "run/checkpoint").glob("*.safetensors"))) == 4
+
+
+def test_a_killed_launcher_leaves_no_orphan(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 100_000)
+    run.until(lambda: run.rounds() >= 3, "round 3")
+    children = list(run.peers().values())
+    run.process.kill()
+    _, alive = psutil.wait_procs(children, timeout=15)
+    run.end()
+    assert alive == []
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    straight = samovar(tmp_path, *TRAIN, "--steps", 240, "--run", "straight")
+    run = Live(tmp_path, *TRAIN, "--steps", 240)
+    run.until(lambda: run.rounds() >= 12, "round 12")
+    run.signal(signal.SIGINT)
+    assert run.end().code == 130
+    assert run.rounds() < 30
+    resumed = samovar(tmp_path, "train", STEADY, "--resume", "run", "--json")
+    assert straight.code == resumed.code == 0, resumed.err
+    for name in "0123":
+        one, two = (load(tmp_path / run / f"checkpoint/peer-{name}.safetensors") for run in ("straight", "run"))
+        assert one.numbers["state"] == two.numbers["state"]
+        assert torch.equal(one.tensors["state/vector"], two.tensors["state/vector"])
+    assert resumed.result["accuracy"] == straight.result["accuracy"]
