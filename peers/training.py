@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..aggregation.period import PeriodState
-from ..protocols.local_sgd import Outcome
+from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .checkpoint import Snapshot, load, save
@@ -71,12 +71,16 @@ class Training:
     async def _round(self) -> None:
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
         began, due = loop.time(), max(0, peer.averaging.period - trainer.steps_in_round)
-        taken = await self._compute.run(lambda: trainer.train(due, lambda: self._stop.flag), steps=due)
-        self._compute_s += loop.time() - began
-        if self._stop.flag and taken < due:
-            return
         elapsed_s = peer.elapsed_s
-        brought = await self._compute.run(lambda: trainer.contribution(elapsed_s))
+
+        def local_steps() -> Contribution | None:
+            whole = trainer.train(due, lambda: self._stop.flag) == due
+            return trainer.contribution(elapsed_s) if whole else None
+
+        brought = await self._compute.run(local_steps, steps=due)
+        self._compute_s += loop.time() - began
+        if brought is None:
+            return
         compute_s, steps = self._compute_s, trainer.steps_in_round
         outcome = await self._stop.unless(lambda: peer.average(brought, compute_s=compute_s, steps=steps))
         if outcome is not None:
@@ -88,11 +92,14 @@ class Training:
         """Take the round's result over; evaluate and save when it is time to."""
         if outcome is None:
             return
-        await self._compute.run(lambda: self._trainer.load(outcome.state.vector))
-        self._accuracy = None
         last = self._peer.averaging.period == 0
-        if self._evaluates() and (last or outcome.state.round % self._peer.settings.evaluate_every == 0):
-            self._accuracy = await self._compute.run(self._trainer.evaluate)
+        due = self._evaluates() and (last or outcome.state.round % self._peer.settings.evaluate_every == 0)
+
+        def take_over() -> float | None:
+            self._trainer.load(outcome.state.vector)
+            return self._trainer.evaluate() if due else None
+
+        self._accuracy = await self._compute.run(take_over)
         now = asyncio.get_running_loop().time()
         if now - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
             await self._save()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+
+_ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -13,27 +16,38 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError(f"{address!r} is no address: write tcp://HOST:PORT, e.g. tcp://192.0.2.7:4000")
     if port == "*":
         return host, 0
-    if not port.isdecimal() or int(port) > 65535:
+    if not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise ValueError(f"{address!r} has no usable port: it is a number from 0 to 65535")
     return host, int(port)
 
 
+def dialable(address: str) -> str:
+    """`address`, if one peer can be called there. Raises ValueError otherwise."""
+    host, port = split_address(address)
+    if port == 0 or host in ("*", _ALL_V4, _ALL_V6):
+        raise ValueError(f"{address!r} names no one machine and port to call")
+    if not host.isascii() or not set(host) <= set("[]:%._-") | {c for c in host if c.isalnum()}:
+        raise ValueError(f"{address!r} has no usable host")
+    return address
+
+
+def own_way(bound: str) -> str:
+    """How this machine itself reaches what is bound to `bound`, which may be all interfaces."""
+    host, port = split_address(bound)
+    return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
+
+
 def local_addresses() -> list[str]:
     """This machine's addresses, the one that its default route uses first, loopback last."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
-            found.append(probe.getsockname()[0])
-        except OSError:
-            pass
-    try:
+    found: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
+        found.append(str(probe.getsockname()[0]))
+    with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-    except OSError:
-        pass
     return list(dict.fromkeys([*found, "127.0.0.1"]))
 
 
 def advertised(bound_host: str) -> str:
     """The host to tell others, for an inbox bound to `bound_host`, which may be all interfaces."""
-    return local_addresses()[0] if bound_host in ("*", "0.0.0.0", "[::]") else bound_host
+    return local_addresses()[0] if bound_host in ("*", _ALL_V4, _ALL_V6) else bound_host

@@ -12,30 +12,16 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Set
-from typing import Protocol
 
-from .lane import CREDIT_BYTES_MIN, cost_bytes
+from .lane import cost_bytes
 from .link import Link, PeerLost
+from .links import CLOSED, Links
 from .reception import Envelope, Handler, Reception
 from .transport import Arrivals, PeerId, Transport
+from .trust import Trust
 from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
-__all__ = ["Answer", "Endpoint", "Envelope", "Handler"]
-
-INBOUND_BYTES_MAX = 256 << 20
-"""What all peers together may have under way towards this one; each may overshoot its share by one message."""
-_CREDIT_BYTES_MAX = 8 << 20
-_GARBAGE_MAX = 16
-"""How often a peer may break the rules before it is cut off; one time is forgiven every interval."""
-_REFUSED_MAX = 1024
-_CLOSED = "this endpoint was closed"
-
-
-class Answer(Protocol):
-    """A message that answers another: `ask` is the number the question carried."""
-
-    @property
-    def ask(self) -> int: ...
+__all__ = ["Endpoint", "Envelope", "Handler"]
 
 
 class Endpoint:
@@ -44,21 +30,13 @@ class Endpoint:
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         """`patience_s`: how long a peer may be silent before it is lost. `rng` draws incarnations."""
         self.patience_s = patience_s
-        self.bytes_sent = 0
         self.bytes_received = 0
-        self.refused: dict[PeerId, str] = {}
-        """Peers that sent what cannot be read, and what it was; of the latest 1024."""
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport = transport
-        self._rng = rng
         self._reception = Reception(rng.randrange(2**62))
-        self._links: dict[PeerId, Link] = {}
-        self._watched: set[PeerId] = set()
-        self._addresses: dict[PeerId, str] = {}
-        self._garbage: dict[PeerId, int] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._links = Links(transport, rng, self._deliver)
+        self._trust = Trust()
         self._ticking: asyncio.Task[None] | None = None
-        self._closed = False
 
     @property
     def id(self) -> PeerId:
@@ -67,6 +45,15 @@ class Endpoint:
     @property
     def address(self) -> str:
         return self._transport.address
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._links.bytes_sent
+
+    @property
+    def refused(self) -> dict[PeerId, str]:
+        """Peers that sent what cannot be taken, and what it was."""
+        return self._trust.refused
 
     @property
     def interval_s(self) -> float:
@@ -78,7 +65,6 @@ class Endpoint:
 
         Raises OSError for an unusable address, RuntimeError when a stranger would get in.
         """
-        self._loop = asyncio.get_running_loop()
         self._transport.open(Arrivals(self._frames, self._reconnected, self._misbehaved))
         try:
             await self._transport.self_test()
@@ -99,35 +85,25 @@ class Endpoint:
         """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
         is given another chance then."""
         self._transport.admit(peer)
-        self._addresses[peer] = address
-        link = self._links.get(peer)
-        if link is not None and link.lost is not None:
-            del self._links[peer]
-        elif link is not None:
-            self._transport.dial(peer, address)
+        self._links.dial(peer, address)
 
     def watch(self, peers: Set[PeerId]) -> None:
         """Exchange heartbeats with exactly these peers: their silence, or their end, is reported to `on_lost`."""
-        for peer in sorted(peers):  # in an order that a simulation repeats
-            link = self._links.get(peer)
-            if link is None or link.lost is not None:
-                self._call(peer)
-            elif peer not in self._watched:
-                link.heard_at = self._clock()
-        self._watched = set(peers)
+        if not self._links.closed:
+            self._links.watch(set(peers))
 
     async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
-        """Send, waiting for credit. The payload must not change from now on. Cancelled while it waits, it sends nothing.
+        """Send, waiting for credit; when cancelled meanwhile, nothing is sent. The payload must not change from now on.
 
         Raises PeerLost, and ValueError for what no receiver would take.
         """
-        await self._known(to).send(message, payload)
+        await self._links.known(to).send(message, payload)
 
     def post(self, to: PeerId, message: object) -> None:
         """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
         if lane_of(message) is not Lane.CONTROL:
             raise ValueError(f"{type(message).__name__} is no control message: await send()")
-        if self._closed or (link := self._known(to)).lost is not None:
+        if self._links.closed or (link := self._links.known(to)).lost is not None:
             return
         try:
             link.post(message)
@@ -148,11 +124,11 @@ class Endpoint:
 
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size that suits the link to `to` now."""
-        return self._known(to).chunk_bytes
+        return self._links.known(to).chunk_bytes
 
     def link_facts(self, to: PeerId) -> tuple[float | None, float | None]:
         """Round-trip time in seconds and bandwidth in bytes a second towards `to`, as far as measured."""
-        link = self._known(to)
+        link = self._links.known(to)
         return link.rtt_s, link.bandwidth_Bps
 
     def is_lost(self, peer: PeerId) -> str | None:
@@ -162,17 +138,12 @@ class Endpoint:
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
         why = "it was given up as none of ours"
-        link = self._links.pop(peer, None)
-        if link is not None:
-            link.lose(why)
+        self._links.forget(peer, why)
         self._reception.fail_asks(peer, why)
-        self._watched.discard(peer)
-        self._addresses.pop(peer, None)
-        self._transport.hang_up(peer)
 
     async def drain(self) -> None:
         """Wait until all that was sent has been acknowledged or its receiver is lost."""
-        while busy := [link for link in self._links.values() if link.busy]:
+        while busy := [link for link in self._links if link.busy]:
             await asyncio.gather(*(link.drained() for link in busy))
 
     async def close(self) -> None:
@@ -186,69 +157,33 @@ class Endpoint:
 
     def abort(self) -> None:
         """Close now; what is still under way is lost, and who waits for a peer gets PeerLost."""
-        self._closed = True
         if self._ticking is not None:
             self._ticking.cancel()
-        for link in self._links.values():
-            link.lose(_CLOSED)
-        self._reception.fail_asks(None, _CLOSED)
+        self._links.close()
+        self._reception.fail_asks(None, CLOSED)
         self._transport.close()
-
-    def _clock(self) -> float:
-        assert self._loop is not None, "open() the endpoint first"
-        return self._loop.time()
-
-    def _known(self, peer: PeerId) -> Link:
-        """The link to `peer`, lost or not; whoever was not spoken with yet is called."""
-        return self._links.get(peer) or self._call(peer)
-
-    def _call(self, peer: PeerId) -> Link:
-        link = self._new_link(peer)
-        link.pulse(ping=True)
-        return link
-
-    def _new_link(self, peer: PeerId) -> Link:
-        if self._closed:
-            raise PeerLost(peer, _CLOSED)
-        if peer in self._addresses:
-            self._transport.dial(peer, self._addresses[peer])
-        link = self._links[peer] = Link(
-            peer,
-            self._rng.randrange(1, 2**62),
-            clock=self._clock,
-            post=lambda header, payload: self._post(peer, header, payload),
-            deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
-            credit_bytes=self._credit_bytes,
-        )
-        return link
-
-    def _credit_bytes(self) -> int:
-        return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
-
-    def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
-        self.bytes_sent += self._transport.post(peer, header, payload)
 
     def _frames(self, sender: PeerId, header: Buffer, payload: Buffer, wire_bytes: int) -> None:
         self.bytes_received += wire_bytes
-        if self._closed or self._garbage.get(sender, 0) >= _GARBAGE_MAX:
+        if self._links.closed or self._trust.cut_off(sender):
             return
         try:
             self._arrived(sender, decode(header, len(payload)), payload, cost_bytes(header, payload))
         except OtherVersion as error:
             self._other_version(sender, str(error))
-        except PeerMisbehaved as error:
+        except (PeerMisbehaved, PeerLost) as error:
             self._misbehaved(sender, str(error))
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
         link = self._links.get(sender)
         if link is None or link.lost is not None:
-            link = self._new_link(sender)  # it calls, or calls again
+            link = self._links.answer(sender)  # it calls, or calls again
         try:
             link.arrived(frame, payload, cost)
         except PeerLost as lost:
             self._lose(sender, lost.why)
-            if not self._closed:
-                self._distrust(sender, "it begins anew over and over: is its key in use on two machines?")
+            self._count(sender, "begins anew over and over: is its key in use on two machines?")
+            if not self._links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
 
     def _deliver(self, link: Link, message: object, payload: Buffer, cost: int) -> None:
@@ -261,27 +196,28 @@ class Endpoint:
     def _other_version(self, sender: PeerId, why: str) -> None:
         """It is told our version, so that its user learns of it too; but once an interval, or two endpoints of
         different versions would talk for ever."""
-        if sender not in self._garbage:
-            (self._links.get(sender) or self._new_link(sender)).pulse()
+        link = self._links.get(sender) or self._links.answer(sender)
+        if self._trust.spotless(sender):
+            link.pulse()
         self._misbehaved(sender, why)
-        link = self._links.get(sender)
-        if link is not None and link.lost is None:
+        if link.lost is None:
             link.lose(why)
             self._lose(sender, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
-        self.refused.pop(sender, None)
-        self.refused[sender] = why
-        if len(self.refused) > _REFUSED_MAX:
-            del self.refused[next(iter(self.refused))]
-        self._reception.fail_asks(sender, why)
-        self._distrust(sender, why)
+        if not self._links.closed:
+            self._trust.refuse(sender, why)
+            self._reception.fail_asks(sender, why)
+            self._count(sender, why)
 
-    def _distrust(self, sender: PeerId, why: str) -> None:
-        self._garbage[sender] = self._garbage.get(sender, 0) + 1
-        if self._garbage[sender] == _GARBAGE_MAX:
-            self.refused[sender] = why
-            self._lose(sender, f"cut off: {why}")
+    def _count(self, sender: PeerId, why: str) -> None:
+        """Count what `sender` did against it; too often, and it is cut off."""
+        if self._trust.fault(sender):
+            self._trust.refuse(sender, why)
+            link = self._links.get(sender)
+            if link is not None and link.lost is None:
+                link.lose(why)
+                self._lose(sender, why)
             self.forget(sender)
 
     def _lose(self, peer: PeerId, why: str) -> None:
@@ -290,8 +226,8 @@ class Endpoint:
             try:
                 told(peer, why)
             except Exception as error:  # a fault of one listener must stop neither the others nor the heartbeats
-                assert self._loop is not None
-                self._loop.call_exception_handler({"message": f"telling that {peer:.12} is lost failed", "exception": error})
+                what = f"telling that peer {peer:.12} is lost failed"
+                asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
 
     def _reconnected(self, peer: PeerId) -> None:
         link = self._links.get(peer)
@@ -300,19 +236,19 @@ class Endpoint:
 
     async def _tick(self) -> None:
         """Heartbeats. A tick that comes late means that this process stood still: then nobody else was silent."""
-        due = self._clock() + self.interval_s
+        clock = asyncio.get_running_loop().time
+        due = clock() + self.interval_s
         while True:
-            await asyncio.sleep(max(0.0, due - self._clock()))
-            late = max(0.0, self._clock() - due)
-            due = self._clock() + self.interval_s
-            self._garbage = {peer: count - 1 for peer, count in self._garbage.items() if count > 1}
-            expected = self._watched | self._reception.asked
-            for link in list(self._links.values()):
+            await asyncio.sleep(max(0.0, due - clock()))
+            late_s = max(0.0, clock() - due)
+            due = clock() + self.interval_s
+            self._trust.forgive()
+            expected = self._links.watched | self._reception.asked
+            for link in self._links:
                 if link.lost is None:
-                    self._beat(link, expected=link.busy or link.peer in expected, forgiven_s=late)
+                    self._beat(link, clock(), expected=link.busy or link.peer in expected, forgiven_s=late_s)
 
-    def _beat(self, link: Link, *, expected: bool, forgiven_s: float) -> None:
-        now = self._clock()
+    def _beat(self, link: Link, now: float, *, expected: bool, forgiven_s: float) -> None:
         if not expected:
             link.heard_at = now
             if link.owes_pulse:

@@ -21,6 +21,7 @@ class LocalTransport:
 
     def __init__(self, hub: LocalHub, id: PeerId) -> None:
         self._hub, self._id = hub, id
+        self._arrivals: Arrivals | None = None
 
     @property
     def id(self) -> PeerId:
@@ -33,7 +34,7 @@ class LocalTransport:
     def open(self, arrivals: Arrivals) -> None:
         if self._id in self._hub.arrivals:
             raise OSError(f"{self.address} is in use already")
-        self._hub.arrivals[self._id] = arrivals
+        self._hub.arrivals[self._id] = self._arrivals = arrivals
         self._hub.admitted.setdefault(self._id, set())
 
     def dial(self, peer: PeerId, address: str) -> None:
@@ -43,6 +44,8 @@ class LocalTransport:
         self._hub.admitted.setdefault(self._id, set()).add(peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        if not self._is_open():
+            return 0
         size = len(header) + len(payload)
         asyncio.get_running_loop().call_soon(self._hand_over, peer, header, payload, size)
         return size
@@ -50,7 +53,8 @@ class LocalTransport:
     def _hand_over(self, peer: PeerId, header: bytes, payload: Buffer, size: int) -> None:
         there = self._hub.arrivals.get(peer)
         if there is not None and self._id in self._hub.admitted[peer]:
-            there.frames(self._id, header, payload, size)
+            # A copy, as over a network: the sender may write to its buffer as soon as the arrival is acknowledged.
+            there.frames(self._id, header, bytes(payload), size)
 
     async def self_test(self) -> None:
         """Nobody gets in from outside the process."""
@@ -62,4 +66,9 @@ class LocalTransport:
         """Nothing to close."""
 
     def close(self) -> None:
-        self._hub.arrivals.pop(self._id, None)
+        if self._is_open():
+            del self._hub.arrivals[self._id]
+
+    def _is_open(self) -> bool:
+        """A successor of the same name may have opened after this one was closed."""
+        return self._arrivals is not None and self._hub.arrivals.get(self._id) is self._arrivals

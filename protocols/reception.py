@@ -41,7 +41,7 @@ class Reception:
     """One endpoint's handlers, open questions, and messages that nobody takes yet."""
 
     def __init__(self, first_ask: int) -> None:
-        """`first_ask`: a random number, so that an answer to a past self of this peer, or to another, answers nothing."""
+        """`first_ask`: a random number, so that what answers a past self of this peer, or another, answers nothing."""
         self._first_ask = self._last_ask = first_ask
         self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
         self._handlers: dict[type, Handler] = {}

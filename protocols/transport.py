@@ -28,7 +28,7 @@ def _frame_bytes(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Where a transport hands what it has. All are called on the event loop's thread.
+    """Where a transport hands what it has. All are called on the event loop's thread, and never from inside `post`.
 
     frames: (sender, header frame, payload frame, bytes these took on the wire).
     reconnected: the connection to that peer was made or made again; what was under way may be lost.
@@ -56,7 +56,10 @@ class Transport(Protocol):
         ...
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Make sure there is a way to `peer`, who must prove to be `peer`. Calling again with the same is free."""
+        """Make sure there is a way to `peer`, who must prove to be `peer`. Calling again with the same is free.
+
+        Both may come from a hostile message: what cannot be dialled is `trouble`, never an error.
+        """
         ...
 
     def admit(self, peer: PeerId) -> None:
@@ -64,9 +67,11 @@ class Transport(Protocol):
         ...
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        """Put two frames on their way and return the bytes they take on the wire, framing included.
+        """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
+        way at all.
 
-        Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged.
+        Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
+        until `hang_up`.
         """
         ...
 
@@ -79,7 +84,9 @@ class Transport(Protocol):
         ...
 
     def hang_up(self, peer: PeerId) -> None:
-        """Forget the way to `peer` and what still waits to be sent there."""
+        """Forget the way to `peer` and what still waits to be sent there. It may call again."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop for good. Calling twice, or before `open`, is harmless."""
+        ...

@@ -55,10 +55,10 @@ class Frame:
 
 
 class Packed(NamedTuple):
-    """A message that is sure to be taken: `fields` is its kind and fields, `count` how many items that is."""
+    """A message that is sure to be taken: `fields` is its kind and fields, `items` how many these are."""
 
     lane: Lane
-    count: int
+    items: int
     fields: bytes
 
 
@@ -110,7 +110,7 @@ def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
     """The header frame of a packed message."""
     packer = msgpack.Packer()
     prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
-    return b"".join((packer.pack_array_header(len(prefix) + packed.count), *map(packer.pack, prefix), packed.fields))
+    return b"".join((packer.pack_array_header(len(prefix) + packed.items), *map(packer.pack, prefix), packed.fields))
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int) -> bytes:

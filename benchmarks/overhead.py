@@ -1,0 +1,112 @@
+"""What Samovar costs a single peer: its training loop against the same loop in bare PyTorch.
+
+Both do the same local steps on the same data from the same weights, in one process, in turn; both must end with the
+same weights, bit for bit. The peer is a whole one, with an open, encrypted ZeroMQ endpoint, rounds and records.
+
+    python benchmarks/overhead.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from pathlib import Path
+
+import torch
+from samovar.peers.compute import ThreadCompute
+from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.settings import Settings
+from samovar.peers.stop import Stop
+from samovar.peers.task import Task
+from samovar.peers.trainer import Trainer, derive
+from samovar.peers.training import Training
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from torch import nn
+
+from common import arguments, interleaved, missed, rows_of, show
+
+CPU = torch.device("cpu")
+
+
+def task_of(width: int, batch: int) -> Task:
+    generator = torch.Generator().manual_seed(1)
+    batches = [
+        (torch.randn(batch, 64, generator=generator), torch.randint(10, (batch,), generator=generator))
+        for _ in range(20)
+    ]
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+
+    def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    return Task(
+        Path("benchmark.py"), model, lambda part, parts: batches, loss, None, lambda p: torch.optim.SGD(p, lr=0.01)
+    )
+
+
+def bare(task: Task, steps: int) -> tuple[float, torch.Tensor]:
+    torch.manual_seed(derive(0, "model"))
+    model = task.model()
+    optimizer = task.optimizer(model.parameters())
+    batches = list(task.data(0, 1))
+    began = time.perf_counter()
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = task.loss(model, batches[step % len(batches)])
+        loss.backward()
+        optimizer.step()
+    return time.perf_counter() - began, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def under_samovar(task: Task, steps: int) -> tuple[float, torch.Tensor]:
+    async def run() -> tuple[float, torch.Tensor]:
+        settings = Settings(peers=1, period="16", steps=steps)
+        keys = KeyPair.new()
+        endpoint = Endpoint(ZeroMQTransport(keys, listen="tcp://127.0.0.1:0"), patience_s=5, rng=random.Random(0))
+        await endpoint.open()
+        trainer = Trainer(task, seed=0, part=0, parts=1, device=CPU)
+        state = first_state(settings, trainer.layout.flatten(trainer.tensors))
+        peer = Peer(endpoint, settings, Identity("0", 0), run="b", layout=trainer.layout, state=state, steps=steps)
+        contact: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        contact.set_result(None)
+        compute = ThreadCompute()
+        began = time.perf_counter()
+        await Training(peer, trainer, compute, Stop()).run(contact)
+        seconds = time.perf_counter() - began
+        peer.close()
+        compute.close()
+        return seconds, trainer.layout.flatten(trainer.tensors)
+
+    return asyncio.run(run())
+
+
+def main() -> int:
+    options = arguments(__doc__)
+    torch.set_num_threads(1)
+    rows = []
+    for width, batch, steps in [(64, 32, 3000), (512, 64, 600)][: 1 if options.quick else 2]:
+        task = task_of(width, batch)
+        ends: dict[str, torch.Tensor] = {}
+
+        def timed(name: str, run: object, task: Task = task, steps: int = steps, ends: dict = ends) -> float:
+            seconds, ends[name] = run(task, steps)  # type: ignore[operator]
+            return seconds
+
+        systems = {
+            "samovar, 1 peer": lambda: timed("samovar", under_samovar),
+            "bare PyTorch": lambda: timed("bare", bare),
+        }
+        times = interleaved(systems, 5 if options.quick else 9)
+        assert torch.equal(ends["samovar"], ends["bare"]), "the two loops did not do the same"
+        rows += rows_of(f"{steps} steps, width {width}, batch {batch}", times, "samovar, 1 peer", "bare PyTorch", 0.95)
+    show(rows, options.json)
+    return missed(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
