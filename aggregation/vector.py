@@ -188,7 +188,9 @@ def parts(size: int, world: int, shares: Sequence[float] | None = None) -> tuple
     """
     if size < 0 or world < 1:
         raise ValueError(f"cannot cut {size} elements into {world} parts")
-    weights = [1.0] * world if shares is None else list(shares)
+    if shares is None:
+        return tuple(Part(size * part // world, size * (part + 1) // world) for part in range(world))
+    weights = list(shares)
     if len(weights) != world:
         raise ValueError(f"{world} parts need {world} shares, got {len(weights)}")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):

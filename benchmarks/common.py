@@ -50,7 +50,9 @@ def rows_of(work: str, times: Mapping[str, Sequence[float]], ours: str, rival: s
 
 def show(rows: Sequence[Row], target: Path | None) -> None:
     """Print the rows and the machine; write them to `target`."""
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     print(f"{'work':<44} {'system':<18} {'median':>11}  {'ratio':>7}  {'goal':>6}")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"

@@ -15,6 +15,9 @@ import time
 from pathlib import Path
 
 import torch
+from common import arguments, interleaved, missed, rows_of, show
+from torch import nn
+
 from samovar.peers.compute import ThreadCompute
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
@@ -24,9 +27,6 @@ from samovar.peers.trainer import Trainer, derive
 from samovar.peers.training import Training
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
-from torch import nn
-
-from common import arguments, interleaved, missed, rows_of, show
 
 CPU = torch.device("cpu")
 

@@ -17,14 +17,14 @@ import time
 from multiprocessing.connection import Connection
 
 import torch
+from common import Row, arguments, show
+
 from samovar.aggregation.vector import Layout
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
-
-from common import Row, arguments, show
 
 PARAMETERS, WARM_UP, GOAL_S = 650, 5, 0.050
 

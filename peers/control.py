@@ -7,10 +7,11 @@ command line or an environment, where other users could read them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 CONTROL_VARIABLE = "SAMOVAR_CONTROL"
@@ -64,12 +65,8 @@ class Control:
 
     async def close(self) -> None:
         self._writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass
-
-
 
 
 async def control_of_this_process() -> Control:

@@ -7,10 +7,12 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..protocols.addresses import split_address
 from ..protocols.endpoint import Endpoint
-from ..protocols.greeting import ask_admission, ask_run
+from ..protocols.greeting import RunIs, ask_admission, ask_run
+from ..protocols.link import PeerLost
 from ..protocols.transport import PeerId
 from ..protocols.zeromq import KeyPair
 from .control import Orders
@@ -20,6 +22,23 @@ from .orders import founding_orders
 from .runs import SETTINGS_FILE, make_folder
 from .settings import Settings
 from .stop import Stop
+
+_ADVICE = {
+    "protocol version": "install the same samovar on both sides",
+    "refused our key": "the run does not know this key: ask there for its present join line",
+    "handshake failed": "somebody else listens there, or only one side is --insecure: ask there for the join line",
+    "nobody listens": "is the run still there? Ask for its present join line",
+    "": "can this machine reach it? Look for a firewall, or for an address that only its own network knows",
+}
+
+
+class NoEntry(ValueError):
+    """A run cannot be entered: where, why, and what to do about it."""
+
+    def __init__(self, address: str, why: str) -> None:
+        self.why = why.replace(f" at {address}", "")
+        self.advice = next(advice for sign, advice in _ADVICE.items() if sign in why)
+        super().__init__(f"cannot join at {address}: {self.why}; {self.advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +56,41 @@ class Door:
         split_address(address)
         if settings.insecure:
             if peer_key is None:
-                raise ValueError("--insecure needs --peer-key, from the line that `samovar train` printed")
+                raise ValueError("an insecure run needs the peer's key too, from the line that `samovar train` printed")
             return cls(address, peer_key, None, None)
         own = read_key(Path(settings.key)) if settings.key else KeyPair.new()
         if invite is not None:
             parsed = Invite.from_text(invite)
             return cls(address, parsed.contact, own, KeyPair.of_secret(parsed.secret))
         if peer_key is None or settings.key is None:
-            raise ValueError("say how to get in: --invite TEXT, or --key FILE with --peer-key KEY, or --insecure")
+            raise ValueError("say how to get in: with an invite, or your key file and the peer's key, or insecure")
         if len(peer_key) != 64 or not set(peer_key) <= set("0123456789abcdef"):
-            raise ValueError(f"--peer-key {peer_key!r:.80} is no public key: it has 64 hexadecimal characters")
+            raise ValueError(f"{peer_key!r:.80} is no peer's key: that has 64 hexadecimal characters")
         return cls(address, peer_key, own, None)
 
     async def enter(self, settings: Settings) -> Endpoint:
-        """An open endpoint to whose messages the contact listens. Raises PeerLost, OSError."""
+        """An open endpoint to whose messages the contact listens. Raises NoEntry, OSError."""
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(replace(settings, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
             try:
                 guest.dial(self.contact, self.address)
                 await ask_admission(guest, self.contact, self.own.public)
+            except PeerLost as lost:
+                raise NoEntry(self.address, lost.why) from None
             finally:
                 guest.abort()
         endpoint = open_endpoint(settings, self.own.secret if self.own else None)
         await endpoint.open()
         endpoint.dial(self.contact, self.address)
         return endpoint
+
+    async def ask_run(self, endpoint: Endpoint) -> RunIs:
+        """What the run inside is. Raises NoEntry."""
+        try:
+            return await ask_run(endpoint, self.contact)
+        except PeerLost as lost:
+            raise NoEntry(self.address, lost.why) from None
 
 
 def own_name() -> str:
@@ -73,11 +101,11 @@ def own_name() -> str:
 async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task: Path) -> Opening:
     """Enter through `door` and take over the settings that all peers of the run share; makes the run's folder here.
 
-    Raises PeerLost, OSError, ValueError.
+    Raises NoEntry and other ValueErrors, OSError.
     """
     endpoint = await door.enter(settings)
     try:
-        run = await ask_run(endpoint, door.contact)
+        run = await door.ask_run(endpoint)
         settings = settings.with_agreed(run.settings)
         folder = make_folder(settings.run, task)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
@@ -103,11 +131,11 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
     return Opening(endpoint, orders, contact, stop)
 
 
-async def open_alone(settings: Settings, *, task: Path) -> tuple[Opening, str]:
-    """Found a run of one peer; returns also how others get in, as arguments of `samovar.join`."""
+async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Opening, dict[str, Any]]:
+    """Found a run; returns also how others get in, as arguments of `samovar.join`. Raises OSError, ValueError."""
     folder = make_folder(settings.run, task)
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
     (orders, *_), invite = founding_orders(task, settings, folder)
-    opening = await open_as(orders)
-    way = f"invite={invite.to_text()!r}" if invite else f"peer_key={opening.endpoint.id!r}, insecure=True"
-    return opening, f"{opening.endpoint.address!r}, {way}"
+    opening = await open_as(orders if name is None else replace(orders, name=name))
+    way = {"invite": invite.to_text()} if invite else {"peer_key": opening.endpoint.id, "insecure": True}
+    return opening, {"address": opening.endpoint.address, **way}

@@ -1,4 +1,4 @@
-"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all whatever happens."""
+"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all come what may."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .control import CONTROL_VARIABLE, Control, Orders
+from .orders import log_path
 
 GRACE_S = 2.0
 """How long peers may take to write their checkpoint and leave before they are killed."""
@@ -42,27 +43,28 @@ class Launch:
     def __init__(self, all_orders: list[Orders], command: list[str], record: Callable[[str], None]) -> None:
         self.peers = [Spawned(orders, command) for orders in all_orders]
         self._record = record
-        self._error: asyncio.Future[str] | None = None
+        self._over: asyncio.Future[str] | None = None
+        """What could not be done; "" when all have ended."""
         self._stopping = False
         self.met = False
         """Whether all peers have come up, so that there is something to tell."""
 
     async def run(self, stop: asyncio.Event, met: Callable[[dict[str, str]], None]) -> None:
         """Run to the end; `met` hears where the run can be joined. Raises LaunchError when a peer says it cannot."""
-        self._error = asyncio.get_running_loop().create_future()
+        self._over = over = asyncio.get_running_loop().create_future()
         watching: list[asyncio.Task[None]] = []
         try:
             for peer in self.peers:
                 await self._spawn(peer)
             watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
-            everyone = asyncio.gather(*watching)
+            asyncio.gather(*watching).add_done_callback(lambda _: self._end(""))
             opening = asyncio.create_task(self._bring_together(met))
             stopped = asyncio.create_task(self._stop_when(stop))
-            await asyncio.wait((everyone, self._error), return_when=asyncio.FIRST_COMPLETED)
+            error = await over
             opening.cancel()
             stopped.cancel()
-            if self._error.done():
-                raise LaunchError(self._error.result())
+            if error:
+                raise LaunchError(error)
             if not self._stopping and not any(peer.ended for peer in self.peers):
                 raise LaunchError(f"no peer is left: {self._deaths()}")
         finally:
@@ -71,8 +73,7 @@ class Launch:
 
     async def _spawn(self, peer: Spawned) -> None:
         ours, theirs = socket.socketpair()
-        log = Path(peer.orders.folder) / f"peer-{peer.orders.name}.log"
-        with log.open("ab") as out, theirs:
+        with log_path(Path(peer.orders.folder), peer.orders.name).open("ab") as out, theirs:
             peer.process = await asyncio.create_subprocess_exec(
                 *peer.command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -86,7 +87,8 @@ class Launch:
         peer.control.tell("orders", asdict(peer.orders))
 
     async def _watch(self, peer: Spawned) -> None:
-        assert peer.process is not None and peer.control is not None and self._error is not None
+        assert peer.process is not None
+        assert peer.control is not None
         while True:
             kind, content = await peer.control.hear()
             if kind == "closed":
@@ -98,14 +100,18 @@ class Launch:
                 self._record(content)
             elif kind == "ended":
                 peer.ended = content
-            elif kind == "error" and not self._error.done() and not self._stopping:
-                self._error.set_result(content)
+            elif kind == "error" and not self._stopping:
+                self._end(content)
         peer.exit_code = await peer.process.wait()
         await peer.control.close()
         peer.ready.set()
         gathered = all(other.member for other in self.peers)
-        if (peer.exit_code > 0 or not gathered) and not self._error.done() and not self._stopping:
-            self._error.set_result(f"peer {peer.orders.name} {self._death(peer)}")
+        if (peer.exit_code > 0 or not gathered) and not self._stopping:
+            self._end(f"peer {peer.orders.name} {self._death(peer)}")
+
+    def _end(self, error: str) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(error)
 
     async def _bring_together(self, met: Callable[[dict[str, str]], None]) -> None:
         founder = next(peer for peer in self.peers if peer.orders.founder)
@@ -152,7 +158,7 @@ class Launch:
     @staticmethod
     def _death(peer: Spawned) -> str:
         code = peer.exit_code or 0
-        log = f"see {Path(peer.orders.folder) / f'peer-{peer.orders.name}.log'}"
+        log = f"see {log_path(Path(peer.orders.folder), peer.orders.name)}"
         return f"was killed by signal {-code}" if code < 0 else f"exited with {code}, {log}"
 
 
@@ -161,5 +167,3 @@ def peer_command(task: Path, script: bool, arguments: tuple[str, ...] = ()) -> l
     if script:
         return [sys.executable, str(task), *arguments]
     return [sys.executable, "-m", "samovar.peers.process"]
-
-

@@ -11,11 +11,14 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..protocols.endpoint import Endpoint
 from ..protocols.transport import PeerId
 from ..protocols.zeromq import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
+from .errors import is_plain, one_line
+from .orders import log_path
 from .records import Record, RecordFile
 from .settings import Settings
 from .stop import Stop
@@ -57,6 +60,16 @@ class Opening:
         if self.control is not None:
             self.control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
+    def ended(self, how: dict[str, Any]) -> None:
+        """Tell the launcher how the training ended here."""
+        if self.control is not None:
+            self.control.tell("ended", how)
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the launcher why this process cannot do its work."""
+        if self.control is not None:
+            tell_failure(self.control, self.orders, error)
+
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
         """The peer's record file, and the function that writes to it and tells the launcher."""
         file = RecordFile(Path(self.orders.folder), self.orders.name)
@@ -73,6 +86,12 @@ class Opening:
             self.listening.cancel()
         if self.control is not None:
             await self.control.close()
+
+
+def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
+    """Tell a launcher why its peer cannot do its work, and where the traceback is if one is needed."""
+    where = "" if is_plain(error) else f"; see {log_path(Path(orders.folder), orders.name)}"
+    control.tell("error", f"peer {orders.name}: {one_line(error)}{where}")
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:

@@ -18,6 +18,11 @@ def checkpoint_path(folder: Path, name: str) -> Path:
     return folder / "checkpoint" / f"peer-{name}.safetensors"
 
 
+def log_path(folder: Path, name: str) -> Path:
+    """Where a spawned peer's output and tracebacks go."""
+    return folder / f"peer-{name}.log"
+
+
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resume: bool = False
 ) -> tuple[list[Orders], Invite | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,7 @@ from typing import Self
 import click
 from rich.console import Console
 
-from ..protocols.catch_up import CatchUpFailed
-from ..protocols.link import PeerLost
-from ..protocols.membership import MembershipError
+from .errors import is_plain, one_line
 from .progress import Progress, final_table
 from .records import Record, Result, read_record, read_run
 from .report import write_report
@@ -30,10 +29,12 @@ def run_verb(work: Callable[[], int]) -> None:
     """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2."""
     try:
         code = work()
-    except (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed) as error:
-        code = fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:
+        if not is_plain(error):
+            traceback.print_exc()
+        code = fail(one_line(error))
     sys.exit(code)
 
 

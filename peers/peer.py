@@ -15,6 +15,7 @@ from ..aggregation.schedule import Schedule
 from ..aggregation.schedules import SCHEDULES
 from ..aggregation.vector import Layout
 from ..protocols.endpoint import Endpoint
+from ..protocols.farewell import Farewell
 from ..protocols.greeting import Greeter
 from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.membership import Loss, Membership, Standing
@@ -110,6 +111,7 @@ class Peer:
             endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
         )
         Prober(endpoint, lambda: self.membership.view.members)
+        self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._known = View(0, (), False)
@@ -170,6 +172,7 @@ class Peer:
         """One round; see `LocalSGD.average`. `note` then writes its record."""
         period = self.averaging.period
         outcome = await self.averaging.average(contribution)
+        self._farewell.moved_on()
         self._pending = (outcome, period, compute_s, steps)
         return outcome
 
@@ -236,18 +239,22 @@ class Peer:
         told = 0
         while True:
             known = self._known
-            await self.membership.until(lambda: self.membership.view.generation > known.generation)
+            await self.membership.until(lambda: self.membership.view.generation > self._known.generation)
             self._known = self.membership.view
             for member in self._known.members:
                 if known.member(member.id) is None and member.id != self.endpoint.id and known.started:
                     self.tell("joined", about=member.name)
             for loss in self.membership.losses[told:]:
-                self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why)
+                self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
             told = len(self.membership.losses)
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""
         await self.membership.finish()
+
+    async def farewell(self) -> None:
+        """Wait until nobody needs what this peer holds of the last round."""
+        await self._farewell.say()
 
     async def leave(self, why: str) -> None:
         """Go before the run is over; the others go on."""

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import torch
 
-from ..protocols.catch_up import CatchUpFailed
-from ..protocols.link import PeerLost
-from ..protocols.membership import MembershipError
 from .compute import ThreadCompute
+from .errors import is_plain
+from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
 from .orders import checkpoint_path
-from .opening import Opening, open_for_launcher, orders_of_launcher
 from .peer import Identity, Peer, first_state
 from .records import Record
 from .settings import Settings
@@ -26,15 +24,7 @@ from .task import load_task
 from .trainer import Trainer, pick_device
 from .training import Ended, Training, resume
 
-PLAIN_ERRORS = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
-"""What a user can mend: told in one line, exit 2. Anything else is a defect, and is told with its traceback."""
 _LEAVE_S = 0.5
-
-
-def one_line(error: BaseException) -> str:
-    """What to tell a user of `error`."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, PLAIN_ERRORS) and text else f"{type(error).__name__}: {text}"
 
 
 async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[Ended, Peer]:
@@ -89,12 +79,12 @@ async def _spawned() -> int:
         file, record = opening.recorder()
         with file:
             ended, peer = await run_peer(opening, record)
-        control.tell("ended", {**asdict(ended), "summary": asdict(peer.summary())})
+        opening.ended({**asdict(ended), "summary": asdict(peer.summary())})
         return 0
     except Exception as error:
         traceback.print_exc()
-        control.tell("error", f"peer {orders.name}: {one_line(error)}")
-        return 2 if isinstance(error, PLAIN_ERRORS) else 1
+        tell_failure(control, orders, error)
+        return 2 if is_plain(error) else 1
     finally:
         await (opening or control).close()
 

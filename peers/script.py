@@ -15,30 +15,36 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
+import math
 import os
 import sys
-import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 import torch
 from torch import nn
 
 from ..aggregation.vector import Layout
-from ..protocols.local_sgd import Contribution, Outcome
+from ..protocols.local_sgd import Contribution
+from ..protocols.membership import Expelled, MembershipError
+from .background import Background
 from .control import CONTROL_VARIABLE
 from .door import Door, open_alone, open_at, own_name
+from .errors import one_line
 from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_limit
 from .peer import Identity, Peer, first_state
-from .settings import Settings
+from .settings import Settings, SettingsError
 from .stop import Stop
 from .tensors import averaged
+from .trainer import finite
 
 T = TypeVar("T")
-_CLOSE_S = 5.0
+_HURRY_S = 1.0
+"""How long a peer that stops or fails takes to tell the others."""
 
 
 class Stopped(SystemExit):
@@ -62,19 +68,27 @@ def join(
     `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); what all peers share is the run's.
     Raises ValueError, OSError and PeerLost, each with one clear line.
     """
-    background = _Background()
+    background = Background()
     try:
         if CONTROL_VARIABLE in os.environ:
-            opening = background.call(_launched())
-        else:
-            plain = {key: value if value is None else str(value) for key, value in settings.items()}
-            wished = Settings.read(None, {"peers": 1, **plain})
-            door = None if address is None else Door.of(address, invite, peer_key, wished)
-            opening = background.call(_by_itself(door, name, wished))
+            return Run(background, background.call(_launched()), None)
+        wished = _settings({"peers": 1, **settings})
+        if address is None:
+            return Run(background, *background.call(_alone(wished, name)))
+        way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
+        invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
+        door = Door.of(address, invite, peer_key, wished)
+        return Run(background, background.call(_joined(door, wished, name)), invitation)
     except BaseException:
         background.close()
         raise
-    return Run(background, opening)
+
+
+def _settings(wished: dict[str, Any]) -> Settings:
+    try:
+        return Settings.read(None, {key: str(v) if isinstance(v, os.PathLike) else v for key, v in wished.items()})
+    except SettingsError as error:
+        raise SettingsError(error.problem, error.name) from None  # it names a flag, and here there is none
 
 
 async def _launched() -> Opening:
@@ -83,44 +97,38 @@ async def _launched() -> Opening:
     return await open_for_launcher(control, orders)
 
 
-async def _by_itself(door: Door | None, name: str | None, settings: Settings) -> Opening:
+async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[str, Any]]:
     raise_file_limit()
-    script = Path(sys.argv[0] or "script")
-    if door is None:
-        opening, how = await open_alone(settings, task=script)
-        print(f"samovar: others join with samovar.join({how})", file=sys.stderr)
-        return opening
-    return await open_at(door, settings, Stop(), name=name or own_name(), task=script)
+    opening, invitation = await open_alone(settings, task=_this_script(), name=name)
+    how = ", ".join(f"{key}={value!r}" for key, value in invitation.items())
+    waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
+    print(f"samovar: {waits}others join with samovar.join({how})", file=sys.stderr)
+    return opening, invitation
 
 
-class _Background:
-    """An event loop in a thread of its own."""
+async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
+    raise_file_limit()
+    return await open_at(door, settings, Stop(), name=name or own_name(), task=_this_script())
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="samovar", daemon=True)
-        self._thread.start()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` on the loop; wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_S)
+def _this_script() -> Path:
+    return Path(sys.argv[0] or "script")
 
 
 class Run:
     """This process's part in a run. Also a context manager, which leaves at its end."""
 
-    def __init__(self, background: _Background, opening: Opening) -> None:
-        self._background, self._opening = background, opening
+    def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
+        self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
         self._steps = 0
-        self._loss_sum, self._losses = 0.0, 0
-        self._left = False
+        self._loss_sum: float | torch.Tensor = 0.0
+        self._losses, self._mean_loss = 0, 0.0
         self._trained_since_s = 0.0
-        atexit.register(self._abandon)
+        self._unhook: Callable[[], None] = lambda: None
+        self._process = os.getpid()
+        self._gone = False
+        atexit.register(self._forgotten)
 
     @property
     def part(self) -> int:
@@ -136,39 +144,41 @@ class Run:
         """How many peers train together now."""
         return 1 if self._peer is None else len(self._peer.membership.view.members)
 
+    @property
+    def period(self) -> int:
+        """How many calls of step() make a round now."""
+        return 0 if self._peer is None else self._peer.averaging.period
+
+    @property
+    def invitation(self) -> dict[str, Any] | None:
+        """How others join: ``samovar.join(**invitation)``. None under `samovar train`, which prints it."""
+        return self._invitation
+
     def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls.
 
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
         Raises JoinRefused when the run's model has another layout.
         """
-        self._tensors = averaged(model)
-        self._layout = Layout.of(self._tensors)
-        self._optimizer = optimizer
-        outcome = self._waiting(self._begin())
-        if self._peer is not None:
-            self._layout.load(self._peer.state.vector, self._tensors)
-        if outcome is not None:
-            self._take(outcome)
-        optimizer.register_step_post_hook(lambda *_: self._after_step())
+        if self._peer is not None or self._gone:
+            raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
+        self._model, self._optimizer, self._layout = model, optimizer, Layout.of(averaged(model))
+        self._take(self._do(lambda: self._begin(self._contribution(0.0))))
+        self._unhook = optimizer.register_step_post_hook(lambda *_: self._after_step()).remove
         return optimizer
 
     def loss(self, loss: float | torch.Tensor) -> None:
-        """Tell a local step's training loss: for the records, and for an adaptive period, which stays as it began
-        when nobody tells."""
-        self._loss_sum += float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        """Tell the training loss of a batch: for the records, and for an adaptive period, which stays as it began when
+        nobody tells. One that is not finite, as under a GradScaler, makes the round tell the loss of the one before."""
+        value = loss.detach().float() if isinstance(loss, torch.Tensor) else float(loss)
+        self._loss_sum = self._loss_sum + value
         self._losses += 1
 
     def leave(self) -> None:
         """Average once more what was trained since the last time, and go; the others go on."""
-        if self._left:
-            return
-        if self._steps and not self._opening.stop.flag:
+        if self._steps and not self._gone and not self._opening.stop.flag:
             self._average()
-        self._left = True
-        self._background.call(self._end())
-        self._background.close()
-        atexit.unregister(self._abandon)
+        self._go("its script is done", done=not self._opening.stop.flag)
 
     def __enter__(self) -> Self:
         return self
@@ -176,101 +186,112 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if error is None:
             self.leave()
         else:
-            self._abandon()
+            self._fail(error)
 
-    async def _begin(self) -> Outcome | None:
-        opening, settings = self._opening, self._opening.settings
+    async def _begin(self, brought: Contribution) -> torch.Tensor:
+        """Have the peer take part; returns the weights to begin with."""
+        opening, settings, orders = self._opening, self._opening.settings, self._opening.orders
         self._file, record = opening.recorder()
-        vector = self._layout.flatten(self._tensors)
-        orders = opening.orders
         self._peer = peer = Peer(
             opening.endpoint,
             settings,
             Identity(orders.name, orders.part),
             run=orders.run,
             layout=self._layout,
-            state=first_state(settings, vector),
+            state=first_state(settings, brought.vector),
             guest=orders.guest,
             record=record,
         )
         opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
-        return await peer.follow(self._contribution(0.0)) if late else None
+        return (await peer.follow(brought)).state.vector if late else peer.state.vector
 
     def _contribution(self, weight: float) -> Contribution:
-        assert self._peer is not None
-        loss = self._loss_sum / self._losses if self._losses else 0.0
+        if self._losses and math.isfinite(mean := float(self._loss_sum) / self._losses):
+            self._mean_loss = mean
         rate = float(self._optimizer.param_groups[0]["lr"])
-        return Contribution(self._layout.flatten(self._tensors), weight, loss, rate, self._peer.elapsed_s)
+        vector = finite(self._layout.flatten(averaged(self._model)), rate)
+        return Contribution(vector, weight, self._mean_loss, rate, 0.0 if self._peer is None else self._peer.elapsed_s)
 
     def _after_step(self) -> None:
-        if self._peer is None or self._left:
-            return
         if self._opening.stop.flag:
-            self._stopped()
+            self._stop()
         self._steps += 1
-        if self._steps >= self._peer.averaging.period:
+        if self._steps >= self.period:
             self._average()
 
     def _average(self) -> None:
-        assert self._peer is not None
-        self._take(self._waiting(self._round(self._contribution(float(self._steps)), self._steps)))
+        brought, steps = self._contribution(float(self._steps)), self._steps
+        self._take(self._do(lambda: self._round(brought, steps)))
 
-    async def _round(self, brought: Contribution, steps: int) -> Outcome:
+    async def _round(self, brought: Contribution, steps: int) -> torch.Tensor:
         assert self._peer is not None
         compute_s = asyncio.get_running_loop().time() - self._trained_since_s
         outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
         self._peer.note()
         self._trained_since_s = asyncio.get_running_loop().time()
-        return outcome
+        return outcome.state.vector
 
-    def _take(self, outcome: Outcome) -> None:
-        self._layout.load(outcome.state.vector, self._tensors)
+    def _take(self, vector: torch.Tensor) -> None:
+        self._layout.load(vector, averaged(self._model))
         self._steps = self._losses = 0
         self._loss_sum = 0.0
 
-    def _waiting(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, unless the run is stopped meanwhile."""
-        done, result = self._background.call(self._unless_stopped(work))
-        if not done:
-            self._stopped()
-        return result  # type: ignore[return-value]
+    def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of `work`, done in the background; when the run is stopped meanwhile, the script ends here."""
+        result = self._background.call(self._opening.stop.unless(work))
+        if self._opening.stop.flag:
+            self._stop()
+        return cast(T, result)
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
-        async def finished() -> tuple[bool, T | None]:
-            return True, await work
-
-        return await self._opening.stop.unless(finished) or (False, None)
-
-    def _stopped(self) -> None:
-        self._left = True
-        self._background.call(self._end())
+    def _stop(self) -> NoReturn:
+        self._go("stopped by its user")
         raise Stopped
 
-    async def _end(self) -> None:
+    def _forgotten(self) -> None:
+        """The script ended without leaving, or with an error: the others must not wait for this peer."""
+        if os.getpid() == self._process:  # a child that was forked has no part in the run
+            self._fail(getattr(sys, "last_value", None))
+
+    def _fail(self, error: BaseException | None) -> None:
+        if error is None or isinstance(error, SystemExit):
+            self._go("its script ended")
+        else:
+            self._go(f"its script failed: {one_line(error)}", error=error)
+
+    def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
+        """Tell the others, and end what runs in the background. `done`: when they have the last round's result."""
+        if not self._gone:
+            self._gone = True
+            atexit.unregister(self._forgotten)
+            self._unhook()
+            self._background.call(self._end(why, done=done, error=error))
+            self._background.close()
+
+    async def _end(self, why: str, *, done: bool, error: BaseException | None) -> None:
         peer, opening = self._peer, self._opening
         if peer is None:
             opening.endpoint.abort()
+            error = error or ValueError("its script ended without run.wrap(optimizer, model)")
         else:
-            try:
-                async with asyncio.timeout(opening.settings.patience_s if not opening.stop.flag else 0.5):
-                    await peer.leave("its script is done")
-            except TimeoutError:
-                pass
+            patience_s = opening.settings.patience_s
+            if done:
+                await _within(patience_s, peer.farewell())
+            await _within(patience_s if done else _HURRY_S, peer.leave(why))
             peer.close()
             self._file.close()
-            if opening.control is not None:
-                ended = {"finished": not opening.stop.flag, "accuracy": None, "summary": asdict(peer.summary())}
-                opening.control.tell("ended", ended)
+            opening.ended({"finished": done, "accuracy": None, "summary": asdict(peer.summary())})
+        if error is not None:
+            opening.failed(error)
         await opening.close()
 
-    def _abandon(self) -> None:
-        """The script ended without leaving, or with an error: the others must not wait for this peer."""
-        if not self._left:
-            self._left = True
-            self._background.call(self._end())
-            self._background.close()
+
+async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
+    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
+    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
+        async with asyncio.timeout(limit_s):
+            await farewell

@@ -14,20 +14,25 @@ class Stop:
 
     def __init__(self) -> None:
         self.flag = False
-        self._event = asyncio.Event()
+        self._running: set[asyncio.Timeout] = set()
 
     def set(self) -> None:
         self.flag = True
-        self._event.set()
+        for work in self._running:
+            work.reschedule(0.0)
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         """The result of `work`, or None when told to stop before it was done; it is cancelled then."""
-        task = asyncio.create_task(work())
-        stopped = asyncio.create_task(self._event.wait())
+        if self.flag:
+            return None
+        limit = asyncio.timeout(None)
         try:
-            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
+            async with limit:
+                self._running.add(limit)
+                return await work()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
         finally:
-            for each in (task, stopped):
-                each.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
+            self._running.discard(limit)

@@ -1,7 +1,7 @@
 """A task file: plain functions that say what to train. The same file serves train, join and simulate.
 
-    model() -> nn.Module                      data(part, parts) -> batches, again and again
-    loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
+model() -> nn.Module                      data(part, parts) -> batches, again and again
+loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 REQUIRED = ("model", "data", "loss")
 OPTIONAL = ("evaluate", "optimizer")
+MODULE_PREFIX = "samovar_task_"
+"""By the name of its module a task's code is known in a traceback."""
 
 
 class TaskError(ValueError):
@@ -54,8 +56,9 @@ def load_task(path: Path) -> Task:
     """Import a task file. Raises TaskError."""
     if kind_of(path) != "task":
         raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has none of them")
-    spec = importlib.util.spec_from_file_location(f"samovar_task_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:

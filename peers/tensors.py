@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 def averaged(model: nn.Module) -> dict[str, Tensor]:
     """Name -> tensor of what is averaged, in the model's order."""
-    tensors: dict[str, Tensor] = {name: parameter for name, parameter in model.named_parameters()}
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
     tensors |= {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
     return tensors
 
@@ -30,10 +30,10 @@ def moved(batch: object, device: torch.device) -> object:
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
         return {key: moved(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved(value, device) for value in batch))
+    if isinstance(batch, tuple) and hasattr(batch, "_make"):
+        return batch._make(moved(value, device) for value in batch)
     if isinstance(batch, list | tuple):
-        return type(batch)(moved(value, device) for value in batch)
+        return type(batch)([moved(value, device) for value in batch])
     return batch
 
 

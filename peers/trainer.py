@@ -1,4 +1,4 @@
-"""The trainer: one peer's model, data and optimizer, and its local steps. Plain PyTorch; knows nothing of other peers."""
+"""The trainer: one peer's model, data and optimizer, and its local steps: plain PyTorch that knows of no other peer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimiz
 from .task import Task, TaskError
 from .tensors import averaged, moved, own, samples_in
 
+_MEND = "lower the learning rate or clip gradients"
+
 
 class Diverged(ValueError):
-    """The training loss is not a number any more."""
+    """The training loss or the weights are not numbers any more."""
+
+
+def finite(vector: Tensor, learning_rate: float) -> Tensor:
+    """`vector`, unless the model has diverged. Raises Diverged."""
+    if not torch.isfinite(vector).all():
+        raise Diverged(f"the model's weights are not finite any more (learning rate {learning_rate:g}); {_MEND}")
+    return vector
 
 
 def pick_device(wish: str, index: int) -> torch.device:
@@ -84,8 +93,8 @@ class Trainer:
                 taken += 1
         if taken and not math.isfinite(float(self._loss_sum)):
             raise Diverged(
-                f"the loss is not finite any more at local step {self.steps} (learning rate {self.learning_rate:g}); "
-                "lower the learning rate or clip gradients"
+                f"the loss is not finite any more at local step {self.steps} "
+                f"(learning rate {self.learning_rate:g}); {_MEND}"
             )
         return taken
 
@@ -102,9 +111,8 @@ class Trainer:
     def contribution(self, elapsed_s: float) -> Contribution:
         """What this peer brings to the round: its model, weighted by the samples it saw."""
         loss = float(self._loss_sum) / max(1, self.steps_in_round)
-        return Contribution(
-            self.layout.flatten(self.tensors), float(self._samples), loss, self.learning_rate, elapsed_s
-        )
+        vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
+        return Contribution(vector, float(self._samples), loss, self.learning_rate, elapsed_s)
 
     def load(self, vector: Tensor) -> None:
         """Take over the average and begin the next round. The optimizer's own state is kept."""
@@ -164,7 +172,7 @@ class Trainer:
     def _next_batch(self) -> Any:
         for _ in range(2):
             if self._batches is None:
-                torch.manual_seed(derive(self._seed, "data", self._part, self._epoch))
+                self._seed_all(derive(self._seed, "data", self._part, self._epoch))
                 if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
                     self._data = self.task.data(self._part, self._parts)
                 self._batches = iter(self._data)
@@ -177,6 +185,12 @@ class Trainer:
             self._batch += 1
             return moved(batch, self.device)
         raise TaskError(f"{self.task.path}: data({self._part}, {self._parts}) gives no batches")
+
+    def _seed_all(self, seed: int) -> None:
+        """torch.manual_seed for the devices in use; that one takes a stack trace for every device that is not."""
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
 
     @staticmethod
     def _seeded(seed: int) -> Tensor:
@@ -196,7 +210,7 @@ class Trainer:
     @contextmanager
     def _random_state(self, seed: int) -> Iterator[None]:
         outside = torch.get_rng_state()
-        torch.manual_seed(seed)
+        self._seed_all(seed)
         try:
             yield
         finally:

@@ -32,7 +32,13 @@ class Training:
     def __init__(
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, checkpoint: Path | None = None
     ) -> None:
-        self._peer, self._trainer, self._compute, self._stop, self._checkpoint = peer, trainer, compute, stop, checkpoint
+        self._peer, self._trainer, self._compute, self._stop, self._checkpoint = (
+            peer,
+            trainer,
+            compute,
+            stop,
+            checkpoint,
+        )
         self._saved_at = 0.0
         self._compute_s = 0.0
         self._accuracy: float | None = None

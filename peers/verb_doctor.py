@@ -73,7 +73,9 @@ async def _examine(settings: Settings, address: str | None, invite: str | None, 
     try:
         endpoint = await door.enter(settings)
     except PeerLost as lost:
-        advice = f"is the run still there, and can this machine reach {address}? Ask for a new join line if it restarted"
+        advice = (
+            f"is the run still there, and can this machine reach {address}? Ask for a new join line if it restarted"
+        )
         return [*findings, Finding(f"the way to {address}", lost.why, advice)]
     try:
         return findings + await _ways(endpoint, door)
@@ -134,5 +136,3 @@ def _show(findings: list[Finding], as_json: bool) -> None:
         if finding.advice:
             table.add_row("", "", f"→ {finding.advice}", style="bold")
     Console(markup=False, highlight=False).print(table)
-
-

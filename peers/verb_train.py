@@ -122,5 +122,3 @@ def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -
         lost=killed,
         report=settings.report,
     )
-
-

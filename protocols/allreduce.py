@@ -1,4 +1,4 @@
-"""Allreduce: one executor for any schedule (`aggregation.schedule`), so that all peers end with the same sum, bit by bit.
+"""Allreduce: one executor for any schedule (`aggregation.schedule`), so that all end with the same sum, bit by bit.
 
 Each step's parts go out in chunks sized to the link while the step's incoming parts are added or copied as their
 chunks arrive; sends and receives run side by side, as "everybody sends, then everybody receives" would deadlock once
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..aggregation.schedule import Op, Receipt, Schedule, Step, Transfer
+from ..aggregation.schedule import Op, Schedule, Step
 from ..aggregation.vector import parts
 from .endpoint import Endpoint, Envelope
 from .link import PeerLost
@@ -28,9 +29,10 @@ from .transport import PeerId
 from .wire import Lane, message
 
 Array = npt.NDArray[np.floating[Any]]
-Bounds = Sequence[tuple[int, int]]
 Key = tuple[int, int]
 """(generation, round): one attempt at one round."""
+Plan = Any
+"""A Schedule: a value, hence the key of a cache, which mypy cannot know of a protocol."""
 
 
 @message(lane=Lane.DATA, payload_max=1 << 20)
@@ -89,88 +91,144 @@ class Inbox:
             queue.taker.set_result(None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring parts that come from one rank in one step and are treated alike: elements `start` to `stop`."""
+
+    sender: int
+    start: int
+    stop: int
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """One step of one rank, in elements: what it sends to each rank, what it receives, in order, and whether what it
+    sends has to be copied first."""
+
+    send: tuple[tuple[int, tuple[_Run, ...]], ...]
+    receive: tuple[_Run, ...]
+    copied: bool
+
+
+@lru_cache(maxsize=2048)
+def _steps(schedule: Plan, rank: int, world: int) -> tuple[Step, ...]:
+    steps: tuple[Step, ...] = schedule.steps(rank, world)
+    return steps
+
+
+@lru_cache(maxsize=2048)
+def _receipts(schedule: Plan, rank: int, world: int, size: int) -> tuple[tuple[_Run, ...], ...]:
+    """What each step receives. Sender and receiver both read it, so they agree on where every chunk belongs."""
+    bounds, received = parts(size, schedule.parts(world)), []
+    for step in _steps(schedule, rank, world):
+        runs: list[_Run] = []
+        for receipt in step.receive:
+            start, stop = bounds[receipt.part]
+            if runs and (runs[-1].sender, runs[-1].op, runs[-1].stop) == (receipt.peer, receipt.op, start):
+                start = runs.pop().start
+            if start < stop:
+                runs.append(_Run(receipt.peer, start, stop, receipt.op))
+        received.append(tuple(runs))
+    return tuple(received)
+
+
+@lru_cache(maxsize=2048)
+def _legs(schedule: Plan, rank: int, world: int, size: int) -> tuple[_Leg, ...]:
+    steps, received = _steps(schedule, rank, world), _receipts(schedule, rank, world, size)
+    legs = []
+    for number, (step, copied) in enumerate(zip(steps, _copied(steps), strict=True)):
+        partners = dict.fromkeys(transfer.peer for transfer in step.send)
+        theirs = {peer: _receipts(schedule, peer, world, size)[number] for peer in partners}
+        send = tuple((peer, tuple(run for run in runs if run.sender == rank)) for peer, runs in theirs.items())
+        legs.append(_Leg(send, received[number], copied))
+    return tuple(legs)
+
+
+def _copied(steps: Sequence[Step]) -> list[bool]:
+    """Which steps must send from a copy, as a part that they send could be written while it is still on its way.
+
+    A value that later replaces the part holds what was sent, so it comes after that has arrived, if it was sent to one
+    peer only. Anything else may come at any time.
+    """
+    copied: list[bool] = []
+    written: dict[int, tuple[Op, int]] = {}  # by part: how it is written next, and how often it is sent before
+    for step in reversed(steps):
+        now = {receipt.part for receipt in step.receive}
+        written |= {receipt.part: (receipt.op, 0) for receipt in reversed(step.receive)}
+        for part in (transfer.part for transfer in step.send if transfer.part in written):
+            written[part] = (written[part][0], written[part][1] + 1)
+        coming = [(transfer.part in now, *written.get(transfer.part, (Op.COPY, 0))) for transfer in step.send]
+        copied.append(any(at_once or op is Op.ADD or sends > 1 for at_once, op, sends in coming))
+    return copied[::-1]
+
+
 class Allreduce:
-    """One attempt at summing `vector` over `members` (in rank order) by `schedule`."""
+    """One attempt at summing a vector over `members` (in rank order) by `schedule`."""
 
     def __init__(
         self, endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, key: Key
     ) -> None:
         self._endpoint, self._inbox, self._members, self._key = endpoint, inbox, members, key
+        self._plan: Plan = schedule
         self._rank = members.index(endpoint.id)
-        self._steps = schedule.steps(self._rank, len(members))
-        self._parts = schedule.parts(len(members))
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule.
-
-        What was sent from the sum's buffer is overwritten only by values that depend on its arrival, so it may go
-        out without a copy.
-        """
-        total = vector.clone()
+        """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
+        total = vector.detach().clone()
         array: Array = total.numpy()
-        bounds = parts(total.numel(), self._parts)
-        for number, step in enumerate(self._steps):
-            if not step.receive:
-                await self._send(number, step, array, bounds)
-                continue
-            sending = asyncio.create_task(self._send(number, step, array, bounds)) if step.send else None
+        for number, leg in enumerate(_legs(self._plan, self._rank, len(self._members), total.numel())):
+            sent = array.copy() if leg.copied else array
             try:
-                await self._receive(number, step, array, bounds)
-                if sending is not None:
-                    await sending
-            finally:
-                if sending is not None and not sending.done():
-                    sending.cancel()
-                    await asyncio.gather(sending, return_exceptions=True)
+                async with asyncio.TaskGroup() as sending:
+                    for peer, runs in leg.send:
+                        sending.create_task(self._send(number, self._members[peer], runs, sent))
+                    await self._receive(number, leg, array)
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None
         return total
 
-    async def _send(self, number: int, step: Step, array: Array, bounds: Bounds) -> None:
-        for peer, start, stop in _runs(step.send, bounds):
-            to, at = self._members[peer], start
-            while at < stop:
-                until = min(stop, at + max(1, self._endpoint.chunk_bytes(to) // array.itemsize))
+    async def _send(self, number: int, to: PeerId, runs: Sequence[_Run], array: Array) -> None:
+        for run in runs:
+            at = run.start
+            while at < run.stop:
+                until = min(run.stop, at + max(1, self._endpoint.chunk_bytes(to) // array.itemsize))
                 await self._endpoint.send(to, Chunk(*self._key, number, at), memoryview(array[at:until].data).cast("B"))
                 at = until
 
-    async def _receive(self, number: int, step: Step, array: Array, bounds: Bounds) -> None:
-        for op in (Op.ADD, Op.COPY):
-            for peer, start, stop in _runs([r for r in step.receive if r.op is op], bounds):
-                await self._fill(number, self._members[peer], array, start, stop, op)
+    async def _receive(self, number: int, leg: _Leg, array: Array) -> None:
+        for run in leg.receive:
+            at = run.start
+            while at < run.stop:
+                envelope = await self._inbox.take(self._key, self._members[run.sender])
+                try:
+                    at += self._put(envelope, number, at, run, array)
+                finally:
+                    envelope.done()
 
-    async def _fill(self, number: int, sender: PeerId, array: Array, start: int, stop: int, op: Op) -> None:
-        at = start
-        while at < stop:
-            envelope = await self._inbox.take(self._key, sender)
-            chunk: Chunk = envelope.message
-            count, rest = divmod(len(envelope.payload), array.itemsize)
-            if (chunk.step, chunk.at) != (number, at) or rest or not 0 < count <= stop - at:
-                due = f"step {number}, elements {at} to {stop}"
-                raise PeerLost(sender, f"it sent {chunk} with {len(envelope.payload)} bytes when {due} were due")
-            values = np.frombuffer(envelope.payload, dtype=array.dtype)
-            if op is Op.ADD:
-                array[at : at + count] += values
-            else:
-                array[at : at + count] = values
-            at += count
-            envelope.done()
-
-
-def _runs(transfers: Iterable[Transfer | Receipt], bounds: Bounds) -> list[tuple[int, int, int]]:
-    """(peer, start, stop) in elements: neighbouring parts that go the same way travel as one."""
-    runs: list[tuple[int, int, int]] = []
-    for transfer in transfers:
-        start, stop = bounds[transfer.part]
-        if runs and runs[-1][0] == transfer.peer and runs[-1][2] == start:
-            runs[-1] = (transfer.peer, runs[-1][1], stop)
+    def _put(self, envelope: Envelope, number: int, at: int, run: _Run, array: Array) -> int:
+        """Add or copy a chunk at `at`; returns how many elements it has."""
+        chunk: Chunk = envelope.message
+        count, rest = divmod(len(envelope.payload), array.itemsize)
+        if (chunk.step, chunk.at) != (number, at) or rest or not 0 < count <= run.stop - at:
+            due = f"step {number}, elements {at} to {run.stop}"
+            why = f"it sent {count} elements and {rest} bytes at {chunk.at} in step {chunk.step} when {due} were due"
+            raise PeerLost(envelope.sender, why)
+        values = np.frombuffer(envelope.payload, dtype=array.dtype)
+        if run.op is Op.ADD:
+            array[at : at + count] += values
         else:
-            runs.append((transfer.peer, start, stop))
-    return runs
+            array[at : at + count] = values
+        return count
 
 
 async def allreduce(
     endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, vector: Tensor, *, key: Key
 ) -> Tensor:
-    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member."""
+    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member.
+
+    Nobody may write to it: parts of it can still be on their way to others. Raises PeerLost.
+    """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
     return await Allreduce(endpoint, inbox, members, schedule, key).run(vector)

@@ -3,14 +3,14 @@
 The donor answers a manifest (round, size, a BLAKE2b of every part) and then parts, in any order. When a donor dies in
 the middle, the next one is asked for its manifest and the parts whose hashes are the same are kept.
 Cost: n bytes plus 32 per part; 2 round trips when the window covers the parts.
-On loss of all donors: CatchUpFailed, and the caller's state is untouched. A part that fails its hash condemns its donor.
+On loss of all donors: CatchUpFailed, and the caller's state is untouched. A part with a wrong hash condemns its donor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..aggregation.vector import Layout
@@ -24,7 +24,10 @@ PART_BYTES = 64 * 1024
 _HASH_BYTES = 32
 _PARTS_MAX = (1 << 20) // _HASH_BYTES
 _UNDER_WAY = 8
+_ANSWERS_MAX = 64 * _UNDER_WAY
 _KEPT = 2
+_MANIFESTS_MAX = 4
+"""How often a donor may move on to a later round while it is read, before the next donor is tried."""
 
 
 class CatchUpFailed(Exception):
@@ -69,6 +72,14 @@ class Part:
     index: int
 
 
+@message()
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The donor answers as many as it can: ask another."""
+
+    ask: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer:
     round: int
@@ -92,7 +103,8 @@ def _offer(state: State) -> _Offer:
 
 
 class Donor:
-    """Answers those who catch up. Keeps at most two rounds' bytes, so a slow reader can finish the one it began."""
+    """Answers those who catch up. Keeps the bytes of the two rounds that were asked for last, so that a slow reader can
+    finish the one it began."""
 
     def __init__(self, endpoint: Endpoint, state: Callable[[], State]) -> None:
         self._endpoint, self._state = endpoint, state
@@ -102,34 +114,43 @@ class Donor:
         endpoint.on(AskPart, self._answer)
 
     def _answer(self, envelope: Envelope) -> None:
-        if len(self._answers) < 64 * _UNDER_WAY:
-            task = asyncio.create_task(self._reply(envelope.sender, envelope.message))
-            self._answers.add(task)
-            task.add_done_callback(self._answers.discard)
+        if len(self._answers) >= _ANSWERS_MAX:
+            self._endpoint.post(envelope.sender, Busy(envelope.message.ask))
+            return
+        task = asyncio.create_task(self._reply(envelope.sender, envelope.message), name="donor")
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
 
     async def _reply(self, to: PeerId, question: AskManifest | AskPart) -> None:
         try:
             if isinstance(question, AskManifest):
-                offer = self._offers.get(question.round) or await self._make_offer()
+                offer = self._kept(question.round) or await self._make_offer()
                 manifest = Manifest(question.ask, offer.round, len(offer.blob), offer.part_bytes)
                 await self._endpoint.send(to, manifest, offer.hashes)
                 return
             part: bytes | memoryview = b""
-            if (kept := self._offers.get(question.round)) is not None:
+            if (kept := self._kept(question.round)) is not None:
                 start = question.index * kept.part_bytes
                 part = memoryview(kept.blob)[start : start + kept.part_bytes]
             await self._endpoint.send(to, Part(question.ask, question.round, question.index), part)
         except PeerLost:
             pass  # nobody is left to answer
 
+    def _kept(self, round: int) -> _Offer | None:
+        offer = self._offers.pop(round, None)
+        if offer is not None:
+            self._offers[round] = offer  # the last that was asked for
+        return offer
+
     async def _make_offer(self) -> _Offer:
         state = self._state()
-        if state.round not in self._offers:
+        offer = self._kept(state.round)
+        if offer is None:
             offer = await asyncio.get_running_loop().run_in_executor(None, _offer, state)
             self._offers[offer.round] = offer
-            for old in sorted(self._offers)[:-_KEPT]:
+            for old in list(self._offers)[:-_KEPT]:
                 del self._offers[old]
-        return self._offers[state.round]
+        return offer
 
 
 async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layout, *, round: int) -> State:
@@ -138,9 +159,11 @@ async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layo
     failures: list[str] = []
     for donor in donors:
         try:
-            while (blob := await _fetch_from(endpoint, donor, layout, round, kept)) is None:
-                pass  # the donor moved on to a later round while we fetched: its new manifest
-            return await asyncio.get_running_loop().run_in_executor(None, unpack, blob, layout)
+            for _ in range(_MANIFESTS_MAX):
+                blob = await _fetch_from(endpoint, donor, layout, round, kept)
+                if blob is not None:
+                    return await asyncio.get_running_loop().run_in_executor(None, unpack, blob, layout)
+            failures.append(f"{donor:.12}: it went on to a later round {_MANIFESTS_MAX} times before one had come over")
         except (PeerLost, PeerMisbehaved) as error:
             failures.append(f"{donor:.12}: {error}")
     raise CatchUpFailed("no donor gave a state: " + ("; ".join(failures) or "there is no other peer"))
@@ -149,42 +172,60 @@ async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layo
 async def _fetch_from(
     endpoint: Endpoint, donor: PeerId, layout: Layout, round: int, kept: dict[bytes, bytes]
 ) -> bytes | None:
+    """The donor's state as bytes, with the parts in `kept` not fetched again; None when it has gone on meanwhile."""
     answer = await endpoint.ask(donor, lambda ask: AskManifest(ask, round))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()
+    if not isinstance(manifest, Manifest):
+        raise _no_answer(donor, manifest)
     _check(manifest, hashes, layout)
     wanted = [hashes[i : i + _HASH_BYTES] for i in range(0, len(hashes), _HASH_BYTES)]
     for stale in kept.keys() - set(wanted):
         del kept[stale]
     missing = iter([index for index, digest in enumerate(wanted) if digest not in kept])
-    gone = False
-
-    async def fetch_some() -> None:
-        nonlocal gone
-        for index in missing:
-            part = await endpoint.ask(donor, lambda ask, index=index: AskPart(ask, manifest.round, index))  # type: ignore[misc]
-            data = bytes(part.payload)
-            part.done()
-            if not data:
-                gone = True
-            if gone:
-                return
-            if not isinstance(part.message, Part) or _hash(data) != wanted[index]:
-                raise PeerMisbehaved(f"part {index} of round {manifest.round} does not match its hash")
-            kept[wanted[index]] = data
-
-    workers = [asyncio.create_task(fetch_some()) for _ in range(_UNDER_WAY)]
+    workers = [
+        asyncio.create_task(_fetch_parts(endpoint, donor, manifest.round, wanted, missing, kept))
+        for _ in range(_UNDER_WAY)
+    ]
     try:
-        await asyncio.gather(*workers)
+        complete = await asyncio.gather(*workers)
     finally:
         for worker in workers:
             worker.cancel()
-    return None if gone else b"".join(kept[digest] for digest in wanted)
+        await asyncio.gather(*workers, return_exceptions=True)
+    return b"".join(kept[digest] for digest in wanted) if all(complete) else None
 
 
-def _check(manifest: object, hashes: bytes, layout: Layout) -> None:
-    if not isinstance(manifest, Manifest):
-        raise PeerMisbehaved("answered something else than a manifest")
+async def _fetch_parts(
+    endpoint: Endpoint,
+    donor: PeerId,
+    round: int,
+    wanted: Sequence[bytes],
+    missing: Iterator[int],
+    kept: dict[bytes, bytes],
+) -> bool:
+    """Take indices from `missing` until there are none; False when the donor has the round no more."""
+    for index in missing:
+        answer = await endpoint.ask(donor, lambda ask, index=index: AskPart(ask, round, index))  # type: ignore[misc]
+        data = bytes(answer.payload)
+        answer.done()
+        if not isinstance(answer.message, Part):
+            raise _no_answer(donor, answer.message)
+        if not data:
+            return False
+        if _hash(data) != wanted[index]:
+            raise PeerMisbehaved(f"part {index} of round {round} does not match its hash")
+        kept[wanted[index]] = data
+    return True
+
+
+def _no_answer(donor: PeerId, message: object) -> Exception:
+    if isinstance(message, Busy):
+        return PeerLost(donor, "it is answering too many others")
+    return PeerMisbehaved(f"answered a question for its state with {type(message).__name__}")
+
+
+def _check(manifest: Manifest, hashes: bytes, layout: Layout) -> None:
     if manifest.size > bytes_max(layout) or not PART_BYTES <= manifest.part_bytes <= 1 << 20:
         raise PeerMisbehaved(f"offers a state of {manifest.size} bytes, this model has {layout.nbytes}")
     if len(hashes) != -(-manifest.size // manifest.part_bytes) * _HASH_BYTES:

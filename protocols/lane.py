@@ -58,7 +58,6 @@ class Outbound:
     acked_bytes: int = 0
     acked_at: float = 0.0
     full_until_seq: int = 0
-    asked_at_seq: int = 0
 
     @property
     def under_way_bytes(self) -> int:

@@ -5,9 +5,7 @@ Two lanes share the way: CONTROL never waits behind DATA. On each lane the recei
 writer. Nothing is sent again on a guess: a ping follows the data on its way, and only when its pong says that what was
 posted before the ping did not arrive is it posted again (exact on a way that keeps order, harmless on others).
 
-A link is between two incarnations (a number drawn anew for every `Link`), so that a peer that restarted, or that gave
-the link up, never takes a message meant for its past self. To bind to an incarnation takes proof that it lives now: its
-pong to a ping of ours that is newer than what we were bound to before. Old frames, however late, prove nothing.
+Each message is for one incarnation of the peer, to which the link has to be bound first (`binding`).
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .binding import Binding
 from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet
 from .transport import PeerId
 from .wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, message, pack, seal
@@ -64,9 +63,7 @@ class Link:
         credit_bytes: Callable[[], int],
     ) -> None:
         """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused."""
-        self.peer, self.incarnation = peer, incarnation
-        self.towards = 0
-        """The peer's incarnation that this link is bound to; 0 until there is one."""
+        self.peer = peer
         self.lost: str | None = None
         self.rtt_s: float | None = None
         self.retransmitted = 0
@@ -75,10 +72,19 @@ class Link:
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
         self._in = {lane: Inbound() for lane in _LANES}
         self._pace = Pace()
-        # Pings are numbered from the incarnation on, so that no pong to another link of ours is taken for one to this.
-        self._ping = self._bound_at_ping = incarnation
+        self._binding = Binding(incarnation)
         self._pings: dict[int, float] = {}
+        self._asking = 0
         self._draining: list[asyncio.Future[None]] = []
+
+    @property
+    def incarnation(self) -> int:
+        return self._binding.incarnation
+
+    @property
+    def towards(self) -> int:
+        """The peer's incarnation that this link is bound to; 0 until there is one."""
+        return self._binding.towards
 
     @property
     def chunk_bytes(self) -> int:
@@ -123,7 +129,7 @@ class Link:
         while self.busy:
             done = asyncio.get_running_loop().create_future()
             self._draining.append(done)
-            self._ask_for_tail()
+            self._ask_if_stopped()
             await done
 
     def _enqueue(self, body: object, payload: Buffer) -> Packet:
@@ -145,24 +151,22 @@ class Link:
         for lane, out in self._out.items():
             window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
             for packet in out.sendable(window_bytes, self._clock(), self._seal):
-                packet.after_ping = self._ping
+                packet.after_ping = self._binding.last_ping
                 self._post(packet.header, packet.payload)
                 if packet.posted is not None and not packet.posted.done():
                     packet.posted.set_result(None)
-            if out.queue and out.in_flight and out.under_way_bytes < _ACK_BYTES:
-                self._ask(out)
-        self._ask_for_tail()
+        self._ask_if_stopped()
 
-    def _ask_for_tail(self) -> None:
-        for out in self._out.values():
-            if self._draining and out.in_flight and not out.queue:
-                self._ask(out)
+    def _ask_if_stopped(self) -> None:
+        """While all waits for acknowledgements a ping is under way: what remains may be too little for the receiver to
+        acknowledge by itself, or be lost."""
+        if any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
+            self._ask()
 
-    def _ask(self, out: Outbound) -> None:
-        """Have what is under way acknowledged, which is less than what the receiver acknowledges by itself."""
-        if out.asked_at_seq != out.next_seq:
-            out.asked_at_seq = out.next_seq
+    def _ask(self) -> None:
+        if not self._asking:
             self.pulse(ping=True)
+            self._asking = self._binding.last_ping
 
     def arrived(self, frame: Frame, payload: Buffer, cost: int) -> None:
         """Take a frame of this peer.
@@ -173,29 +177,33 @@ class Link:
         if frame.incarnation == 0:
             raise PeerMisbehaved("claims to be no incarnation")
         pulse = frame.message if isinstance(frame.message, Pulse) else None
-        if frame.incarnation != self.towards and pulse is not None and self._bound_at_ping < pulse.pong <= self._ping:
+        if pulse is not None and frame.incarnation != self.towards and self._binding.proves(pulse.pong):
             self._meet(frame)
         if frame.incarnation == self.towards:
             self.heard_at = self._clock()
-        if frame.incarnation != self.towards or frame.towards != self.incarnation:
-            # Until both are bound to each other every answer is a question too, for neither can bind without a pong.
-            self.pulse(ping=True, pong=0 if pulse is None else pulse.ping)
-            self._pump()
+        if not self._binding.both(frame.incarnation, frame.towards):
+            self._answer_unbound(frame.incarnation, 0 if pulse is None else pulse.ping)
         elif pulse is not None:
             self._take_pulse(pulse)
         else:
             self._take_message(frame, payload, cost)
 
     def _meet(self, frame: Frame) -> None:
-        """Bind to an incarnation that has proved to be alive, and with that to be newer than the one known before."""
-        posted = any(out.next_seq for out in self._out.values())
-        if posted or any(inbound.received_bytes for inbound in self._in.values()):
+        """Take up with an incarnation that has proved to be alive, and with that to be newer than the one before."""
+        self._binding.answered(frame.incarnation)
+        if self.towards:
             why = "it restarted, or gave this link up"
             self.lose(why)
             raise PeerLost(self.peer, why)
-        self.towards = 0
         if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
-            self.towards, self._bound_at_ping = frame.incarnation, self._ping
+            self._binding.bind(frame.incarnation)
+
+    def _answer_unbound(self, incarnation: int, ping: int) -> None:
+        """Until both are bound to each other an answer is also a question, as neither can bind without a pong."""
+        challenge = self._binding.may_challenge(incarnation, self._clock())
+        if challenge or ping:
+            self.pulse(ping=challenge, pong=ping)
+            self._pump()
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
         inbound = self._in[frame.lane]
@@ -218,20 +226,16 @@ class Link:
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
         """Tell the other side where we stand; with `ping`, ask where it stands."""
+        number = self._binding.next_ping() if ping else 0
         if ping:
-            self._ping += 1
-            self._pings[self._ping] = self._clock()
+            self._pings[number] = self._clock()
             if len(self._pings) > _PINGS_KEPT:
                 del self._pings[min(self._pings)]
         for lane, inbound in self._in.items():
             inbound.told_received, inbound.unacked_bytes = inbound.next_seq, 0
             inbound.told_limit_bytes = inbound.limit_bytes(self._credit(lane))
-        body = Pulse(
-            tuple(inbound.told_received for inbound in self._in.values()),
-            tuple(inbound.told_limit_bytes for inbound in self._in.values()),
-            self._ping if ping else 0,
-            pong,
-        )
+        lanes = self._in.values()
+        body = Pulse(tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes), number, pong)
         self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"")
 
     @property
@@ -261,15 +265,17 @@ class Link:
             self._wake_draining()
 
     def _take_pong(self, pong: int) -> None:
+        if pong >= self._asking:
+            self._asking = 0
         sample_s = self._clock() - self._pings.pop(pong)
         self.rtt_s = sample_s if self.rtt_s is None else 0.875 * self.rtt_s + 0.125 * sample_s
         missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
         for packet in missing:
-            packet.after_ping, packet.acked_at = self._ping, None
+            packet.after_ping, packet.acked_at = self._binding.last_ping, None
             self._post(packet.header, packet.payload)
         self.retransmitted += len(missing)
         if missing:
-            self.pulse(ping=True)
+            self._ask()
 
     def lose(self, why: str) -> None:
         """Give the link up: whoever waits to send on it gets PeerLost."""

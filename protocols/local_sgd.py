@@ -10,17 +10,16 @@ rate ride along in the vector), so all peers agree on the next one without a mes
 | tau | `State.period.period` |
 | m | the members of the view who contributed a weight above 0 |
 
-Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator: each tells it Have (with the
-fingerprint of its result), and when more than half have the same result it answers Commit to all.
+Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`verdict`).
 On loss, lateness, death: the view changes, and the round is run again with the same contributions among those who are
-left, unless one of them holds the result: then all take that. A peer that comes too late for a round catches up.
+left, unless one of them holds the result: then all take that. A peer that comes too late for a round catches up. When
+results differ (a broken machine), the one that most have is the round's, and the others fetch it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -31,71 +30,20 @@ from ..aggregation.schedule import Schedule
 from ..aggregation.vector import Layout
 from .allreduce import Inbox, Key, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state
-from .endpoint import Endpoint, Envelope
+from .endpoint import Endpoint
 from .link import PeerLost
-from .membership import Expelled, Membership, Standing
+from .membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .rounds import Contribution as Contribution
+from .rounds import Outcome as Outcome
+from .rounds import Result
 from .state import State, fingerprint
 from .transport import PeerId
+from .verdict import Verdicts
 from .view import View
-from .wire import message
 
 _SIGNALS = 3
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Have:
-    """Told to the coordinator: I have the result of this round, and this is its fingerprint."""
-
-    generation: int
-    round: int
-    fingerprint: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Told by the coordinator: more than half have this result; apply it."""
-
-    generation: int
-    round: int
-    fingerprint: int
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
-    I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began."""
-
-    vector: Tensor
-    weight: float
-    loss: float
-    learning_rate: float
-    elapsed_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A round that is over, with the agreed mean loss and training time. `caught_up`: this peer did not average but
-    took the result from another; then loss and time are its own."""
-
-    state: State
-    loss: float
-    elapsed_s: float
-    generation: int
-    members: int
-    caught_up: bool
-    wait_s: float
-    transfer_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    key: Key
-    state: State
-    loss: float
-    elapsed_s: float
-    fingerprint: int
+_ENTER_MAX = 8
+"""How often to ask to be let in before giving up."""
 
 
 class LocalSGD:
@@ -116,17 +64,15 @@ class LocalSGD:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a world size;
         `steps`: local steps of the whole run, None without end."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
-        self.membership = membership(self._standing, self._installed)
         self._layout, self._schedule, self._period, self._outer = layout, schedule, period, outer
         self._inbox = Inbox(endpoint)
-        self._result: _Result | None = None
+        self._result: Result | None = None
+        self._committed: Result | None = None
         self._behind: tuple[int, tuple[PeerId, ...]] | None = None
-        self._votes: dict[Key, dict[int, set[PeerId]]] = {}
-        self._commits: dict[Key, int] = {}
-        self._fingerprint: tuple[int, int] = (-1, 0)
+        self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
-        endpoint.on(Have, self._on_have)
-        endpoint.on(Commit, self._on_commit)
+        self.membership = membership(self._standing, self._installed)
+        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
 
     @property
     def period(self) -> int:
@@ -134,66 +80,123 @@ class LocalSGD:
         period = self.state.period.period
         return period if self.steps is None else max(0, min(period, self.steps - self.state.step))
 
+    # Coming and going
+
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`: fetch the state, be let in. Raises JoinRefused, PeerLost, CatchUpFailed."""
-        while True:
-            welcome = await self.membership.knock(contact)
-            ahead = (welcome.round, welcome.fingerprint) != (self.state.round, self._standing().fingerprint)
-            if ahead and welcome.round >= self.state.round:
-                donors = [contact, *(peer for peer in welcome.view.ids if peer != contact)]
-                self._adopt(await fetch_state(self.endpoint, donors, self._layout, round=welcome.round))
-            await self.membership.join(contact)
+        """Join through `contact`, or, when it is lost meanwhile, through another member: fetch the state, be let in.
+
+        Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
+        """
+        contacts, failure = [contact], ""
+        for _ in range(_ENTER_MAX):
             try:
-                async with asyncio.timeout(4 * self.endpoint.patience_s):
-                    await self.membership.until(lambda: self.membership.view.generation > 0)
+                if await self._enter_through(contacts[0]):
                     return
-            except TimeoutError:
-                pass  # the coordinator died with our introduction in its hands: introduce ourselves again
+                failure = "nobody let it in"
+            except (PeerLost, CatchUpFailed) as error:
+                failure = str(error)
+                untried = [peer for peer in self.membership.hosts if peer not in contacts]
+                if untried:
+                    contacts.insert(0, untried[0])
+                elif self.endpoint.is_lost(contacts[0]) is not None:
+                    raise
+                else:
+                    await asyncio.sleep(self.endpoint.interval_s)  # it is there, and may let us in later
+        raise MembershipError(f"asked to be let in {_ENTER_MAX} times, the last time: {failure}")
+
+    async def _enter_through(self, contact: PeerId) -> bool:
+        welcome = await self.membership.knock(contact)
+        same = (welcome.round, welcome.fingerprint) == (self.state.round, self._standing().fingerprint)
+        # Before the first round it is the newcomer that may be ahead, when a run is resumed.
+        if not same and (welcome.view.started or welcome.round >= self.state.round):
+            donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, self.endpoint.id))]
+            self._adopt(await fetch_state(self.endpoint, donors, self._layout, round=welcome.round))
+        await self.membership.join(contact)
+        try:
+            async with asyncio.timeout(4 * self.endpoint.patience_s):
+                await self.membership.until(lambda: self.membership.view.generation > 0)
+        except (TimeoutError, Expelled):
+            return False  # they died with our introduction in their hands, or gave us up again at once
+        return True
+
+    async def settle(self) -> None:
+        """Wait until enough peers have gathered and none is coming or going, or the run is over; join again when given
+        up meanwhile. Raises MembershipError when this peer cannot go on.
+        """
+        while True:
+            try:
+                await self.membership.until(lambda: self.membership.settled or self.period == 0)
+                return
+            except Expelled as expelled:
+                await self._return(expelled)
+
+    async def _return(self, expelled: Expelled) -> None:
+        try:
+            await self.enter(expelled.contact)
+        except (PeerLost, CatchUpFailed) as error:
+            raise MembershipError(
+                f"the others went on without this peer, and it cannot come back; is the run over? {error}"
+            ) from error
+        except JoinRefused:
+            if self.period > 0:
+                raise
+            # The run is over, and this peer has its last state.
+
+    # A round
 
     async def average(self, contribution: Contribution) -> Outcome:
-        """Average with all members; returns when the round is committed here, or has been caught up with.
+        """Average with all members; returns when the round is committed here, or has been caught up with. Once
+        cancelled, the same round cannot be averaged again.
 
-        Raises MembershipError when this peer cannot go on, ValueError when the contribution is not finite.
+        Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
+        finite: then nothing is committed.
         """
-        loop = asyncio.get_running_loop()
-        began, due = loop.time(), self.state.round + 1
+        contribution.check()
+        began, before = asyncio.get_running_loop().time(), self.state
         signals = (contribution.loss, contribution.elapsed_s, contribution.learning_rate)
         brought = contribute(contribution.vector, contribution.weight, signals)
+        key: Key | None = None
         while True:
-            try:
-                await self.membership.until(lambda: self.membership.settled)
-                if self._behind is not None:
-                    await self._catch_up()
-                if self.state.round >= due:
-                    return self._outcome(began, contribution.loss, contribution.elapsed_s, caught_up=True)
-                key = (self.membership.view.generation, due)
-                if await self._in_generation(key, brought) and self._result is not None:
-                    result = self._result
-                    self._commit(result)
-                    return self._outcome(began, result.loss, result.elapsed_s, caught_up=False, key=key)
-            except Expelled as expelled:
-                await self.enter(expelled.contact)
-
-    async def _in_generation(self, key: Key, brought: Tensor) -> bool:
-        """One attempt; False when the view changed under it."""
-        attempt = asyncio.create_task(self._attempt(key, brought), name=f"round {key}")
-        change = asyncio.create_task(self.membership.until(lambda: not self._in(key)))
-        try:
-            await asyncio.wait((attempt, change), return_when=asyncio.FIRST_COMPLETED)
-            if attempt.done():
+            await self.settle()
+            if self._behind is not None:
+                await self._catch_up()
+            if self.state is not before:
+                return self._outcome(contribution, began, key)
+            if self.membership.settled and self._behind is None:
+                key = (self.membership.view.generation, before.round + 1)
                 try:
-                    await attempt
-                    return True
-                except PeerLost as lost:
-                    self.membership.suspect(lost.peer, lost.why)
-            await change
-            return False
+                    with self.membership.averaging():
+                        await self._in_generation(key, brought)
+                except Expelled as expelled:
+                    await self._return(expelled)
+
+    async def _in_generation(self, key: Key, brought: Tensor) -> None:
+        """One attempt: at its end it is committed, or the view has changed under it."""
+        attempt = asyncio.create_task(self._attempt(key, brought), name=f"round {key}")
+        over = asyncio.create_task(self.membership.until(lambda: not self._in(key)), name=f"end of round {key}")
+        over.add_done_callback(lambda _: attempt.cancel())
+        try:
+            await attempt
+        except PeerLost as lost:
+            self.membership.suspect(lost.peer, lost.why)
+            await over
+        except asyncio.CancelledError:
+            if not over.done() or over.cancelled():
+                raise  # not the attempt was cancelled, but we
+            over.result()
         finally:
             attempt.cancel()
-            change.cancel()
-            await asyncio.gather(attempt, change, return_exceptions=True)
+            over.cancel()
+            await asyncio.gather(attempt, over, return_exceptions=True)
+        verdict, result = self._verdicts.on(key), self._result
+        if verdict is not None and result is not None:
+            if result.fingerprint == verdict:
+                self._commit(result)
+            else:
+                self._result, self._behind = None, (key[1], ())  # ours is not what the others have: take theirs
 
     def _in(self, key: Key) -> bool:
+        """Whether an attempt at `key` makes sense still."""
         return self.membership.settled and self.membership.view.generation == key[0] and self._behind is None
 
     async def _attempt(self, key: Key, brought: Tensor) -> None:
@@ -201,102 +204,72 @@ class LocalSGD:
         self._inbox.advance(key)
         schedule = self._schedule(len(view.members))
         total = await allreduce(self.endpoint, self._inbox, view.ids, schedule, brought, key=key)
-        self._result = self._result_of(key, total)
-        have = Have(*key, self._result.fingerprint)
-        if self.membership.coordinator == self.endpoint.id:
-            self._vote(self.endpoint.id, have)
-        elif self.membership.coordinator is not None:
-            self.endpoint.post(self.membership.coordinator, have)
-        if self._commits.get(key, self._result.fingerprint) != self._result.fingerprint:
-            self._result, self._behind = None, (key[1], ())
-        await self.membership.until(lambda: key in self._commits)
+        if not self._in(key):
+            return  # we have promised to commit nothing more in this generation, and told what we hold
+        self._result = self._result_of(total)
+        await self._verdicts.reach(key, self._result.fingerprint)
 
-    def _result_of(self, key: Key, total: Tensor) -> _Result:
+    def _result_of(self, total: Tensor) -> Result:
         mean = combine(total, _SIGNALS)
         loss, elapsed_s, learning_rate = mean.signals
         before = self.state
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
         state = State(before.round + 1, before.step + self.period, vector, outer, period)
-        return _Result(key, state, loss, elapsed_s, fingerprint(total))
+        return Result(state, loss, elapsed_s, fingerprint(total))
 
-    def _on_have(self, envelope: Envelope) -> None:
-        if self.membership.current(envelope, envelope.message.generation):
-            self._vote(envelope.sender, envelope.message)
+    # The state
 
-    def _vote(self, voter: PeerId, have: Have) -> None:
-        key = (have.generation, have.round)
-        if self.membership.coordinator != self.endpoint.id or key in self._commits:
-            return
-        voters = self._votes.setdefault(key, {}).setdefault(have.fingerprint, set())
-        voters.add(voter)
-        if len(voters) >= self.membership.view.majority():
-            commit = Commit(*key, have.fingerprint)
-            for peer in self.membership.view.ids:
-                if peer != self.endpoint.id:
-                    self.endpoint.post(peer, commit)
-            self._note_commit(commit)
-
-    def _on_commit(self, envelope: Envelope) -> None:
-        commit: Commit = envelope.message
-        if self.membership.current(envelope, commit.generation):
-            self._note_commit(commit)
-
-    def _note_commit(self, commit: Commit) -> None:
-        key = (commit.generation, commit.round)
-        if self._result is not None and self._result.key == key and self._result.fingerprint != commit.fingerprint:
-            self._result, self._behind = None, (commit.round, ())  # ours is not what the others have: take theirs
-        self._commits = {known: bits for known, bits in self._commits.items() if known[1] >= key[1]}
-        self._commits[key] = commit.fingerprint
-        self._votes = {known: votes for known, votes in self._votes.items() if known > key}
-        self.membership.notify()
-
-    def _commit(self, result: _Result) -> None:
-        self.state, self._result = result.state, None
+    def _commit(self, result: Result) -> None:
+        self.state, self._result, self._committed = result.state, None, result
 
     def _adopt(self, state: State) -> None:
         self.state, self._result, self._behind = state, None, None
 
     async def _catch_up(self) -> None:
+        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon."""
         assert self._behind is not None
-        round_, donors = self._behind
-        members = [peer for peer in self.membership.view.ids if peer != self.endpoint.id and peer not in donors]
-        others = [peer for peer in donors if peer != self.endpoint.id]
+        behind = round_, donors = self._behind
+        others = dict.fromkeys((*donors, *self.membership.view.ids))
         try:
-            state = await fetch_state(self.endpoint, [*others, *members], self._layout, round=round_)
-        except CatchUpFailed:
-            if self._behind == (round_, donors) and self.membership.settled:
-                raise
-            return  # the view changes: it names donors that live
-        if state.round >= round_:
+            state = await fetch_state(
+                self.endpoint, [peer for peer in others if peer != self.endpoint.id], self._layout, round=round_
+            )
+        except CatchUpFailed as error:
+            if self._behind == behind and self.membership.settled:
+                raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
+            return
+        if self._behind == behind and state.round >= round_:
             self._adopt(state)
+        elif self._behind == behind:
+            await asyncio.sleep(self.endpoint.interval_s)  # the donor has not committed it yet
 
     def _standing(self) -> Standing:
-        held = self.state.round if self._result is None else max(self.state.round, self._result.state.round)
-        if self._fingerprint[0] != self.state.round:
-            self._fingerprint = (self.state.round, fingerprint(self.state.vector))
-        return Standing(held, self._fingerprint[1])
+        state = self.state if self._result is None else self._result.state
+        if self._fingerprint[0] is not state:
+            self._fingerprint = (state, fingerprint(state.vector))
+        return Standing(state.round, self._fingerprint[1])
 
     def _installed(self, view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
-        """A new view goes on from `round_`: a result held for it is committed, a missing one is fetched."""
-        if self._result is not None and self._result.state.round == round_:
+        """A new view goes on from `round_`: who has its result commits it, the others fetch it."""
+        has_it = self.endpoint.id in donors
+        if has_it and self._result is not None and self._result.state.round == round_:
             self._commit(self._result)
         self._result = None
-        self._behind = (round_, donors) if round_ > self.state.round else None
+        self._behind = None if has_it and self.state.round == round_ else (round_, donors)
 
-    def _outcome(
-        self, began: float, loss: float, elapsed_s: float, *, caught_up: bool, key: Key | None = None
-    ) -> Outcome:
-        now, view = asyncio.get_running_loop().time(), self.membership.view
-        first = now if key is None else self._inbox.first_at.get(key, now)
+    def _outcome(self, contribution: Contribution, began: float, key: Key | None) -> Outcome:
+        now, view, own = asyncio.get_running_loop().time(), self.membership.view, self._committed
+        averaged = own is not None and own.state is self.state
+        first = self._inbox.first_at.get(key, now) if averaged and key is not None else now
         first = min(max(first, began), now)
         return Outcome(
             state=self.state,
-            loss=loss,
-            elapsed_s=elapsed_s,
+            loss=own.loss if own is not None and averaged else contribution.loss,
+            elapsed_s=own.elapsed_s if own is not None and averaged else contribution.elapsed_s,
             generation=view.generation,
             members=len(view.members),
-            caught_up=caught_up,
+            caught_up=not averaged,
             wait_s=first - began,
             transfer_s=now - first,
         )

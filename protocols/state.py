@@ -45,10 +45,12 @@ def fingerprint(vector: Tensor) -> int:
 
     One pass at memory speed, against accidents only; adversaries are kept out by their keys.
     """
-    raw = memoryview(vector.detach().contiguous().numpy()).cast("B")
+    raw = vector.detach().contiguous().numpy().data.cast("B")
     rows = len(raw) // (8 * _COLUMNS)
     words = np.frombuffer(raw[: rows * 8 * _COLUMNS], dtype=np.uint64).reshape(rows, _COLUMNS)
-    mixed = int((words.sum(axis=0, dtype=np.uint64) * _MIX).sum(dtype=np.uint64))
+    sums = words.sum(axis=0, dtype=np.uint64)
+    sums = (sums ^ (sums >> np.uint64(32))) * _MIX  # so that high bits, the signs, reach the low ones
+    mixed = int((sums ^ (sums >> np.uint64(29))).sum(dtype=np.uint64))
     return (mixed ^ zlib.crc32(raw[rows * 8 * _COLUMNS :])) & (2**63 - 1)
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .transport import PeerId
 from .wire import message
+
+WHY_MAX = 200
+VIEW_BYTES_MAX = 32 * 1024
+"""Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
+_MEMBER_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +25,13 @@ class Member:
     data_part: int
     since: int
 
+    @property
+    def nbytes(self) -> int:
+        """About as many bytes as it takes in a message."""
+        return _MEMBER_BYTES + sum(len(text.encode()) for text in (self.id, self.name, self.address))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class View:
     """A generation and its members in rank order. `started` once enough have gathered for the first round."""
 
@@ -28,7 +39,7 @@ class View:
     members: tuple[Member, ...]
     started: bool
 
-    @property
+    @cached_property
     def ids(self) -> tuple[PeerId, ...]:
         return tuple(member.id for member in self.members)
 
@@ -44,6 +55,14 @@ class View:
 
     def majority(self) -> int:
         return len(self.members) // 2 + 1
+
+    def holds(self, member: Member) -> bool:
+        """Whether `member` is in it and did not join anew since."""
+        known = self.member(member.id)
+        return known is not None and known.since == member.since
+
+    def has_room(self, member: Member) -> bool:
+        return member.nbytes + sum(known.nbytes for known in self.members) <= VIEW_BYTES_MAX
 
 
 def ranked(members: list[Member]) -> tuple[Member, ...]:
@@ -66,11 +85,35 @@ def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, 
     return placed
 
 
+def in_words(why: str) -> str:
+    """`why` as a message may carry it: one printable line of a bounded length."""
+    return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """Who is not in the new view any more, and why. `left`: of its own will."""
+
+    peer: PeerId
+    why: str
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decree:
+    """What a change decides: the next view, and that all go on from `round`, whose result the `donors` have."""
+
+    view: View
+    round: int
+    donors: tuple[PeerId, ...]
+    departed: tuple[Departed, ...]
+
+
 @message()
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A newcomer, who has the state of `round`, asks any member to be let in; not `ready`, it only asks whether it
-    would be, and where the others stand. `layout`: its model's digest; `model`: the same in words."""
+    """A newcomer asks any member to be let in; not `ready`, it only asks whether it would be, and where the others
+    stand. It has the state of `round` with that `fingerprint`. `layout`: its model's digest; `model`: it in words."""
 
     ask: int
     run: str
@@ -78,6 +121,7 @@ class Join:
     layout: str
     model: str
     round: int
+    fingerprint: int
     ready: bool
 
 
@@ -95,81 +139,114 @@ class Welcome:
 @message()
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """`final`: asking another member is of no use."""
+
     ask: int
     why: str
+    final: bool
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The contact tells the coordinator of a newcomer, who has the state of `round`."""
+    """The contact, who is in `generation`, tells the coordinator of a newcomer, who has the state of `round` with that
+    `fingerprint`."""
 
     member: Member
     round: int
+    fingerprint: int
+    generation: int
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """The coordinator asks: promise to commit nothing any more in generations before this one."""
+    """I would lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no result
+    any more in this generation."""
 
     generation: int
+    ballot: int
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The answer, with the newest view I know, the last round I have the result of, and whether I promise at all."""
+    """The answer to Propose. `promised`: the highest ballot I promised to follow, a higher one when I follow another.
+    I hold the result of `round`, and I have adopted `decree` under the ballot `adopted` (0: none)."""
 
     generation: int
-    given: bool
+    ballot: int
     promised: int
-    view: View
     round: int
+    fingerprint: int
+    adopted: int
+    decree: Decree | None
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Enough have promised: adopt this decree."""
+
+    generation: int
+    ballot: int
+    decree: Decree
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The answer to Adopt: I have adopted the decree, unless I `promised` a higher ballot meanwhile."""
+
+    generation: int
+    ballot: int
+    promised: int
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The new view. All go on from `round`; who has it not gets it from one of `donors`."""
+    """Enough have adopted the decree: it holds."""
 
-    view: View
-    round: int
-    donors: tuple[PeerId, ...]
+    decree: Decree
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """You speak of a later generation than I know of."""
+
+    generation: int
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Told to the coordinator: I have lost a member, or it has left of its own will."""
+    """Told to the coordinator: I have lost a member."""
 
     generation: int
     peer: PeerId
     why: str
-    left: bool
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """I leave of my own will; the round goes on without me."""
+    """I would leave of my own will; the round goes on without me."""
 
-    generation: int
     why: str
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """You speak from a generation that is over: join again."""
+    """You speak from a generation that is over, and you are no member of the present one: join again, by `contact`."""
 
     generation: int
+    contact: PeerId
 
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Finished:
     """I have committed the last round of the run and stay only until all others have."""
-
-    generation: int
-    round: int

@@ -2,7 +2,8 @@
 
 Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, kind, *fields]``.
 A message is a frozen dataclass registered by `message`; its annotations are its schema, checked when it is packed and
-again on arrival. Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`.
+again on arrival. Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates at most
+ten times `HEADER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
     """Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite, bounded fields."""
     if len(header) > HEADER_BYTES_MAX:
-        raise PeerMisbehaved(f"header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
+        raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     # Containers are read one by one, as the schema wants them: the unpacker itself never makes one.
     unpacker = msgpack.Unpacker(
         None,
@@ -140,15 +141,15 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
         if unpacker.tell() != len(header):
             raise ValueError("bytes follow its header")
     except (ValueError, msgpack.UnpackException) as error:
-        raise PeerMisbehaved(str(error) or f"its header is not msgpack that we take: {type(error).__name__}") from None
+        raise PeerMisbehaved(f"sent a header that cannot be taken: {error or type(error).__name__}") from None
     return frame
 
 
 def _read(unpacker: Any, payload_bytes: int) -> Frame:
     count = unpacker.read_array_header()
-    version = unpacker.unpack() if count else None
-    if type(version) is not int or version != VERSION:
-        raise OtherVersion(f"speaks protocol version {version!r:.20}, this side speaks {VERSION}")
+    version = integer(unpacker.unpack())
+    if version != VERSION:
+        raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
     incarnation, towards, lane, seq = (integer(unpacker.unpack()) for _ in range(4))

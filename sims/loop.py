@@ -7,8 +7,9 @@ runs at once, on the spot, so that a run is a function of its seed.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -21,13 +22,16 @@ class Deadlock(RuntimeError):
 class _Jump:
     """The selector of a loop without files: to wait is to move the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         self.now = 0.0
+        self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise Deadlock("every task waits for another and no timer is set")
         self.now += timeout
+        # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
+        self._loop._clock_resolution = max(1e-9, 4 * math.ulp(self.now))
         return []
 
 
@@ -36,15 +40,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Jump()
+        self._selector = _Jump(self)
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
         return self._selector.now
 
-    def run_in_executor(  # type: ignore[override]  # the base class types it for real executors only
-        self, executor: object, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

@@ -1,7 +1,8 @@
 """A virtual network: every peer has an up-link and a down-link with a bandwidth, and every way a latency with jitter.
 
 Frames of one way keep their order, as on TCP. A message occupies its sender's up-link and its receiver's down-link for
-size / bandwidth each, at the same time (cut-through), so many senders share one receiver's down-link.
+size / bandwidth each, at the same time (cut-through), so many senders share one receiver's down-link. What is under way
+when its way is cut, or its receiver closed, is lost.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import random
 import re
 import struct
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
@@ -31,7 +33,7 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_link(text: str) -> LinkSpec:
-    """``10mbit,40ms`` or ``10mbit,40ms,5ms`` (bandwidth, latency, jitter). Raises ValueError that says what is wrong."""
+    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter. Raises ValueError that says what is wrong."""
     parts = [part.strip() for part in text.lower().split(",")]
     if len(parts) not in (2, 3):
         raise ValueError(f"{text!r} is no link: write BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, e.g. 10mbit,40ms")
@@ -62,6 +64,11 @@ class Network:
         self.links: dict[PeerId, LinkSpec] = {}
         """Peers whose connection is not the common `link`."""
         self.delivered = 0
+        self.dropped = 0
+        """Frames lost on ways that were cut."""
+        self.before: dict[int, Callable[[], None]] = {}
+        """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
+        self._cut: set[tuple[PeerId, PeerId]] = set()
         self._rng = rng
         self._hash = hashlib.blake2b(digest_size=16)
         self._open: dict[PeerId, Arrivals] = {}
@@ -82,13 +89,31 @@ class Network:
     def close(self, peer: PeerId) -> None:
         """From now on `peer` neither sends nor receives."""
         self._open.pop(peer, None)
+        self._admitted.pop(peer, None)
+
+    def cut(self, sender: PeerId, to: PeerId) -> None:
+        """From now on nothing comes through from `sender` to `to`; the other direction stays as it is."""
+        self._cut.add((sender, to))
+
+    def partition(self, *sides: Collection[PeerId]) -> None:
+        """Cut all ways between peers of different `sides`, in both directions."""
+        for side in sides:
+            for other in sides:
+                if other is not side:
+                    self._cut.update((sender, to) for sender in side for to in other)
+
+    def heal(self) -> None:
+        """Join all ways that were cut."""
+        self._cut.clear()
 
     def admit(self, at: PeerId, peer: PeerId) -> None:
         self._admitted.setdefault(at, set()).add(peer)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
-        if sender in self._open:
+        if (sender, to) in self._cut:
+            self.dropped += 1
+        elif sender in self._open:
             loop = asyncio.get_running_loop()
             loop.call_at(self._arrival(sender, to, size, loop.time()), self._deliver, sender, to, header, payload, size)
         return size
@@ -106,6 +131,11 @@ class Network:
         return arrived
 
     def _deliver(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer, size: int) -> None:
+        if (sender, to) in self._cut:
+            self.dropped += 1
+            return
+        if (fault := self.before.pop(self.delivered + 1, None)) is not None:
+            fault()
         there = self._open.get(to)
         if there is None or sender not in self._admitted.get(to, ()):
             return

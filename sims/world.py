@@ -14,9 +14,9 @@ import torch
 from ..peers.peer import Identity, Peer, first_state
 from ..peers.records import PeerSummary, Record
 from ..peers.settings import Settings
+from ..peers.stop import Stop
 from ..peers.task import Task
 from ..peers.trainer import Trainer, derive, pick_device
-from ..peers.stop import Stop
 from ..peers.training import Ended, Training
 from ..protocols.endpoint import Endpoint
 from .network import Network, SimulatedTransport, parse_duration, parse_link

@@ -111,5 +111,3 @@ class Live:
 def samovar(folder: Path, *arguments: object) -> Ended:
     """Run ``samovar ARGUMENTS`` to its end."""
     return Live(folder, *arguments).end()
-
-

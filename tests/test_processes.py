@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 from live import DIGITS, STEADY, Live, samovar
+
 from samovar.peers.checkpoint import load
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")

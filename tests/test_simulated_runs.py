@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings
 from samovar.peers.task import load_task

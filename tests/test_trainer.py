@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+
 from samovar.peers.checkpoint import CheckpointError, load, save
 from samovar.peers.task import Task, TaskError, kind_of, load_task
 from samovar.peers.tensors import moved, samples_in
 from samovar.peers.trainer import Diverged, Trainer, pick_device
-from torch import nn
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[1]

@@ -1,0 +1,51 @@
+"""Binding: which incarnation of a peer a link talks to, and what it takes to be believed.
+
+An incarnation is a number drawn anew for every link, so that a peer that restarted, or that gave a link up, never takes
+a message meant for its past self. To bind to one takes proof that it lives now: its pong to a ping of ours, and when
+another was bound before, to a ping sent since. So old frames, however late they come, prove nothing.
+"""
+
+from __future__ import annotations
+
+_CHALLENGE_S = 0.05
+"""How long an incarnation that we are not bound to has to answer before it is asked again."""
+_CHALLENGED_MAX = 8
+
+
+class Binding:
+    """One link's view of who is who. `towards` is the peer's incarnation, 0 until one is bound."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation, self.towards = incarnation, 0
+        # Pings are numbered from the incarnation on, so that no pong to another link of ours is taken for one to this.
+        self.last_ping = self._bound_at_ping = incarnation
+        self._challenged: dict[int, float] = {}
+
+    def next_ping(self) -> int:
+        self.last_ping += 1
+        return self.last_ping
+
+    def proves(self, pong: int) -> bool:
+        """Whether who sent `pong` lives, and later than the incarnation that is bound."""
+        return self._bound_at_ping < pong <= self.last_ping
+
+    def bind(self, incarnation: int) -> None:
+        self.towards, self._bound_at_ping = incarnation, self.last_ping
+
+    def both(self, incarnation: int, towards: int) -> bool:
+        """Whether `incarnation`, which says that it is bound to `towards`, and we are bound to each other."""
+        return incarnation == self.towards and towards == self.incarnation
+
+    def may_challenge(self, incarnation: int, now: float) -> bool:
+        """Whether to ask `incarnation` for proof. Not every time it speaks: two of one name, as of a key that is in use
+        on two machines, would have ever more to ask."""
+        if now < self._challenged.get(incarnation, -_CHALLENGE_S) + _CHALLENGE_S:
+            return False
+        if len(self._challenged) >= _CHALLENGED_MAX:
+            self._challenged.clear()
+        self._challenged[incarnation] = now
+        return True
+
+    def answered(self, incarnation: int) -> None:
+        """`incarnation` may be asked again at once."""
+        self._challenged.pop(incarnation, None)

@@ -1,0 +1,69 @@
+"""Farewell: nobody goes while another may still need what it holds.
+
+A round is committed when more than half have its result. Whoever goes at that moment may take away the chunks, or the
+only copy, that the others wait for, and they would end with another model. So a peer that means to go tells the
+members which round it holds, and goes when each of them has answered that it holds that one too, or is gone itself.
+Cost: one round trip to each member. On loss, lateness, death: the view changes, and only who is left is waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .endpoint import Endpoint, Envelope
+from .local_sgd import LocalSGD
+from .transport import PeerId
+from .wire import message
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Going:
+    """I hold the result of `round` and go as soon as you hold it too."""
+
+    round: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """You may go: I hold the result of `round`."""
+
+    round: int
+
+
+class Farewell:
+    """One peer's part in it. Its keeper calls `moved_on` whenever a round is over here."""
+
+    def __init__(self, endpoint: Endpoint, averaging: LocalSGD) -> None:
+        self._endpoint, self._averaging, self._membership = endpoint, averaging, averaging.membership
+        self._going: dict[PeerId, int] = {}
+        self._holding: dict[PeerId, int] = {}
+        endpoint.on(Going, self._on_going)
+        endpoint.on(Holding, self._on_holding)
+
+    async def say(self) -> None:
+        """Return when all other members hold the result of this peer's last round. Raises MembershipError, Expelled."""
+        held = self._averaging.state.round
+        others = [peer for peer in self._membership.view.ids if peer != self._endpoint.id]
+        for peer in others:
+            self._endpoint.post(peer, Going(held))
+        await self._membership.until(
+            lambda: all(self._holding.get(p, -1) >= held or p not in self._membership.view.ids for p in others)
+        )
+
+    def moved_on(self) -> None:
+        """A round is over here: tell those who wait for that."""
+        held = self._averaging.state.round
+        for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
+            self._endpoint.post(peer, Holding(self._going.pop(peer)))
+
+    def _on_going(self, envelope: Envelope) -> None:
+        if envelope.sender in self._membership.view.ids:
+            self._going[envelope.sender] = envelope.message.round
+            self.moved_on()
+
+    def _on_holding(self, envelope: Envelope) -> None:
+        if envelope.sender in self._membership.view.ids:
+            self._holding[envelope.sender] = envelope.message.round
+            self._membership.notify()

@@ -1,0 +1,93 @@
+"""The verdict on a round: it is committed when more than half of the view have the same result.
+
+Each tells the coordinator Have, with the fingerprint of its result; when more than half agree, the coordinator answers
+Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+On loss: the view changes (`change`), and what a majority had is handed on. When no majority can agree any more, because
+results differ, a change is asked for too: it makes one of the results the round's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .allreduce import Key
+from .endpoint import Endpoint, Envelope
+from .membership import Membership
+from .transport import PeerId
+from .wire import message
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Have:
+    """Told to the coordinator: I have the result of this round, and this is its fingerprint."""
+
+    generation: int
+    round: int
+    fingerprint: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Told by the coordinator: more than half have this result; apply it."""
+
+    generation: int
+    round: int
+    fingerprint: int
+
+
+class Verdicts:
+    """One peer's part in it. `round` is the last round that this peer has committed."""
+
+    def __init__(self, endpoint: Endpoint, membership: Membership, round: Callable[[], int]) -> None:
+        self._endpoint, self._membership, self._round = endpoint, membership, round
+        self._votes: dict[Key, dict[PeerId, int]] = {}
+        self._commits: dict[Key, int] = {}
+        endpoint.on(Have, self._on_have)
+        endpoint.on(Commit, self._on_commit)
+
+    def on(self, key: Key) -> int | None:
+        """The fingerprint of the result that was committed; None while there is no verdict."""
+        return self._commits.get(key)
+
+    async def reach(self, key: Key, fingerprint: int) -> None:
+        """Tell of our result and wait for the verdict. Raises what `Membership.until` raises."""
+        coordinator, have = self._membership.coordinator, Have(*key, fingerprint)
+        if coordinator == self._endpoint.id:
+            self._count(coordinator, have)
+        elif coordinator is not None:
+            self._endpoint.post(coordinator, have)
+        await self._membership.until(lambda: key in self._commits)
+
+    def _on_have(self, envelope: Envelope) -> None:
+        if self._membership.current(envelope, envelope.message.generation):
+            self._count(envelope.sender, envelope.message)
+
+    def _count(self, voter: PeerId, have: Have) -> None:
+        key, view = (have.generation, have.round), self._membership.view
+        near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
+        if self._membership.coordinator != self._endpoint.id or key in self._commits or not near:
+            return
+        votes = self._votes.setdefault(key, {})
+        votes[voter] = have.fingerprint
+        if sum(vote == have.fingerprint for vote in votes.values()) >= view.majority():
+            commit = Commit(*key, have.fingerprint)
+            for peer in view.ids:
+                if peer != self._endpoint.id:
+                    self._endpoint.post(peer, commit)
+            self._note(commit)
+        elif len(votes) == len(view.ids):
+            self._membership.renew()
+
+    def _on_commit(self, envelope: Envelope) -> None:
+        if self._membership.current(envelope, envelope.message.generation):
+            self._note(envelope.message)
+
+    def _note(self, commit: Commit) -> None:
+        key = (commit.generation, commit.round)
+        self._commits = {known: verdict for known, verdict in self._commits.items() if known[1] >= key[1]}
+        self._commits[key] = commit.fingerprint
+        self._votes = {known: votes for known, votes in self._votes.items() if known > key}
+        self._membership.notify()

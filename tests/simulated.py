@@ -1,0 +1,249 @@
+"""Simulated peers without models, for tests: whoever trains only adds a number of its own to the vector."""
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from samovar.aggregation.outer import Plain
+from samovar.aggregation.period import Fixed, PeriodPolicy
+from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.vector import Layout
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.protocols.membership import Membership
+from samovar.protocols.state import State
+from samovar.protocols.view import Member
+from samovar.sims.loop import run_virtual
+from samovar.sims.network import Network, SimulatedTransport, parse_link
+
+PATIENCE_S = 4.0
+LINK = "10mbit,40ms"
+
+complaints: list[str] = []
+
+
+def simulate(main: Coroutine[Any, Any, Any], *, within_s: float = 600.0) -> Any:
+    """Run `main` in virtual time. A run that takes longer, or that leaves a task behind, fails."""
+
+    async def watched() -> Any:
+        def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+        asyncio.get_running_loop().set_exception_handler(complain)
+        try:
+            async with asyncio.timeout(within_s):
+                result = await main
+        except TimeoutError:
+            raise AssertionError(f"it hangs: nothing was decided within {within_s:g} virtual seconds") from None
+        for _ in range(3):
+            await asyncio.sleep(0)
+        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left, f"tasks were left behind: {left}"
+        return result
+
+    return run_virtual(watched())
+
+
+@pytest.fixture(autouse=True)
+def no_complaints() -> Iterator[None]:
+    """No exception in a task that nobody looked at, and no task that was destroyed while it waited."""
+    complaints.clear()
+    yield
+    gc.collect()
+    assert not complaints
+
+
+def layout_of(size: int) -> Layout:
+    return Layout.of({"w": torch.zeros(size)})
+
+
+def endpoint_in(network: Network, name: str, seed: int = 0) -> Endpoint:
+    return Endpoint(SimulatedTransport(network, name), patience_s=PATIENCE_S, rng=random.Random(f"{name} {seed}"))
+
+
+@dataclass
+class Walker:
+    """A simulated peer: it "trains" for a while, brings `state + stride` with its weight, and averages, to the end."""
+
+    company: "Company"
+    index: int
+    stride: float
+    weight: float
+    train_s: float
+    life: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    error: Exception | None = None
+    finished: bool = False
+    task: "asyncio.Task[None] | None" = None
+
+    def __post_init__(self) -> None:
+        company, name = self.company, f"p{self.index}"
+        self.endpoint = endpoint_in(company.network, name, seed=self.life)
+        member = Member(self.endpoint.id, name, self.endpoint.address, self.index, 0)
+
+        def membership(standing: Any, installed: Any) -> Membership:
+            return Membership(
+                self.endpoint,
+                member,
+                run="test",
+                layout=company.layout.digest,
+                model="test",
+                founders=company.founders,
+                quorum=company.quorum,
+                standing=standing,
+                installed=installed,
+            )
+
+        self.sgd = LocalSGD(
+            self.endpoint,
+            membership,
+            layout=company.layout,
+            schedule=lambda world: SCHEDULES[company.schedule],
+            period=company.period,
+            outer=Plain(),
+            state=State(0, 0, torch.zeros(company.layout.size), (), company.period.start()),
+            steps=company.steps,
+        )
+        self.membership = self.sgd.membership
+
+    @property
+    def id(self) -> str:
+        return self.endpoint.id
+
+    @property
+    def bits(self) -> tuple[int, bytes]:
+        return self.sgd.state.round, self.sgd.state.vector.numpy().tobytes()
+
+    def brings(self) -> Contribution:
+        state = self.sgd.state
+        loss = 1.0 / (1 + state.round)
+        return Contribution(state.vector + self.stride, self.weight, loss, 0.1, asyncio.get_running_loop().time())
+
+    def start(self, contact: str | None) -> None:
+        self.task = asyncio.create_task(self.walk(contact), name=f"peer {self.id}")
+
+    async def walk(self, contact: str | None) -> None:
+        try:
+            await self.endpoint.open()
+            for other in range(self.company.peers_max):
+                self.endpoint.admit(f"p{other}")
+            if contact is None:
+                self.membership.found()
+            else:
+                self.endpoint.dial(contact, f"sim://{contact}")
+                await self.sgd.enter(contact)
+            await self.sgd.settle()
+            while self.sgd.period:
+                await self.step()
+            await self.membership.finish()
+            self.finished = True
+            await self.endpoint.close()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.error = error
+        finally:
+            self.membership.close()
+            self.endpoint.abort()
+
+    async def step(self) -> None:
+        await asyncio.sleep(self.train_s)
+        self.outcomes.append(await self.sgd.average(self.brings()))
+
+    async def leave(self) -> None:
+        """Go of one's own will, as soon as the others have let go."""
+        await self.membership.leave("it has other plans")
+        if self.task is not None:
+            self.task.cancel()
+
+    def crash(self) -> None:
+        """Be gone from one moment to the next, without a word; unless it has ended anyway."""
+        assert self.task is not None
+        if not self.task.done():
+            self.company.network.close(self.id)
+            self.task.cancel()
+            self.company.crashed.add(self.index)
+
+    async def ended(self) -> None:
+        assert self.task is not None
+        await asyncio.wait([self.task])
+
+
+class Company:
+    """`n` simulated peers, of which the first founds the run; `rounds` rounds of 10 steps."""
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        rounds: int = 2,
+        size: int = 10,
+        link: str = LINK,
+        seed: int = 1,
+        schedule: str = "ring",
+        quorum: int | None = None,
+        founders: int | None = None,
+        period: PeriodPolicy | None = None,
+        train_s: Callable[[int], float] = lambda index: 1.0 + 0.1 * index,
+    ) -> None:
+        self.network = Network(parse_link(link), random.Random(seed))
+        self.layout = layout_of(size)
+        self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
+        self.period = period or Fixed(10)
+        self.steps = 10 * rounds
+        self.peers_max = n + 4
+        self.crashed: set[int] = set()
+        self.faults: Counter[str] = Counter()
+        self._train_s = train_s
+        self.walkers = [self.walker(index) for index in range(n)]
+
+    def walker(self, index: int, life: int = 0) -> Walker:
+        return Walker(self, index, float(index + 1), float(index + 1), self._train_s(index), life)
+
+    def __getitem__(self, index: int) -> Walker:
+        return self.walkers[index]
+
+    def add(self, index: int, contact: str, *, life: int = 0) -> Walker:
+        """A peer that joins late, or, with another `life`, one that is started anew under its old name."""
+        walker = self.walker(index, life)
+        self.walkers.append(walker)
+        walker.start(contact)
+        return walker
+
+    def start(self) -> None:
+        for index, walker in enumerate(self.walkers):
+            walker.start("p0" if index else None)
+
+    @property
+    def survivors(self) -> list[Walker]:
+        return [walker for walker in self.walkers if walker.task is not None and not walker.task.cancelled()]
+
+    async def ended(self) -> None:
+        """Wait until every peer has ended, one way or the other."""
+        for walker in self.walkers:
+            await walker.ended()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110  # the world is watched from outside
+            await asyncio.sleep(0.05)
+
+    async def run(self) -> "Company":
+        self.start()
+        await self.ended()
+        return self
+
+    def agree(self, walkers: list[Walker] | None = None) -> bytes:
+        """All that survived finished without an error and with the same bits, which are returned."""
+        walkers = self.survivors if walkers is None else walkers
+        assert walkers
+        assert [walker.error for walker in walkers] == [None] * len(walkers)
+        assert all(walker.finished for walker in walkers)
+        assert len({walker.bits for walker in walkers}) == 1, [walker.bits for walker in walkers]
+        return walkers[0].bits[1]

@@ -1,0 +1,322 @@
+"""Catch-up: a newcomer gets a donor's state to the last byte, whoever dies, lies or moves on meanwhile."""
+
+import asyncio
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import torch
+from simulated import LINK, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
+
+from samovar.aggregation.period import PeriodState
+from samovar.aggregation.vector import Layout
+from samovar.protocols import catch_up
+from samovar.protocols.catch_up import PART_BYTES, AskManifest, AskPart, CatchUpFailed, Donor, Manifest, fetch_state
+from samovar.protocols.catch_up import Part as PartMessage
+from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
+from samovar.protocols.wire import PeerMisbehaved
+from samovar.sims.network import Network, parse_link
+
+SIZE = 300_000
+"""Elements: 19 parts."""
+
+
+def state_of(round: int, size: int = SIZE, outer: int = 1) -> State:
+    generator = torch.Generator().manual_seed(round)
+    vectors = [torch.randn(size, generator=generator) for _ in range(1 + outer)]
+    period = PeriodState(12, block=1, rounds=round, block_rounds=2, initial_loss=0.5, initial_lr=0.1, block_lr=0.1)
+    return State(round, 10 * round, vectors[0], tuple(vectors[1:]), period)
+
+
+class Town:
+    """Some donors d0, d1, ... and a newcomer; what the newcomer asks is counted."""
+
+    def __init__(self, *states: State, link: str = "100mbit,10ms", layout: Layout | None = None) -> None:
+        self.network = Network(parse_link(link), random.Random(1))
+        self.layout = layout or layout_of(SIZE)
+        self.states = list(states)
+        self.newcomer = endpoint_in(self.network, "newcomer")
+        self.donors = [endpoint_in(self.network, f"d{index}") for index in range(len(states))]
+        self.asked: Counter[tuple[str, type]] = Counter()
+        self.handlers = [Donor(donor, lambda i=i: self.states[i]) for i, donor in enumerate(self.donors)]
+        for donor in self.donors:
+            for kind in (AskManifest, AskPart):
+                self.count(donor, kind)
+
+    def count(self, donor: Endpoint, kind: type) -> None:
+        handler = donor._reception._handlers[kind]
+
+        def counted(envelope: Envelope) -> None:
+            self.asked[donor.id, kind] += 1
+            handler(envelope)
+
+        donor.on(kind, counted)
+
+    def parts_of(self, donor: int) -> int:
+        return self.asked[f"d{donor}", AskPart]
+
+    async def asked_for(self, parts: int) -> None:
+        """Return when the first donor has been asked for so many parts."""
+        while self.parts_of(0) < parts:  # noqa: ASYNC110  # the world is watched from outside
+            await asyncio.sleep(0.001)
+
+    async def open(self) -> None:
+        for endpoint in (self.newcomer, *self.donors):
+            await endpoint.open()
+        for donor in self.donors:
+            donor.dial("newcomer", "sim://newcomer")
+            self.newcomer.dial(donor.id, donor.address)
+
+    async def fetch(self, *, round: int = 0) -> State:
+        return await fetch_state(self.newcomer, [donor.id for donor in self.donors], self.layout, round=round)
+
+
+def in_town(town: Town, visit: Callable[[], Awaitable[Any]] | None = None, **wanted: int) -> Any:
+    async def main() -> Any:
+        await town.open()
+        try:
+            return await (town.fetch(**wanted) if visit is None else visit())
+        finally:
+            for endpoint in (town.newcomer, *town.donors):
+                endpoint.abort()
+
+    return simulate(main())
+
+
+def same(state: State, other: State) -> bool:
+    return pack(state) == pack(other)
+
+
+def test_a_joiner_gets_the_donors_bytes() -> None:
+    town = Town(state_of(5))
+    state = in_town(town)
+    assert same(state, state_of(5))
+    assert (state.round, state.step, state.period) == (5, 50, state_of(5).period)
+    assert torch.equal(state.vector, state_of(5).vector)
+    assert torch.equal(state.outer[0], state_of(5).outer[0])
+    assert town.parts_of(0) == -(-len(pack(state)) // PART_BYTES) > 30
+
+
+@pytest.mark.parametrize(("size", "outer"), [(1, 0), (16_000, 0), (16_384, 2), (16_385, 4)])
+def test_any_size_comes_over_whole(size: int, outer: int) -> None:
+    assert same(in_town(Town(state_of(3, size, outer), layout=layout_of(size))), state_of(3, size, outer))
+
+
+def test_a_donor_that_dies_in_the_middle_is_replaced_and_its_parts_are_kept() -> None:
+    town = Town(state_of(5), state_of(5))
+
+    async def visit() -> State:
+        fetching = asyncio.create_task(town.fetch())
+        await town.asked_for(20)
+        town.network.close("d0")
+        return await fetching
+
+    whole = -(-len(pack(state_of(5))) // PART_BYTES)
+    assert same(in_town(town, visit), state_of(5))
+    assert 0 < town.parts_of(1) <= whole - 20 + 8, "at most those asked for last are asked for again"
+    assert town.parts_of(0) < whole, "it did die in the middle"
+
+
+def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
+    town = Town(state_of(5), state_of(5))
+
+    def lie(envelope: Envelope) -> None:
+        question: AskPart = envelope.message
+        town.asked["liar", AskPart] += 1
+        answer = PartMessage(question.ask, question.round, question.index)
+        town.lying.append(asyncio.ensure_future(town.donors[0].send(envelope.sender, answer, bytes(PART_BYTES))))
+
+    town.lying = []  # type: ignore[attr-defined]
+    town.donors[0].on(AskPart, lie)
+    assert same(in_town(town), state_of(5))
+    assert 0 < town.asked["liar", AskPart] <= 16, "it is not asked on and on"
+    assert town.parts_of(1) > 30
+
+
+def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
+    town = Town(state_of(5, 100), state_of(5))
+
+    async def visit() -> None:
+        town.network.close("d1")
+        with pytest.raises(CatchUpFailed) as failed:
+            await town.fetch()
+        assert "d0: not a state of this model" in str(failed.value)
+        assert "d1: peer d1 is lost: not heard of for 4 s" in str(failed.value)
+
+    in_town(town, visit)
+
+
+def test_without_donors_it_says_so() -> None:
+    async def visit() -> None:
+        with pytest.raises(CatchUpFailed, match="there is no other peer"):
+            await fetch_state(town.newcomer, [], town.layout, round=1)
+
+    town = Town()
+    in_town(town, visit)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "hashes", "said"),
+    [
+        (lambda ask: Manifest(ask, 1, 2**50, PART_BYTES), b"", "offers a state of"),
+        (lambda ask: Manifest(ask, 1, 10, 1), bytes(320), "offers a state of"),
+        (lambda ask: Manifest(ask, 1, 10, 2**30), bytes(32), "offers a state of"),
+        (lambda ask: Manifest(ask, 1, 2 * PART_BYTES, PART_BYTES), bytes(32), "another number of hashes"),
+        (lambda ask: Manifest(ask, 1, 10, PART_BYTES), bytes(31), "another number of hashes"),
+        (lambda ask: Manifest(ask, 1, 0, PART_BYTES), b"", "not a state of this model"),
+        (lambda ask: PartMessage(ask, 1, 0), b"x", "answered a question for its state with Part"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifest, hashes: bytes, said: str) -> None:
+    town = Town(state_of(1))
+
+    def answer(envelope: Envelope) -> None:
+        town.answering = asyncio.ensure_future(  # type: ignore[attr-defined]
+            town.donors[0].send(envelope.sender, manifest(envelope.message.ask), hashes)
+        )
+
+    async def visit() -> None:
+        town.donors[0].on(AskManifest, answer)
+        with pytest.raises(CatchUpFailed, match=said):
+            await town.fetch()
+
+    in_town(town, visit)
+    assert town.parts_of(0) == 0
+
+
+def test_a_slow_reader_finishes_the_round_it_began() -> None:
+    """The donor goes on by a round, and another newcomer asks for that: the first still gets what it was promised."""
+    town = Town(state_of(5), link="10mbit,10ms")
+
+    async def visit() -> State:
+        fetching = asyncio.create_task(town.fetch())
+        await town.asked_for(10)
+        town.states[0] = state_of(6)
+        await town.newcomer.ask("d0", lambda ask: AskManifest(ask, 6))
+        return await fetching
+
+    assert in_town(town, visit).round == 5
+
+
+def test_a_donor_that_moves_on_is_followed_to_its_later_round() -> None:
+    town = Town(state_of(5), link="10mbit,10ms")
+
+    async def visit() -> State:
+        fetching = asyncio.create_task(town.fetch())
+        await town.asked_for(10)
+        town.handlers[0]._offers.clear()
+        town.states[0] = state_of(8)
+        return await fetching
+
+    assert same(in_town(town, visit), state_of(8))
+    assert town.asked["d0", AskManifest] == 2
+
+
+def test_a_donor_keeps_two_rounds_at_most() -> None:
+    town = Town(state_of(5))
+
+    async def visit() -> None:
+        for round in range(5, 10):
+            town.states[0] = state_of(round)
+            assert (await town.newcomer.ask("d0", lambda ask, r=round: AskManifest(ask, r))).message.round == round
+        assert list(town.handlers[0]._offers) == [8, 9]
+
+    in_town(town, visit)
+
+
+def test_a_donor_that_moves_on_for_ever_is_given_up() -> None:
+    town = Town(state_of(5), state_of(5), link="10mbit,10ms")
+
+    async def run_away() -> None:
+        for round in range(6, 1000):
+            town.states[0] = state_of(round)
+            for old in list(town.handlers[0]._offers):
+                del town.handlers[0]._offers[old]
+            await asyncio.sleep(0.3)
+
+    async def visit() -> State:
+        running = asyncio.create_task(run_away())
+        try:
+            return await town.fetch()
+        finally:
+            running.cancel()
+
+    assert same(in_town(town, visit), state_of(5))
+    assert town.asked["d0", AskManifest] == 4
+
+
+def test_a_donor_that_answers_too_many_sends_the_next_elsewhere(monkeypatch) -> None:
+    monkeypatch.setattr(catch_up, "_ANSWERS_MAX", 0)
+    town = Town(state_of(5))
+
+    async def visit() -> None:
+        with pytest.raises(CatchUpFailed, match="it is answering too many others"):
+            await town.fetch()
+
+    in_town(town, visit)
+
+
+def test_a_state_is_the_same_after_packing_and_unpacking() -> None:
+    for outer in range(5):
+        state = state_of(2, 7, outer)
+        blob = pack(state)
+        assert len(blob) <= bytes_max(layout_of(7))
+        again = unpack(blob, layout_of(7))
+        assert pack(again) == blob
+        assert dataclasses.replace(again, vector=state.vector, outer=state.outer) == state
+
+
+def test_bytes_that_are_no_state_give_one_error_only() -> None:
+    layout, rng = layout_of(5), random.Random(1)
+    blob = pack(state_of(2, 5, 1))
+    bad = [blob[:length] for length in range(len(blob))]
+    bad += [blob + b"x", b"", b"\xff" * 100, bytes(100)]
+    for _ in range(2000):
+        mutant = bytearray(blob)
+        for _ in range(rng.randint(1, 4)):
+            mutant[rng.randrange(len(mutant))] = rng.randrange(256)
+        bad.append(bytes(mutant))
+    refused = 0
+    for each in bad:
+        try:
+            state = unpack(each, layout)
+        except PeerMisbehaved:
+            refused += 1
+        else:
+            assert torch.isfinite(state.vector).all()
+            assert state.vector.shape == (5,)
+    assert refused > len(blob) + 4, "all that are cut or too long, and more"
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
+def test_a_state_that_is_not_finite_is_refused(poison: float) -> None:
+    for where in (0, 1):
+        state = state_of(2, 5, 1)
+        (state.vector, *state.outer)[where][3] = poison
+        with pytest.raises(PeerMisbehaved, match="not finite"):
+            unpack(pack(state), layout_of(5))
+
+
+def test_a_fingerprint_differs_when_any_bit_does() -> None:
+    for size in (1, 2, 127, 128, 129, 500):
+        vector = state_of(1, size, 0).vector
+        seen = {fingerprint(vector)}
+        raw = bytearray(vector.numpy().tobytes())
+        bits = range(8 * len(raw)) if size <= 129 else range(0, 8 * len(raw), 13)
+        for bit in bits:
+            raw[bit // 8] ^= 1 << bit % 8
+            seen.add(fingerprint(torch.frombuffer(bytearray(raw), dtype=torch.float32)))
+            raw[bit // 8] ^= 1 << bit % 8
+        assert len(seen) == len(bits) + 1
+        assert all(0 <= print_ < 2**63 for print_ in seen)
+
+
+def test_a_fingerprint_differs_when_elements_change_places() -> None:
+    vector = state_of(1, 1000, 0).vector
+    swapped = vector.clone()
+    swapped[[1, 500]] = vector[[500, 1]]
+    assert fingerprint(swapped) != fingerprint(vector) == fingerprint(vector.clone())

@@ -1,0 +1,80 @@
+"""The conformance suite, over every transport, plain and lossy."""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from samovar.protocols.local import LocalHub, LocalTransport
+from samovar.protocols.transport import Transport
+from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.sims.loop import run_virtual
+from samovar.sims.network import LinkSpec, Network, SimulatedTransport
+
+from .conformance import PROMISES, World
+
+
+class Virtual(World):
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(600):
+                await main
+
+        run_virtual(in_time())
+
+
+class InProcess(Virtual):
+    def __init__(self, *, lossy: bool) -> None:
+        super().__init__(lossy=lossy)
+        self._hub = LocalHub()
+
+    def transport(self, name: str) -> Transport:
+        return LocalTransport(self._hub, name)
+
+
+class Simulated(Virtual):
+    def __init__(self, *, lossy: bool) -> None:
+        super().__init__(lossy=lossy)
+        link = LinkSpec(bandwidth_Bps=12.5e6, latency_s=0.010, jitter_s=0.005)
+        self._network = Network(link, random.Random(11))
+
+    def transport(self, name: str) -> Transport:
+        return SimulatedTransport(self._network, name)
+
+
+class Sockets(World):
+    virtual = False
+    patience_s = 1.2
+
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(100):
+                await main
+
+        asyncio.run(in_time())
+
+
+class Curve(Sockets):
+    def __init__(self, *, lossy: bool) -> None:
+        super().__init__(lossy=lossy)
+        self._keys: dict[str, KeyPair] = {}
+
+    def transport(self, name: str) -> Transport:
+        keys = self._keys.setdefault(name, KeyPair.new())
+        return ZeroMQTransport(keys, listen="tcp://127.0.0.1:0")
+
+
+class Insecure(Sockets):
+    def transport(self, name: str) -> Transport:
+        transport = ZeroMQTransport(None, listen="tcp://127.0.0.1:0")
+        transport._id = f"insecure-{name}"  # as if it were drawn again when the peer restarts
+        return transport
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("lossy", [False, True], ids=["plain", "lossy"])
+@pytest.mark.parametrize("world", [InProcess, Simulated, Curve, Insecure], ids=lambda world: world.__name__)
+def test_every_endpoint_keeps_its_promises(world: type[World], lossy: bool, promise) -> None:
+    world(lossy=lossy).try_promise(promise)
