@@ -243,20 +243,19 @@ class Endpoint:
             late_s = max(0.0, clock() - due)
             due = clock() + self.interval_s
             self._trust.forgive()
-            expected = self._links.watched | self._reception.asked
+            watched = self._links.watched | self._reception.asked
             for link in self._links:
                 if link.lost is None:
-                    self._beat(link, clock(), expected=link.busy or link.peer in expected, forgiven_s=late_s)
+                    self._beat(link, clock(), watched=link.peer in watched, forgiven_s=late_s)
 
-    def _beat(self, link: Link, now: float, *, expected: bool, forgiven_s: float) -> None:
-        if not expected:
+    def _beat(self, link: Link, now: float, *, watched: bool, forgiven_s: float) -> None:
+        if not watched and not link.busy:
             link.heard_at = now
-            if link.owes_pulse:
-                link.pulse()
+            link.beat(ask=False)
             return
         link.heard_at = min(now, link.heard_at + forgiven_s)
         if now - link.heard_at < self.patience_s:
-            link.pulse(ping=True)
+            link.beat(ask=watched or now - link.heard_at >= self.interval_s)
             return
         trouble = self._transport.trouble(link.peer)
         why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")

@@ -58,6 +58,7 @@ class Outbound:
     acked_bytes: int = 0
     acked_at: float = 0.0
     full_until_seq: int = 0
+    oldest: Packet | None = None
 
     @property
     def under_way_bytes(self) -> int:
@@ -86,6 +87,11 @@ class Outbound:
             self.next_seq += 1
             self.posted_bytes += packet.cost
             yield packet
+
+    def stalled(self) -> bool:
+        """Whether what is under way longest was so already when this was asked last."""
+        before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
+        return self.oldest is not None and self.oldest is before
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> tuple[float, bool] | None:
         """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything, and
@@ -119,6 +125,15 @@ class Inbound:
     def limit_bytes(self, credit_bytes: int) -> int:
         """Up to where the sender may send; never taken back."""
         return max(self.told_limit_bytes, self.consumed_bytes + credit_bytes)
+
+    def owes(self, credit_bytes: int) -> bool:
+        """Whether the sender does not know yet how much has arrived, or may be sent."""
+        return self.told_received != self.next_seq or self.limit_bytes(credit_bytes) > self.told_limit_bytes
+
+    def tell(self, credit_bytes: int) -> None:
+        """The sender is told now."""
+        self.told_received, self.unacked_bytes = self.next_seq, 0
+        self.told_limit_bytes = self.limit_bytes(credit_bytes)
 
     def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
         """All that is next in order with this one. Raises PeerMisbehaved beyond the credit."""

@@ -232,20 +232,19 @@ class Link:
             if len(self._pings) > _PINGS_KEPT:
                 del self._pings[min(self._pings)]
         for lane, inbound in self._in.items():
-            inbound.told_received, inbound.unacked_bytes = inbound.next_seq, 0
-            inbound.told_limit_bytes = inbound.limit_bytes(self._credit(lane))
+            inbound.tell(self._credit(lane))
         lanes = self._in.values()
         body = Pulse(tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes), number, pong)
         self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"")
 
-    @property
-    def owes_pulse(self) -> bool:
-        """Whether the other side does not know yet how much has arrived, or may be sent."""
-        return any(
-            inbound.told_received != inbound.next_seq
-            or inbound.limit_bytes(self._credit(lane)) > inbound.told_limit_bytes
-            for lane, inbound in self._in.items()
-        )
+    def beat(self, *, ask: bool) -> None:
+        """Once an interval: ask whether the other side is there, or what became of what is under way for longer than
+        that; otherwise only tell it what it does not know yet."""
+        stalled = [out.stalled() for out in self._out.values()]
+        if ask or any(stalled):
+            self.pulse(ping=True)
+        elif any(inbound.owes(self._credit(lane)) for lane, inbound in self._in.items()):
+            self.pulse()
 
     def _take_pulse(self, pulse: Pulse) -> None:
         if len(pulse.received) != len(_LANES) or len(pulse.limit) != len(_LANES):

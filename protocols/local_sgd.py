@@ -172,22 +172,12 @@ class LocalSGD:
 
     async def _in_generation(self, key: Key, brought: Tensor) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""
-        attempt = asyncio.create_task(self._attempt(key, brought), name=f"round {key}")
-        over = asyncio.create_task(self.membership.until(lambda: not self._in(key)), name=f"end of round {key}")
-        over.add_done_callback(lambda _: attempt.cancel())
         try:
-            await attempt
+            async with self.membership.only_while(lambda: self._in(key)):
+                await self._attempt(key, brought)
         except PeerLost as lost:
             self.membership.suspect(lost.peer, lost.why)
-            await over
-        except asyncio.CancelledError:
-            if not over.done() or over.cancelled():
-                raise  # not the attempt was cancelled, but we
-            over.result()
-        finally:
-            attempt.cancel()
-            over.cancel()
-            await asyncio.gather(attempt, over, return_exceptions=True)
+            await self.membership.until(lambda: not self._in(key))
         verdict, result = self._verdicts.on(key), self._result
         if verdict is not None and result is not None:
             if result.fingerprint == verdict:

@@ -118,6 +118,10 @@ class Membership:
         """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""
         await self._roster.until(condition)
 
+    def only_while(self, condition: Callable[[], bool]) -> contextlib.AbstractAsyncContextManager[None]:
+        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
+        return self._roster.only_while(condition)
+
     def notify(self) -> None:
         """Something that `until` may wait for has changed."""
         self._roster.notify()

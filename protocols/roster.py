@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from .endpoint import Endpoint
@@ -69,6 +70,7 @@ class Roster:
         self._old_links: set[PeerId] = set()
         """Former members whose link dates from when they were one."""
         self._waiting: list[asyncio.Future[None]] = []
+        self._limits: dict[asyncio.Timeout, Callable[[], bool]] = {}
         endpoint.on_lost.append(self._lost)
 
     @property
@@ -239,6 +241,22 @@ class Roster:
                 return
             await self._change()
 
+    @contextlib.asynccontextmanager
+    async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
+        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._limits[limit] = condition
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._limits.pop(limit, None)
+        if self.failed is not None:
+            raise self.failed
+
     async def change_within(self, seconds: float) -> None:
         """Wait for something to change, but no longer than that."""
         try:
@@ -258,3 +276,7 @@ class Roster:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+        for limit, condition in list(self._limits.items()):
+            if self.failed is not None or not condition():
+                del self._limits[limit]
+                limit.reschedule(0.0)

@@ -1,6 +1,7 @@
 """Links between incarnations: who may speak for a peer, what becomes of old frames, and that nobody talks for ever."""
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 from collections import Counter, defaultdict
@@ -398,6 +399,8 @@ def test_a_flooder_is_cut_off_costs_little_and_may_come_back() -> None:
         assert await ask(b, a, 1) == 2
         lost: list[str] = []
         a.on_lost.append(lambda peer, why: lost.append(why))
+        told: list[str] = []
+        b.on_lost.append(lambda peer, why: told.append(why))
         decoded = Counter[str]()
         real = wire.decode
 
@@ -418,8 +421,9 @@ def test_a_flooder_is_cut_off_costs_little_and_may_come_back() -> None:
         assert 1 <= len(lost) <= 10
         assert "b" in a.refused
         await asyncio.sleep(2 * a.interval_s)
-        with pytest.raises(PeerLost, match="gave this link up"):
+        with contextlib.suppress(PeerLost):  # when nothing made b speak meanwhile, it learns of it now
             await ask(b, a, 2)
+        assert any("gave this link up" in why for why in told)
         b.dial("a", "")
         assert await ask(b, a, 3) == 4
         a.abort()
