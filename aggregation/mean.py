@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .vector import all_finite
+
 
 class Mean(NamedTuple):
     """What a round agreed on: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``."""
@@ -62,8 +64,8 @@ def combine(total: Tensor, signals: int = 0) -> Mean:
         reason = "nobody contributed" if weight == 0 else f"the total weight is {weight}"
         raise ValueError(f"there is no mean: {reason}")
     vector = total[:n] / weight
-    finite = torch.isfinite(vector)
-    if not finite.all():
+    if not all_finite(vector):
+        finite = torch.isfinite(vector)
         first = int((~finite).nonzero()[0])
         raise ValueError(f"the mean has {n - int(finite.sum())} elements that are not finite, the first is {first}")
     means = tuple(signal / weight for signal in total[n:-1].tolist())

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..aggregation.vector import Layout
+from ..aggregation.vector import Layout, all_finite
 from ..protocols.local_sgd import Contribution
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
@@ -26,7 +26,7 @@ class Diverged(ValueError):
 
 def finite(vector: Tensor, learning_rate: float) -> Tensor:
     """`vector`, unless the model has diverged. Raises Diverged."""
-    if not torch.isfinite(vector).all():
+    if not all_finite(vector):
         raise Diverged(f"the model's weights are not finite any more (learning rate {learning_rate:g}); {_MEND}")
     return vector
 
@@ -65,7 +65,7 @@ class Trainer:
         self.steps = 0
         self.steps_in_round = 0
         self._samples = 0
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._losses: list[Tensor] = []
         self._epoch, self._batch = 0, 0
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
@@ -91,7 +91,7 @@ class Trainer:
             while taken < steps and not stopping():
                 self._step(self._next_batch())
                 taken += 1
-        if taken and not math.isfinite(float(self._loss_sum)):
+        if not math.isfinite(self._mean_loss()):
             raise Diverged(
                 f"the loss is not finite any more at local step {self.steps} "
                 f"(learning rate {self.learning_rate:g}); {_MEND}"
@@ -103,22 +103,25 @@ class Trainer:
         loss = self.task.loss(self.model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self._loss_sum += loss.detach()
+        self._losses.append(loss.detach())
         self._samples += samples_in(batch)
         self.steps += 1
         self.steps_in_round += 1
 
     def contribution(self, elapsed_s: float) -> Contribution:
         """What this peer brings to the round: its model, weighted by the samples it saw."""
-        loss = float(self._loss_sum) / max(1, self.steps_in_round)
         vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
-        return Contribution(vector, float(self._samples), loss, self.learning_rate, elapsed_s)
+        return Contribution(vector, float(self._samples), self._mean_loss(), self.learning_rate, elapsed_s)
+
+    def _mean_loss(self) -> float:
+        """Of the local steps since the last average; only here the losses are waited for, if on another device."""
+        return torch.stack(self._losses).double().mean().item() if self._losses else 0.0
 
     def load(self, vector: Tensor) -> None:
         """Take over the average and begin the next round. The optimizer's own state is kept."""
         self.layout.load(vector, self.tensors)
         self.steps_in_round = self._samples = 0
-        self._loss_sum.zero_()
+        self._losses.clear()
 
     def evaluate(self) -> float | None:
         """The task's accuracy of the present model, without a trace on training."""
@@ -135,7 +138,7 @@ class Trainer:
         tensors = {f"model/{name}": tensor.detach() for name, tensor in {**self.tensors, **own(self.model)}.items()}
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
-        tensors |= {"random": self._random, "loss_sum": self._loss_sum.clone()}
+        tensors |= {"random": self._random, "losses": torch.stack(self._losses) if self._losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
             "steps": self.steps,
@@ -159,7 +162,7 @@ class Trainer:
                 tensor.copy_(tensors[f"model/{name}"])
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
-        self._loss_sum = tensors["loss_sum"].to(self.device)
+        self._losses = list(tensors["losses"].to(self.device))
         self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
         self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]
         self._epoch, self._batch = numbers["epoch"], 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ..aggregation.period import PeriodState
 from ..protocols.local_sgd import Contribution, Outcome
@@ -16,6 +17,8 @@ from .compute import Compute
 from .peer import Peer
 from .stop import Stop
 from .trainer import Trainer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,9 @@ class Training:
     def __init__(
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, checkpoint: Path | None = None
     ) -> None:
-        self._peer, self._trainer, self._compute, self._stop, self._checkpoint = (
-            peer,
-            trainer,
-            compute,
-            stop,
-            checkpoint,
-        )
+        self._peer, self._trainer, self._compute, self._stop = peer, trainer, compute, stop
+        self._checkpoint = checkpoint
+        self._begun_from: State | None = None
         self._saved_at = 0.0
         self._compute_s = 0.0
         self._accuracy: float | None = None
@@ -54,36 +53,48 @@ class Training:
             return Ended(False, None)
         trainer.take_part(peer.membership.me.data_part, peer.settings.peers)
         self._saved_at = asyncio.get_running_loop().time()
-        if trainer.steps_in_round == 0:
-            await self._compute.run(lambda: trainer.load(peer.state.vector))
+        if trainer.steps_in_round > 0:
+            self._begun_from = peer.state  # resumed in the middle of a round
         if late:
             bystander = await self._compute.run(lambda: trainer.contribution(0.0))
             await self._after(await self._stop.unless(lambda: peer.follow(bystander)))
         while peer.averaging.period > 0 and not self._stop.flag:
             await self._round()
+        await self._save()
         if self._stop.flag:
-            await self._save()
             peer.tell("stopped")
             return Ended(False, self._accuracy)
-        await self._save()
         await peer.finish()
         if self._accuracy is None and self._evaluates():
-            self._accuracy = await self._compute.run(trainer.evaluate)
+            self._accuracy = await self._from(peer.state, trainer.evaluate)
         return Ended(True, self._accuracy)
 
     async def _start(self, contact: Awaitable[PeerId | None]) -> bool:
         return await self._peer.start(await contact)
 
+    async def _from(self, state: State, work: Callable[[], T], *, steps: int = 0) -> T:
+        """Do numerical work that begins with what the peers agreed on, which the trainer takes over if it has not yet:
+        not in a piece of its own, as to hand work over and back takes longer than many a local step."""
+        fresh, self._begun_from = state is not self._begun_from, state
+
+        def whole() -> T:
+            if fresh:
+                self._trainer.load(state.vector)
+            return work()
+
+        return await self._compute.run(whole, steps=steps)
+
     async def _round(self) -> None:
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
-        began, due = loop.time(), max(0, peer.averaging.period - trainer.steps_in_round)
-        elapsed_s = peer.elapsed_s
+        began, state, elapsed_s = loop.time(), peer.state, peer.elapsed_s
+        taken = trainer.steps_in_round if state is self._begun_from else 0
+        due = max(0, peer.averaging.period - taken)
 
         def local_steps() -> Contribution | None:
             whole = trainer.train(due, lambda: self._stop.flag) == due
             return trainer.contribution(elapsed_s) if whole else None
 
-        brought = await self._compute.run(local_steps, steps=due)
+        brought = await self._from(state, local_steps, steps=due)
         self._compute_s += loop.time() - began
         if brought is None:
             return
@@ -95,19 +106,13 @@ class Training:
             self._peer.note(self._accuracy)
 
     async def _after(self, outcome: Outcome | None) -> None:
-        """Take the round's result over; evaluate and save when it is time to."""
+        """The round's result is there: evaluate it and save it when it is time to."""
         if outcome is None:
             return
         last = self._peer.averaging.period == 0
-        due = self._evaluates() and (last or outcome.state.round % self._peer.settings.evaluate_every == 0)
-
-        def take_over() -> float | None:
-            self._trainer.load(outcome.state.vector)
-            return self._trainer.evaluate() if due else None
-
-        self._accuracy = await self._compute.run(take_over)
-        now = asyncio.get_running_loop().time()
-        if now - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
+        due = last or outcome.state.round % self._peer.settings.evaluate_every == 0
+        self._accuracy = await self._from(outcome.state, self._trainer.evaluate) if due and self._evaluates() else None
+        if asyncio.get_running_loop().time() - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
             await self._save()
             self._saved_at = asyncio.get_running_loop().time()
 
@@ -115,12 +120,15 @@ class Training:
         return self._peer.membership.coordinator == self._peer.endpoint.id
 
     async def _save(self) -> None:
-        path = self._checkpoint
-        if path is None:
-            return
-        state, elapsed_s = self._peer.state, self._peer.elapsed_s
-        await self._compute.run(lambda: save(path, with_state(self._trainer.snapshot(), state, elapsed_s)))
-        self._peer.tell("checkpoint", why=f"round {state.round}")
+        path, state, elapsed_s = self._checkpoint, self._peer.state, self._peer.elapsed_s
+
+        def write() -> None:
+            if path is not None:
+                save(path, with_state(self._trainer.snapshot(), state, elapsed_s))
+
+        await self._from(state, write)
+        if path is not None:
+            self._peer.tell("checkpoint", why=f"round {state.round}")
 
 
 def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:

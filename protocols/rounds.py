@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..aggregation.vector import all_finite
 from .state import State
 
 
@@ -26,8 +27,8 @@ class Contribution:
         """Raises ValueError when anything that counts is not finite."""
         if self.weight == 0:
             return
-        broken = int((~torch.isfinite(self.vector)).sum())
-        if broken:
+        if not all_finite(self.vector):
+            broken = int((~torch.isfinite(self.vector)).sum())
             raise ValueError(f"{broken} of {self.vector.numel()} elements of the model are not finite: it has diverged")
         for name in ("weight", "loss", "learning_rate", "elapsed_s"):
             if not math.isfinite(getattr(self, name)):

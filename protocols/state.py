@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..aggregation.outer import OuterState
 from ..aggregation.period import PeriodState
-from ..aggregation.vector import Layout
+from ..aggregation.vector import Layout, all_finite
 from .wire import Buffer, PeerMisbehaved
 
 _HEADER_BYTES_MAX = 4096
@@ -82,7 +82,7 @@ def unpack(blob: Buffer, layout: Layout) -> State:
             torch.frombuffer(bytearray(body[i * layout.nbytes : (i + 1) * layout.nbytes]), dtype=layout.dtype)
             for i in range(1 + outer)
         ]
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        if not all(all_finite(tensor) for tensor in tensors):
             raise ValueError("it holds values that are not finite")
         return State(round_, step, tensors[0], tuple(tensors[1:]), PeriodState.from_plain(period))
     except (ValueError, TypeError, struct.error) as error:
