@@ -1,15 +1,22 @@
 """Virtual time: an asyncio loop whose clock jumps to the next thing that is due, as nothing real is waited for.
 
 Only time is virtual: the code that runs on the loop is the code that runs on a real one. What would go to a thread
-runs at once, on the spot, so that a run is a function of its seed.
+runs at once, on the spot, so that a run is a function of its seed. Timers that are due at the same time go off in an
+order that the seed draws: what holds only because of the order in which timers were set does not hold.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
+import random
+from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
+
+from .machine import MACHINE
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -35,16 +42,74 @@ class _Jump:
         return []
 
 
+class _Handle(asyncio.Handle):
+    """A callback that runs only if its machine does."""
+
+    __slots__ = ()
+    _context: Context
+
+    def _run(self) -> None:
+        machine = self._context.get(MACHINE)
+        if machine is None or machine.takes(self):
+            super()._run()
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same at a given time. `tie`: which of those that are due at the same time goes first."""
+
+    __slots__ = ("_tie",)
+    _context: Context
+    _scheduled: bool
+    _when: float
+
+    def __init__(self, when: float, tie: float, *handle: Any) -> None:
+        super().__init__(when, *handle)
+        self._tie = tie
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _Timer):
+            return NotImplemented
+        return self._when < other._when or (self._when == other._when and self._tie < other._tie)
+
+    def _run(self) -> None:
+        machine = self._context.get(MACHINE)
+        if machine is None or machine.takes(self):
+            super()._run()
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """`time()` starts at 0 and advances only when there is nothing left to do now."""
 
-    def __init__(self) -> None:
+    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]
+
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self._selector = _Jump(self)
         self._clock_resolution = 1e-9
+        self._tie = random.Random(seed).random
 
     def time(self) -> float:
         return self._selector.now
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, self._tie(), callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
+
+    def _call_soon(
+        self, callback: Callable[[*Ts], object], args: tuple[*Ts], context: Context | None
+    ) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def again(self, handle: asyncio.Handle) -> None:
+        """Run a callback, whose machine did not take it when it was due, as soon as possible."""
+        self._ready.append(handle)
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
@@ -61,7 +126,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody wakes this loop from another thread."""
 
 
-def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+def run_virtual(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run `main` on a new virtual loop, cancel what it leaves behind, and return its result. Raises Deadlock."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
         return runner.run(main)

@@ -1,94 +1,98 @@
 """A virtual network: every peer has an up-link and a down-link with a bandwidth, and every way a latency with jitter.
 
-Frames of one way keep their order, as on TCP. A message occupies its sender's up-link and its receiver's down-link for
-size / bandwidth each, at the same time (cut-through), so many senders share one receiver's down-link. What is under way
-when its way is cut, or its receiver closed, is lost.
+Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
+up-link and its receiver's down-link for size / bandwidth each, at the same time (cut-through), so many senders share
+one receiver's down-link; between sites with a trunk it occupies that too. What is under way when its way is cut, or its
+receiver closed, is lost. Every way draws its chance from a generator of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import random
-import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Collection
+from contextvars import Context
 from dataclasses import dataclass
 
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
+from .links import QUIET, LinkSpec, Noise
+from .machine import MACHINE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSpec:
-    """One peer's connection: bytes a second each way (full duplex), one-way latency and its jitter in seconds."""
+@dataclass(slots=True)
+class _Port:
+    """Where a peer that is open takes frames, and in whose name."""
 
-    bandwidth_Bps: float
-    latency_s: float
-    jitter_s: float = 0.0
-
-
-_RATES = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8, "tbit": 1e12 / 8}
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+    arrivals: Arrivals
+    context: Context | None
 
 
-def parse_link(text: str) -> LinkSpec:
-    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter. Raises ValueError that says what is wrong."""
-    parts = [part.strip() for part in text.lower().split(",")]
-    if len(parts) not in (2, 3):
-        raise ValueError(f"{text!r} is no link: write BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, e.g. 10mbit,40ms")
-    bandwidth = _quantity(parts[0], _RATES, "a bandwidth", "10mbit")
-    if bandwidth == 0:
-        raise ValueError(f"a bandwidth of {parts[0]!r} carries nothing")
-    times = [_quantity(part, _TIMES, "a duration", "40ms") for part in parts[1:]]
-    return LinkSpec(bandwidth_Bps=bandwidth, latency_s=times[0], jitter_s=times[1] if len(times) > 1 else 0.0)
+@dataclass(slots=True)
+class _Way:
+    """From one peer to another. `connection`: how often it was made; frames of a broken one are lost."""
+
+    chance: random.Random
+    last_s: float = 0.0
+    connection: int = 0
+    clogged_until_s: float = 0.0
 
 
-def parse_duration(text: str) -> float:
-    """Seconds in ``5ms`` or ``2s``. Raises ValueError that says what is wrong."""
-    return _quantity(text.strip().lower(), _TIMES, "a duration", "5ms")
-
-
-def _quantity(text: str, units: dict[str, float], what: str, example: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text)
-    if match is None or match[2] not in units:
-        raise ValueError(f"{text!r} is not {what}: a number and one of {', '.join(units)}, e.g. {example}")
-    return float(match[1]) * units[match[2]]
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    sender: PeerId
+    to: PeerId
+    header: bytes
+    payload: Buffer
+    size: int
+    connection: int
+    garbled: bool
 
 
 class Network:
     """Connects `SimulatedTransport`s. `digest` is a hash over every delivery: equal runs have equal digests."""
 
-    def __init__(self, link: LinkSpec, rng: random.Random) -> None:
-        self.link = link
+    def __init__(self, link: LinkSpec, seed: int, noise: Noise = QUIET) -> None:
+        self.link, self.noise = link, noise
         self.links: dict[PeerId, LinkSpec] = {}
         """Peers whose connection is not the common `link`."""
+        self.site: dict[PeerId, str] = {}
+        self.trunks: dict[frozenset[str], LinkSpec] = {}
+        """What two sites share between them; none: the peers' own links are all there is."""
         self.delivered = 0
-        self.dropped = 0
-        """Frames lost on ways that were cut."""
+        self.happened: Counter[str] = Counter()
+        """How often a frame was lost, doubled, overtaken or garbled by chance, or dropped on a way that was cut."""
+        self.carried: Counter[tuple[PeerId, PeerId]] = Counter()
+        """Bytes sent, by way."""
         self.before: dict[int, Callable[[], None]] = {}
         """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
+        self._seed = seed
         self._cut: set[tuple[PeerId, PeerId]] = set()
-        self._rng = rng
         self._hash = hashlib.blake2b(digest_size=16)
-        self._open: dict[PeerId, Arrivals] = {}
+        self._ports: dict[PeerId, _Port] = {}
         self._admitted: dict[PeerId, set[PeerId]] = {}
+        self._ways: dict[tuple[PeerId, PeerId], _Way] = {}
         self._up_free_s: dict[PeerId, float] = {}
         self._down_free_s: dict[PeerId, float] = {}
-        self._last_s: dict[tuple[PeerId, PeerId], float] = {}
+        self._trunk_free_s: dict[tuple[str, str], float] = {}
 
     @property
     def digest(self) -> str:
         return self._hash.hexdigest()
 
     def open(self, peer: PeerId, arrivals: Arrivals) -> None:
-        if peer in self._open:
+        if peer in self._ports:
             raise OSError(f"{peer} is open already")
-        self._open[peer] = arrivals
+        machine = MACHINE.get()
+        self._ports[peer] = _Port(arrivals, None if machine is None else machine.context)
 
     def close(self, peer: PeerId) -> None:
         """From now on `peer` neither sends nor receives."""
-        self._open.pop(peer, None)
+        self._ports.pop(peer, None)
         self._admitted.pop(peer, None)
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
@@ -106,45 +110,94 @@ class Network:
         """Join all ways that were cut."""
         self._cut.clear()
 
+    def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
+        """What `sender` sends `to` arrives at `until_s` at the earliest."""
+        self._way(sender, to).clogged_until_s = until_s
+
     def admit(self, at: PeerId, peer: PeerId) -> None:
         self._admitted.setdefault(at, set()).add(peer)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
         if (sender, to) in self._cut:
-            self.dropped += 1
-        elif sender in self._open:
-            loop = asyncio.get_running_loop()
-            loop.call_at(self._arrival(sender, to, size, loop.time()), self._deliver, sender, to, header, payload, size)
+            self.happened["cut"] += 1
+        elif sender in self._ports:
+            self.carried[sender, to] += size
+            way, noise, now = self._way(sender, to), self.noise, asyncio.get_running_loop().time()
+            when = self._arrival(sender, to, way, size, now)
+            frame = _Frame(
+                sender, to, header, payload, size, way.connection, self._chance(way, noise.corrupt, "garbled")
+            )
+            if self._chance(way, noise.reorder, "overtaken"):
+                self._schedule(when + way.chance.uniform(0, when - now), frame)
+            elif not self._chance(way, noise.loss, "lost"):
+                when = way.last_s = max(when, math.nextafter(way.last_s, math.inf))
+                self._schedule(when, frame)
+            if self._chance(way, noise.duplicate, "doubled"):
+                self._schedule(when + way.chance.uniform(0, when - now), frame)
         return size
 
-    def _arrival(self, sender: PeerId, to: PeerId, size: int, now: float) -> float:
+    def _way(self, sender: PeerId, to: PeerId) -> _Way:
+        way = self._ways.get((sender, to))
+        if way is None:
+            way = self._ways[sender, to] = _Way(random.Random(f"{self._seed} {sender}>{to}"))
+        return way
+
+    def _chance(self, way: _Way, probability: float, what: str) -> bool:
+        if probability == 0 or way.chance.random() >= probability:
+            return False
+        self.happened[what] += 1
+        return True
+
+    def _arrival(self, sender: PeerId, to: PeerId, way: _Way, size: int, now: float) -> float:
         up, down = self.links.get(sender, self.link), self.links.get(to, self.link)
         start = max(now, self._up_free_s.get(sender, 0.0))
         sent = self._up_free_s[sender] = start + size / up.bandwidth_Bps
-        way = max(up.latency_s, down.latency_s)
-        if jitter := max(up.jitter_s, down.jitter_s):
-            way += self._rng.uniform(0.0, jitter)
-        first_byte = max(start + way, self._down_free_s.get(to, 0.0))
-        arrived = max(sent + way, first_byte + size / down.bandwidth_Bps, self._last_s.get((sender, to), 0.0))
-        self._down_free_s[to] = self._last_s[sender, to] = arrived
-        return arrived
+        latency_s = max(up.latency_s, down.latency_s)
+        if jitter_s := max(up.jitter_s, down.jitter_s):
+            latency_s += way.chance.uniform(0.0, jitter_s)
+        if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
+            trunk = self.trunks.get(frozenset(ends))
+            if trunk is not None:
+                latency_s += trunk.latency_s
+                entered = max(start, self._trunk_free_s.get(ends, 0.0))
+                left = self._trunk_free_s[ends] = entered + size / trunk.bandwidth_Bps
+                start, sent = entered, max(sent, left)
+        first_byte = max(start + latency_s, self._down_free_s.get(to, 0.0))
+        arrived = max(sent + latency_s, first_byte + size / down.receives_Bps)
+        self._down_free_s[to] = arrived
+        return max(arrived, way.clogged_until_s)
 
-    def _deliver(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer, size: int) -> None:
+    def _schedule(self, when: float, frame: _Frame) -> None:
+        port = self._ports.get(frame.to)
+        context = None if port is None else port.context
+        asyncio.get_running_loop().call_at(when, self._deliver, frame, context=context)
+
+    def _deliver(self, frame: _Frame) -> None:
+        sender, to = frame.sender, frame.to
         if (sender, to) in self._cut:
-            self.dropped += 1
+            self.happened["cut"] += 1
             return
         if (fault := self.before.pop(self.delivered + 1, None)) is not None:
             fault()
-        there = self._open.get(to)
-        if there is None or sender not in self._admitted.get(to, ()):
+        there, way = self._ports.get(to), self._ways[sender, to]
+        if there is None or sender not in self._admitted.get(to, ()) or frame.connection != way.connection:
+            return
+        if frame.garbled:
+            self._break(way, sender, to)
             return
         self.delivered += 1
-        self._hash.update(struct.pack("<d", asyncio.get_running_loop().time()))
-        self._hash.update(f"{sender}>{to}".encode())
-        self._hash.update(header)
-        self._hash.update(payload)
-        there.frames(sender, header, payload, size)
+        told = struct.pack("<d", asyncio.get_running_loop().time())
+        self._hash.update(b"".join((told, f"{sender}>{to}".encode(), frame.header, frame.payload)))
+        there.arrivals.frames(sender, frame.header, frame.payload, frame.size)
+
+    def _break(self, way: _Way, sender: PeerId, to: PeerId) -> None:
+        """The connection broke; it is made again at once, of which its dialler learns."""
+        way.connection += 1
+        port = self._ports.get(sender)
+        if port is not None:
+            loop, latency_s = asyncio.get_running_loop(), self.links.get(sender, self.link).latency_s
+            loop.call_at(loop.time() + latency_s, port.arrivals.reconnected, to, context=port.context)
 
 
 class SimulatedTransport:

@@ -19,7 +19,8 @@ from ..peers.task import Task
 from ..peers.trainer import Trainer, derive, pick_device
 from ..peers.training import Ended, Training
 from ..protocols.endpoint import Endpoint
-from .network import Network, SimulatedTransport, parse_duration, parse_link
+from .links import parse_duration, parse_link
+from .network import Network, SimulatedTransport
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class World:
 
     def __init__(self, task: Task, settings: Settings, record: Callable[[Record], None]) -> None:
         self._settings, self._record, self._task = settings, record, task
-        self.network = Network(parse_link(settings.link), random.Random(derive(settings.seed, "network")))
+        self.network = Network(parse_link(settings.link), derive(settings.seed, "network"))
         self.peers: list[Peer] = []
         self._step_s = parse_duration(settings.step_time)
 

@@ -20,8 +20,9 @@ from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.membership import Membership
 from samovar.protocols.state import State
 from samovar.protocols.view import Member
+from samovar.sims.links import parse_link
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport, parse_link
+from samovar.sims.network import Network, SimulatedTransport
 
 PATIENCE_S = 4.0
 LINK = "10mbit,40ms"
@@ -193,7 +194,7 @@ class Company:
         period: PeriodPolicy | None = None,
         train_s: Callable[[int], float] = lambda index: 1.0 + 0.1 * index,
     ) -> None:
-        self.network = Network(parse_link(link), random.Random(seed))
+        self.network = Network(parse_link(link), seed)
         self.layout = layout_of(size)
         self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
         self.period = period or Fixed(10)

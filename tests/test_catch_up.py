@@ -19,7 +19,8 @@ from samovar.protocols.catch_up import Part as PartMessage
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
 from samovar.protocols.wire import PeerMisbehaved
-from samovar.sims.network import Network, parse_link
+from samovar.sims.links import parse_link
+from samovar.sims.network import Network
 
 SIZE = 300_000
 """Elements: 19 parts."""
@@ -36,7 +37,7 @@ class Town:
     """Some donors d0, d1, ... and a newcomer; what the newcomer asks is counted."""
 
     def __init__(self, *states: State, link: str = "100mbit,10ms", layout: Layout | None = None) -> None:
-        self.network = Network(parse_link(link), random.Random(1))
+        self.network = Network(parse_link(link), 1)
         self.layout = layout or layout_of(SIZE)
         self.states = list(states)
         self.newcomer = endpoint_in(self.network, "newcomer")

@@ -1,7 +1,6 @@
 """The conformance suite, over every transport, plain and lossy."""
 
 import asyncio
-import random
 from collections.abc import Coroutine
 from typing import Any
 
@@ -10,8 +9,9 @@ import pytest
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.sims.links import LinkSpec
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import LinkSpec, Network, SimulatedTransport
+from samovar.sims.network import Network, SimulatedTransport
 
 from .conformance import PROMISES, World
 
@@ -38,7 +38,7 @@ class Simulated(Virtual):
     def __init__(self, *, lossy: bool) -> None:
         super().__init__(lossy=lossy)
         link = LinkSpec(bandwidth_Bps=12.5e6, latency_s=0.010, jitter_s=0.005)
-        self._network = Network(link, random.Random(11))
+        self._network = Network(link, 11)
 
     def transport(self, name: str) -> Transport:
         return SimulatedTransport(self._network, name)

@@ -1,7 +1,6 @@
 """Membership: who comes, who goes, who decides it, and that two halves never both do."""
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -29,7 +28,8 @@ from samovar.protocols.view import (
     in_words,
     with_data_parts,
 )
-from samovar.sims.network import Network, parse_link
+from samovar.sims.links import parse_link
+from samovar.sims.network import Network
 
 
 def now() -> float:
@@ -490,7 +490,7 @@ class Puppet:
     """p1 of three members, of whom p0 and p2 are played by the test."""
 
     def __init__(self) -> None:
-        self.network = Network(parse_link(LINK), random.Random(1))
+        self.network = Network(parse_link(LINK), 1)
         self.company = Company(3)
         self.company.network = self.network
         self.walker = self.company.walker(1)
@@ -612,7 +612,7 @@ def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> 
 
 def roster_of(count: int, *, started: bool = True) -> tuple[Roster, dict[str, Promise]]:
     members = tuple(Member(f"p{i}", f"p{i}", "", i, i + 1) for i in range(count))
-    endpoint: Endpoint = endpoint_in(Network(parse_link(LINK), random.Random(1)), "p0")
+    endpoint: Endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
     roster = Roster(endpoint, members[0])
     roster.view = View(7, members, started)
     return roster, {member.id: Promise(7, 1, 1, 3, 30, 0, None) for member in members}

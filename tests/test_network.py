@@ -1,14 +1,14 @@
 """The virtual network: what a link costs, in what order things arrive, and what becomes of them when a way is cut."""
 
 import asyncio
-import random
 from collections.abc import Callable
 
 import pytest
 
 from samovar.protocols.transport import Arrivals, wire_bytes
+from samovar.sims.links import LinkSpec, parse_duration, parse_link
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import LinkSpec, Network, SimulatedTransport, parse_duration, parse_link
+from samovar.sims.network import Network, SimulatedTransport
 
 PAYLOAD = 10_000
 SIZE = wire_bytes(1, PAYLOAD, encrypted=True)
@@ -18,7 +18,7 @@ class Post:
     """Some peers on a network, and what has arrived: (time, sender, receiver, header)."""
 
     def __init__(self, *names: str, link: LinkSpec | None = None, seed: int = 1) -> None:
-        self.network = Network(link or LinkSpec(bandwidth_Bps=SIZE, latency_s=0.5), random.Random(seed))
+        self.network = Network(link or LinkSpec(bandwidth_Bps=SIZE, latency_s=0.5), seed)
         self.arrived: list[tuple[float, str, str, bytes]] = []
         self.transports = {name: SimulatedTransport(self.network, name) for name in names}
         for name in names:
@@ -128,7 +128,7 @@ def test_a_cut_is_one_way_and_loses_what_is_under_way() -> None:
         (9.5, lambda: post.send("a", "b", b"healed")),
     )
     assert [header for *_, header in post.arrived] == [b"the other way", b"healed"]
-    assert post.network.dropped == 2
+    assert post.network.happened["cut"] == 2
 
 
 def test_a_partition_cuts_all_ways_between_its_sides_and_none_within() -> None:
@@ -137,7 +137,7 @@ def test_a_partition_cuts_all_ways_between_its_sides_and_none_within() -> None:
     pairs = [(sender, to) for sender in "abcd" for to in "abcd" if sender != to]
     run(post, *[(0.0, lambda pair=pair: post.send(*pair)) for pair in pairs])
     assert {(sender, to) for _, sender, to, _ in post.arrived} == {("a", "b"), ("b", "a")}
-    assert post.network.dropped == len(pairs) - 2
+    assert post.network.happened["cut"] == len(pairs) - 2
 
 
 def test_a_fault_strikes_right_before_the_delivery_of_its_number_and_once() -> None:

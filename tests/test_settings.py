@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samovar.peers.settings import Settings, SettingsError, click_options
-from samovar.sims.network import parse_link
+from samovar.sims.links import parse_link
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 FULL = """

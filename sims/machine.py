@@ -1,0 +1,66 @@
+"""A machine: what runs one simulated peer, and what may befall it: it dies, stands still, or slows down.
+
+All that a peer does runs in its machine's context (`contextvars`), which every task and callback inherits; so the loop
+knows whose turn it is, and passes over those of a machine that is dead and keeps those of one that stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+"""Whose code is running."""
+
+
+class Machine:
+    """`slowness`: how many times longer than usual its numerical work takes."""
+
+    def __init__(self, name: str, again: Callable[[asyncio.Handle], None]) -> None:
+        """`again`: how to have a callback run after all (`VirtualLoop.again`)."""
+        self.name, self._again = name, again
+        self.slowness = 1.0
+        self.dead = False
+        self.context = contextvars.copy_context()
+        self.context.run(MACHINE.set, self)
+        self._standing = False
+        self._waiting: list[asyncio.Handle] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run `work` on this machine."""
+        task = asyncio.get_running_loop().create_task(work, name=name, context=self.context)
+        self._tasks.append(task)
+        return task
+
+    def takes(self, handle: asyncio.Handle) -> bool:
+        """Whether `handle` may run now. If not, it is kept until the machine goes on, or never runs."""
+        if self._standing:
+            self._waiting.append(handle)
+        return not (self.dead or self._standing)
+
+    def crash(self) -> None:
+        """As kill -9: from now on nothing runs here, not even what would clean up."""
+        self.dead = True
+        self._waiting.clear()
+
+    def pause(self) -> None:
+        """As SIGSTOP. What arrives waits; clocks go on."""
+        self._standing = True
+
+    def resume(self) -> None:
+        """As SIGCONT."""
+        self._standing = False
+        waiting, self._waiting = self._waiting, []
+        for handle in waiting:
+            self._again(handle)
+
+    def bury(self) -> None:
+        """The world ends: what was left undone here may be cleaned up."""
+        self.dead = self._standing = False
+        for task in self._tasks:
+            task.cancel()
