@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from .checkpoint import load, save
 from .compute import ThreadCompute
 from .errors import is_plain
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
@@ -36,7 +37,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[
         state, elapsed_s = first_state(settings, trainer.layout.flatten(trainer.tensors)), 0.0
         if orders.resume is not None:
             source = Path(orders.resume)
-            state, elapsed_s = await compute.run(lambda: resume(source, trainer))
+            state, elapsed_s = await compute.run(lambda: resume(load(source), trainer))
         peer = Peer(
             endpoint,
             settings,
@@ -50,7 +51,8 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[
             record=record,
         )
         opening.ready()
-        training = Training(peer, trainer, compute, opening.stop, checkpoint_path(Path(orders.folder), orders.name))
+        checkpoint = checkpoint_path(Path(orders.folder), orders.name)
+        training = Training(peer, trainer, compute, opening.stop, lambda snapshot: save(checkpoint, snapshot))
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else _LEAVE_S):

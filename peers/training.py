@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from ..aggregation.period import PeriodState
 from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
 from ..protocols.transport import PeerId
-from .checkpoint import Snapshot, load, save
+from .checkpoint import Snapshot
 from .compute import Compute
 from .peer import Peer
 from .stop import Stop
@@ -30,13 +29,12 @@ class Ended:
 
 
 class Training:
-    """One peer's training run. `checkpoint`: where to write, None for nowhere."""
+    """One peer's training run. `keep` writes a checkpoint, None: nobody wants one."""
 
     def __init__(
-        self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, checkpoint: Path | None = None
+        self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
     ) -> None:
-        self._peer, self._trainer, self._compute, self._stop = peer, trainer, compute, stop
-        self._checkpoint = checkpoint
+        self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
         self._begun_from: State | None = None
         self._saved_at = 0.0
         self._compute_s = 0.0
@@ -120,14 +118,14 @@ class Training:
         return self._peer.membership.coordinator == self._peer.endpoint.id
 
     async def _save(self) -> None:
-        path, state, elapsed_s = self._checkpoint, self._peer.state, self._peer.elapsed_s
+        keep, state, elapsed_s = self._keep, self._peer.state, self._peer.elapsed_s
 
         def write() -> None:
-            if path is not None:
-                save(path, with_state(self._trainer.snapshot(), state, elapsed_s))
+            if keep is not None:
+                keep(with_state(self._trainer.snapshot(), state, elapsed_s))
 
         await self._from(state, write)
-        if path is not None:
+        if keep is not None:
             self._peer.tell("checkpoint", why=f"round {state.round}")
 
 
@@ -139,12 +137,11 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
     return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
 
 
-def resume(path: Path, trainer: Trainer) -> tuple[State, float]:
-    """Bring `trainer` back to the snapshot at `path`; returns the agreed state and the seconds trained before.
+def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float]:
+    """Bring `trainer` back to where `snapshot` was taken; returns the agreed state and the seconds trained before.
 
     Raises CheckpointError.
     """
-    snapshot = load(path)
     agreed = snapshot.numbers["state"]
     outer = tuple(snapshot.tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
     period = PeriodState.from_plain(agreed["period"])

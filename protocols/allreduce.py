@@ -25,12 +25,11 @@ from ..aggregation.schedule import Op, Schedule, Step
 from ..aggregation.vector import parts
 from .endpoint import Endpoint, Envelope
 from .link import PeerLost
+from .rounds import Key
 from .transport import PeerId
 from .wire import Lane, message
 
 Array = npt.NDArray[np.floating[Any]]
-Key = tuple[int, int]
-"""(generation, round): one attempt at one round."""
 Plan = Any
 """A Schedule: a value, hence the key of a cache, which mypy cannot know of a protocol."""
 

@@ -19,6 +19,7 @@ from .link import PeerLost
 from .state import State, bytes_max, pack, unpack
 from .transport import PeerId
 from .wire import Lane, PeerMisbehaved, message
+from .witness import buggify, sometimes
 
 PART_BYTES = 64 * 1024
 _HASH_BYTES = 32
@@ -114,7 +115,7 @@ class Donor:
         endpoint.on(AskPart, self._answer)
 
     def _answer(self, envelope: Envelope) -> None:
-        if len(self._answers) >= _ANSWERS_MAX:
+        if len(self._answers) >= _ANSWERS_MAX or buggify("a donor is busy"):
             self._endpoint.post(envelope.sender, Busy(envelope.message.ask))
             return
         task = asyncio.create_task(self._reply(envelope.sender, envelope.message), name="donor")
@@ -165,6 +166,7 @@ async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layo
                     return await asyncio.get_running_loop().run_in_executor(None, unpack, blob, layout)
             failures.append(f"{donor:.12}: it went on to a later round {_MANIFESTS_MAX} times before one had come over")
         except (PeerLost, PeerMisbehaved) as error:
+            sometimes("a donor was lost")
             failures.append(f"{donor:.12}: {error}")
     raise CatchUpFailed("no donor gave a state: " + ("; ".join(failures) or "there is no other peer"))
 

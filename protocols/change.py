@@ -28,6 +28,7 @@ from .endpoint import Endpoint, Envelope
 from .roster import NoQuorum, Roster, Standing
 from .transport import PeerId
 from .view import Adopt, Adopted, Behind, Decree, Install, Leave, Promise, Propose, View
+from .witness import buggify, sometimes
 
 _RANKS = 1 << 16
 """A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
@@ -111,7 +112,7 @@ class Change:
             return bool(self._roster.newcomers)
         if self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(2 * self._endpoint.patience_s, self._end_wait)
-        return self._waited
+        return self._waited or buggify("newcomers do not wait")
 
     def _end_wait(self) -> None:
         self._waited = True
@@ -139,9 +140,11 @@ class Change:
         while self._roster.view is view and self._due():
             enough = await self._try(view)
             if enough is None:
+                sometimes("two led at once")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._endpoint.patience_s)
             elif not enough:
+                sometimes("too few answered")
                 if self._now() - self._acceptor.unsettled_s > _TRY_FOR * self._endpoint.patience_s:
                     self._give_up()
                     return

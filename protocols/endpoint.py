@@ -20,6 +20,10 @@ from .reception import Envelope, Handler, Reception
 from .transport import Arrivals, PeerId, Transport
 from .trust import Trust
 from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
+from .witness import buggify
+
+SMALLEST_CHUNK_BYTES = 16
+"""Of what no link needs, but a conversation has to live with."""
 
 __all__ = ["Endpoint", "Envelope", "Handler"]
 
@@ -124,7 +128,7 @@ class Endpoint:
 
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size that suits the link to `to` now."""
-        return self._links.known(to).chunk_bytes
+        return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self._links.known(to).chunk_bytes
 
     def link_facts(self, to: PeerId) -> tuple[float | None, float | None]:
         """Round-trip time in seconds and bandwidth in bytes a second towards `to`, as far as measured."""
@@ -254,7 +258,7 @@ class Endpoint:
             link.beat(ask=False)
             return
         link.heard_at = min(now, link.heard_at + forgiven_s)
-        if now - link.heard_at < self.patience_s:
+        if now - link.heard_at < self.patience_s and not buggify("an early deadline"):
             link.beat(ask=watched or now - link.heard_at >= self.interval_s)
             return
         trouble = self._transport.trouble(link.peer)

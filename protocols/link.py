@@ -18,6 +18,7 @@ from .binding import Binding
 from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet
 from .transport import PeerId
 from .wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, message, pack, seal
+from .witness import sometimes
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
@@ -274,6 +275,7 @@ class Link:
             self._post(packet.header, packet.payload)
         self.retransmitted += len(missing)
         if missing:
+            sometimes("a message was sent again")
             self._ask()
 
     def lose(self, why: str) -> None:

@@ -10,6 +10,7 @@ from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
 from .transport import PeerId, Transport
 from .wire import Buffer
+from .witness import buggify
 
 INBOUND_BYTES_MAX = 256 << 20
 """What all peers together may have under way towards this one; each may overshoot its share by one message."""
@@ -94,9 +95,12 @@ class Links:
         self._transport.hang_up(peer)
 
     def close(self) -> None:
-        self.closed = True
+        """What the others wait for an acknowledgement of gets it: else each would wait for it until its patience."""
         for link in self:
+            if link.lost is None and not self.closed:
+                link.beat(ask=False)
             link.lose(CLOSED)
+        self.closed = True
 
     def _make_room(self, newcomer: PeerId) -> None:
         """Forget somebody with whom nothing goes on; if that was wrong, one of the two calls again."""
@@ -107,7 +111,10 @@ class Links:
         raise PeerLost(newcomer, f"{len(self._links)} others are being talked to, and there is no room for more")
 
     def _credit_bytes(self) -> int:
+        if buggify("the least credit"):
+            return CREDIT_BYTES_MIN
         return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
 
     def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
-        self.bytes_sent += self._transport.post(peer, header, payload)
+        for _ in range(2 if buggify("a frame goes out twice") else 1):
+            self.bytes_sent += self._transport.post(peer, header, payload)

@@ -28,18 +28,19 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedule import Schedule
 from ..aggregation.vector import Layout
-from .allreduce import Inbox, Key, allreduce
+from .allreduce import Inbox, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state
 from .endpoint import Endpoint
 from .link import PeerLost
 from .membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
-from .rounds import Result
 from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
 from .view import View
+from .witness import sometimes, witness
 
 _SIGNALS = 3
 _ENTER_MAX = 8
@@ -164,6 +165,7 @@ class LocalSGD:
                 return self._outcome(contribution, began, key)
             if self.membership.settled and self._behind is None:
                 key = (self.membership.view.generation, before.round + 1)
+                witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
                 try:
                     with self.membership.averaging():
                         await self._in_generation(key, brought)
@@ -183,6 +185,7 @@ class LocalSGD:
             if result.fingerprint == verdict:
                 self._commit(result)
             else:
+                sometimes("a result differed and was not taken")
                 self._result, self._behind = None, (key[1], ())  # ours is not what the others have: take theirs
 
     def _in(self, key: Key) -> bool:
@@ -196,25 +199,28 @@ class LocalSGD:
         total = await allreduce(self.endpoint, self._inbox, view.ids, schedule, brought, key=key)
         if not self._in(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
-        self._result = self._result_of(total)
+        self._result = self._result_of(key, total)
+        witness(Computed(key, self._result.fingerprint))
         await self._verdicts.reach(key, self._result.fingerprint)
 
-    def _result_of(self, total: Tensor) -> Result:
+    def _result_of(self, key: Key, total: Tensor) -> Result:
         mean = combine(total, _SIGNALS)
         loss, elapsed_s, learning_rate = mean.signals
         before = self.state
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
         state = State(before.round + 1, before.step + self.period, vector, outer, period)
-        return Result(state, loss, elapsed_s, fingerprint(total))
+        return Result(key, state, mean.weight, loss, elapsed_s, fingerprint(total))
 
     # The state
 
     def _commit(self, result: Result) -> None:
         self.state, self._result, self._committed = result.state, None, result
+        witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
 
     def _adopt(self, state: State) -> None:
         self.state, self._result, self._behind = state, None, None
+        witness(Committed(state.round, state.vector, None, 0.0))
 
     async def _catch_up(self) -> None:
         """Fetch the state that the others go on from. Without success, try again when the view has changed or soon."""
@@ -226,6 +232,7 @@ class LocalSGD:
                 self.endpoint, [peer for peer in others if peer != self.endpoint.id], self._layout, round=round_
             )
         except CatchUpFailed as error:
+            sometimes("no donor had the state")
             if self._behind == behind and self.membership.settled:
                 raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
             return
@@ -242,8 +249,10 @@ class LocalSGD:
 
     def _installed(self, view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
         """A new view goes on from `round_`: who has its result commits it, the others fetch it."""
+        witness(Installed(view.generation, view.ids, round_, donors))
         has_it = self.endpoint.id in donors
         if has_it and self._result is not None and self._result.state.round == round_:
+            sometimes("a result was handed on by a change")
             self._commit(self._result)
         self._result = None
         self._behind = None if has_it and self.state.round == round_ else (round_, donors)

@@ -24,6 +24,7 @@ from .roster import NoQuorum as NoQuorum
 from .roster import Standing as Standing
 from .transport import PeerId
 from .view import Decree, Finished, Leave, Member, Stale, Suspicion, View, Welcome, in_words
+from .witness import sometimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class Membership:
         now = asyncio.get_running_loop().time()
         if self.me.id in self.view.ids and generation < self.view.generation:
             self.stale_refused += 1
+            sometimes("an old generation was refused")
             if now >= self._stale_until.get(sender, now):
                 self._stale_until[sender] = now + self._endpoint.interval_s
                 self._endpoint.post(sender, Stale(self.view.generation, self.me.id))

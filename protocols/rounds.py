@@ -10,6 +10,10 @@ from torch import Tensor
 
 from ..aggregation.vector import all_finite
 from .state import State
+from .transport import PeerId
+
+Key = tuple[int, int]
+"""(generation, round): one attempt at one round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,53 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a peer has computed in a round and not committed yet. `fingerprint`: of the sum it came from."""
+    """What a peer has computed in a round and not committed yet. `fingerprint`: of the sum it came from; `weight`: of
+    all that is in it."""
 
+    key: Key
     state: State
+    weight: float
     loss: float
     elapsed_s: float
     fingerprint: int
+
+
+# What a simulation's checkers look at (`witness`).
+
+
+@dataclass(frozen=True, slots=True)
+class Contributed:
+    """A peer began an attempt, with this in its hands, among these members."""
+
+    key: Key
+    vector: Tensor
+    weight: float
+    members: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A peer has the result of an attempt and tells the coordinator so."""
+
+    key: Key
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A peer goes on from this model. `key`: the attempt it is the result of; None: fetched from another peer."""
+
+    round: int
+    vector: Tensor
+    key: Key | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A peer goes on to a view, in which all go on from `round`, whose result `donors` have."""
+
+    generation: int
+    members: tuple[PeerId, ...]
+    round: int
+    donors: tuple[PeerId, ...]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .allreduce import Key
 from .endpoint import Endpoint, Envelope
 from .membership import Membership
+from .rounds import Key
 from .transport import PeerId
 from .wire import message
 

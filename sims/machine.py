@@ -25,7 +25,7 @@ class Machine:
         self.name, self._again = name, again
         self.slowness = 1.0
         self.dead = False
-        self.context = contextvars.copy_context()
+        self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
         self._standing = False
         self._waiting: list[asyncio.Handle] = []

@@ -71,7 +71,7 @@ class Network:
         self.before: dict[int, Callable[[], None]] = {}
         """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
         self._seed = seed
-        self._cut: set[tuple[PeerId, PeerId]] = set()
+        self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)
         self._ports: dict[PeerId, _Port] = {}
         self._admitted: dict[PeerId, set[PeerId]] = {}
@@ -97,7 +97,11 @@ class Network:
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
         """From now on nothing comes through from `sender` to `to`; the other direction stays as it is."""
-        self._cut.add((sender, to))
+        self._cut[sender, to] += 1
+
+    def join(self, sender: PeerId, to: PeerId) -> None:
+        """Undo one cut of that way."""
+        self._cut[sender, to] -= 1
 
     def partition(self, *sides: Collection[PeerId]) -> None:
         """Cut all ways between peers of different `sides`, in both directions."""
@@ -119,7 +123,7 @@ class Network:
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
-        if (sender, to) in self._cut:
+        if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
         elif sender in self._ports:
             self.carried[sender, to] += size
@@ -175,7 +179,7 @@ class Network:
 
     def _deliver(self, frame: _Frame) -> None:
         sender, to = frame.sender, frame.to
-        if (sender, to) in self._cut:
+        if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
             return
         if (fault := self.before.pop(self.delivered + 1, None)) is not None:

@@ -13,6 +13,7 @@ from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
 from samovar.peers.training import Ended
 from samovar.sims.loop import run_virtual
+from samovar.sims.scenario import Scenario
 from samovar.sims.world import Simulated, World
 
 TASKS = Path(__file__).parent / "tasks"
@@ -21,8 +22,9 @@ DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
 
 def simulate(task: Path, **settings: Any) -> tuple[Simulated, list[Record], World]:
     records: list[Record] = []
-    world = World(load_task(task), Settings(**{"device": "cpu", "link": "100mbit,5ms", **settings}), records.append)
-    return run_virtual(world.run()), records, world
+    scenario = Scenario.plain(Settings(**{"device": "cpu", "link": "100mbit,5ms", **settings}))
+    world = World(load_task(task), scenario, records.append)
+    return run_virtual(world.run(), seed=scenario.settings.seed), records, world
 
 
 def single_process_on_the_union_batch(parts: int) -> torch.Tensor:
@@ -45,7 +47,7 @@ def single_process_on_the_union_batch(parts: int) -> torch.Tensor:
 def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) -> None:
     _, records, world = simulate(TASKS / "union.py", peers=4, period="1", steps=50, schedule=schedule)
     expected = single_process_on_the_union_batch(4)
-    for peer in world.peers:
+    for peer in [life.peer for life in world.lives]:
         assert torch.allclose(peer.state.vector, expected, atol=1e-5, rtol=0)
     assert max(r.round for r in records if isinstance(r, RoundRecord)) == 50
 
@@ -53,12 +55,14 @@ def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) ->
 def test_a_longer_period_is_not_the_same_run() -> None:
     """The control of the test above: it can fail."""
     _, _, world = simulate(TASKS / "union.py", peers=4, period="10", steps=50)
-    assert not torch.allclose(world.peers[0].state.vector, single_process_on_the_union_batch(4), atol=1e-5, rtol=0)
+    assert not torch.allclose(
+        [life.peer for life in world.lives][0].state.vector, single_process_on_the_union_batch(4), atol=1e-5, rtol=0
+    )
 
 
 def test_all_peers_end_with_the_same_bits_and_agree_on_every_period() -> None:
     _, records, world = simulate(DIGITS, peers=5, period="adaptive", period_block_s=0.3, steps=150)
-    assert len({tuple(peer.state.vector.tolist()) for peer in world.peers}) == 1
+    assert len({tuple(peer.state.vector.tolist()) for peer in [life.peer for life in world.lives]}) == 1
     rounds = [record for record in records if isinstance(record, RoundRecord)]
     periods = {(record.round, record.period) for record in rounds}
     assert len(periods) == max(record.round for record in rounds)
@@ -74,12 +78,12 @@ def test_a_slower_link_takes_more_virtual_time_for_the_same_training() -> None:
     fast = simulate(TASKS / "union.py", peers=4, period="5", steps=20, link="1gbit,1ms")
     slow = simulate(TASKS / "union.py", peers=4, period="5", steps=20, link="1mbit,100ms")
     assert slow[0].virtual_s > 2 * fast[0].virtual_s
-    assert torch.equal(fast[2].peers[0].state.vector, slow[2].peers[0].state.vector)
+    assert torch.equal(fast[2].lives[0].peer.state.vector, slow[2].lives[0].peer.state.vector)
 
 
 def test_records_account_for_every_byte_and_second() -> None:
     simulated, records, world = simulate(TASKS / "union.py", peers=4, period="5", steps=50)
-    for peer, summary in zip(world.peers, simulated.summaries, strict=True):
+    for peer, summary in zip([life.peer for life in world.lives], simulated.summaries, strict=True):
         own = [r for r in records if isinstance(r, RoundRecord) and r.peer == peer.name]
         assert sum(r.bytes_sent for r in own) == summary.bytes_sent
         assert summary.steps == 50

@@ -1,0 +1,89 @@
+"""The event log: what the peers of a simulation saw, in order, for the checkers; and who disturbs their code."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """`life`: the peer's name and how often it was started, as ``3.1``."""
+
+    time_s: float
+    life: str
+    event: object
+
+
+@dataclass(frozen=True, slots=True)
+class Fell:
+    """The nemesis did something: its kind, to whom."""
+
+    kind: str
+    who: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A peer was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A peer's process is no more: it `finished` the run, was `crashed`, or gave up with an `error`."""
+
+    finished: bool
+    crashed: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An honest peer was taken for one that misbehaves."""
+
+    who: str
+    why: str
+
+
+class Log:
+    """Everything that was witnessed, and how often each `sometimes` place was reached."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.reached: Counter[str] = Counter()
+
+    def add(self, life: str, event: object) -> None:
+        self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
+
+
+_SITE_ACTIVE = 0.25
+_SITE_FIRES = 0.05
+
+
+class Observer:
+    """One life of a peer under observation (`protocols.witness`). With `buggify`, a quarter of all sites of a run are
+    active, and each fires at one visit in twenty."""
+
+    def __init__(self, log: Log, life: str, seed: int, *, buggify: bool) -> None:
+        self._log, self._life, self._seed, self._buggify = log, life, seed, buggify
+        self._chance: dict[str, random.Random | None] = {}
+
+    def saw(self, event: object) -> None:
+        self._log.add(self._life, event)
+
+    def sometimes(self, what: str) -> None:
+        self._log.reached[what] += 1
+
+    def buggify(self, site: str) -> bool:
+        if not self._buggify:
+            return False
+        if site not in self._chance:
+            active = random.Random(f"{self._seed} {site}").random() < _SITE_ACTIVE
+            self._chance[site] = random.Random(f"{self._seed} {site} {self._life}") if active else None
+        chance = self._chance[site]
+        fires = chance is not None and chance.random() < _SITE_FIRES
+        if fires:
+            self._log.reached[f"buggify: {site}"] += 1
+        return fires

@@ -1,0 +1,223 @@
+"""The nemesis: does to the world what the scenario says, at the moment it says, to whom it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from typing import Protocol
+
+from ..protocols.transport import PeerId
+from .life import Life
+from .links import QUIET
+from .log import Fell, Log
+from .network import Network
+from .scenario import Fault, Kind, Scenario
+from .wall_clock import WallClock
+
+
+class Stage(Protocol):
+    """What the nemesis must know of the world, and may ask of it."""
+
+    scenario: Scenario
+    network: Network
+    log: Log
+    clock: WallClock
+    lives: list[Life]
+    ids: list[PeerId]
+
+    def life(self, index: int) -> Life | None: ...
+
+    def begin(self, index: int) -> None: ...
+
+    def lose_disk(self, index: int) -> None: ...
+
+
+Heal = Callable[[], object]
+"""How a fault is undone."""
+
+
+class Nemesis:
+    """`owes_a_start`: whether a peer that it killed is still to begin again."""
+
+    def __init__(self, world: Stage) -> None:
+        self._world = world
+        self._at_step: list[Fault] = []
+        self._starting = 0
+        self._over = False
+        self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
+            Kind.CRASH: self._crash,
+            Kind.PAUSE: self._pause,
+            Kind.RESTART: self._restart,
+            Kind.REPLACE: self._restart,
+            Kind.SLOW: self._slow,
+            Kind.CUT_OFF: self._cut_off,
+            Kind.DEAFEN: self._deafen,
+            Kind.RING: self._ring,
+            Kind.CLOG: self._clog,
+            Kind.NOISE: self._noise,
+            Kind.LINK: self._link,
+            Kind.FULL_DISK: self._full_disk,
+            Kind.CLOCK: self._clock,
+        }
+        self._heals: list[Heal] = []
+
+    @property
+    def owes_a_start(self) -> bool:
+        return self._starting > 0
+
+    def arm(self) -> None:
+        """Wait for the moments of all faults."""
+        loop, scenario = asyncio.get_running_loop(), self._world.scenario
+        for fault in scenario.faults:
+            if fault.at_event is not None:
+                self._world.network.before[fault.at_event] = lambda fault=fault: self.strike(fault)  # type: ignore[misc]
+            elif fault.at_step is not None:
+                self._at_step.append(fault)
+            else:
+                loop.call_at(fault.at_s or 0.0, self.strike, fault)
+        if scenario.faults_until_s is not None:
+            loop.call_at(scenario.faults_until_s, self._heal_all)
+
+    def stepped(self, index: int, step: int) -> None:
+        """The peer with this number takes its local step of that number."""
+        for fault in [fault for fault in self._at_step if fault.at_step == step and fault.who[:1] == (index,)]:
+            self._at_step.remove(fault)
+            asyncio.get_running_loop().call_soon(self.strike, fault, context=Context())
+
+    def strike(self, fault: Fault) -> None:
+        """Do it now, unless the time for faults is over or nobody is there to whom it could be done."""
+        Context().run(self._strike, fault)  # whoever's turn it is: what follows is not for its machine to do
+
+    def _strike(self, fault: Fault) -> None:
+        targets = self._targets(fault)
+        if self._over or (fault.who and not targets):
+            return
+        self._world.log.add("nemesis", Fell(fault.kind, tuple(life.name for life in targets)))
+        self._world.log.reached[f"fault: {fault.kind}"] += 1
+        heal = self._do[fault.kind](fault, targets)
+        if heal is not None:
+            self._heals.append(heal)
+            if fault.for_s:
+                asyncio.get_running_loop().call_later(fault.for_s, self._heal, heal)
+
+    def _targets(self, fault: Fault) -> list[Life]:
+        lives = [self._world.life(who) if isinstance(who, int) else self._by_role(who) for who in fault.who]
+        return list(dict.fromkeys(life for life in lives if life is not None))
+
+    def _by_role(self, role: str) -> Life | None:
+        running = [life for life in self._world.lives if life.running]
+        if role == "coordinator":
+            coordinators = [life.peer.membership.coordinator for life in running]
+            return next((life for life in running if life.id in coordinators), None)
+        return (running[0] if role == "founder" else running[-1]) if running else None
+
+    def _heal(self, heal: Heal) -> None:
+        if heal in self._heals:
+            self._heals.remove(heal)
+            heal()
+
+    def _heal_all(self) -> None:
+        self._over = True
+        for heal in list(self._heals):
+            self._heal(heal)
+
+    # What can be done; each returns how it is undone, if it can be.
+
+    def _crash(self, fault: Fault, targets: list[Life]) -> None:
+        for life in targets:
+            life.crash()
+
+    def _restart(self, fault: Fault, targets: list[Life]) -> Heal:
+        self._crash(fault, targets)
+        self._starting += len(targets)
+
+        def start() -> None:
+            for life in targets:
+                self._starting -= 1
+                if fault.kind is Kind.REPLACE:
+                    self._world.lose_disk(life.index)
+                self._world.begin(life.index)
+
+        return start
+
+    def _pause(self, fault: Fault, targets: list[Life]) -> Heal:
+        for life in targets:
+            life.machine.pause()
+
+        def resume() -> None:
+            for life in targets:
+                life.machine.resume()
+
+        return resume
+
+    def _slow(self, fault: Fault, targets: list[Life]) -> Heal:
+        for life in targets:
+            life.machine.slowness *= fault.factor
+
+        def recover() -> None:
+            for life in targets:
+                life.machine.slowness /= fault.factor
+
+        return recover
+
+    def _cut_off(self, fault: Fault, targets: list[Life]) -> Heal:
+        inside = {life.id for life in targets}
+        ids = self._world.ids
+        return self._cut([(one, two) for one in ids for two in ids if (one in inside) != (two in inside)])
+
+    def _deafen(self, fault: Fault, targets: list[Life]) -> Heal:
+        deaf = {life.id for life in targets}
+        return self._cut([(sender, to) for sender in self._world.ids for to in deaf if sender not in deaf])
+
+    def _ring(self, fault: Fault, targets: list[Life]) -> Heal:
+        ids = self._world.ids
+        count, reach = len(ids), len(ids) // 4 + 1
+        near = {(ids[i], ids[(i + d) % count]) for i in range(count) for d in range(-reach, reach + 1)}
+        return self._cut([(one, two) for one in ids for two in ids if (one, two) not in near])
+
+    def _cut(self, ways: Iterable[tuple[PeerId, PeerId]]) -> Heal:
+        network, ways = self._world.network, list(ways)
+        for way in ways:
+            network.cut(*way)
+
+        def join() -> None:
+            for way in ways:
+                network.join(*way)
+
+        return join
+
+    def _clog(self, fault: Fault, targets: list[Life]) -> None:
+        until_s = asyncio.get_running_loop().time() + fault.for_s
+        for life in targets:
+            for other in self._world.ids:
+                self._world.network.clog(life.id, other, until_s)
+
+    def _noise(self, fault: Fault, targets: list[Life]) -> Heal:
+        network = self._world.network
+        network.noise = fault.noise
+
+        def quiet() -> None:
+            network.noise = QUIET
+
+        return quiet
+
+    def _link(self, fault: Fault, targets: list[Life]) -> Heal:
+        links = self._world.network.links
+        before = {life.id: links[life.id] for life in targets}
+        if fault.link is not None:
+            links.update(dict.fromkeys(before, fault.link))
+        return lambda: links.update(before)
+
+    def _full_disk(self, fault: Fault, targets: list[Life]) -> Heal:
+        for life in targets:
+            life.disk.full = True
+
+        def make_room() -> None:
+            for life in targets:
+                life.disk.full = False
+
+        return make_room
+
+    def _clock(self, fault: Fault, targets: list[Life]) -> None:
+        self._world.clock.jump(fault.factor)

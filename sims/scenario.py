@@ -1,0 +1,100 @@
+"""A scenario: all that decides how a simulated run goes. One value, printed before anything runs; the same scenario
+gives the same run, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..peers.settings import Settings
+from .links import QUIET, LinkSpec, Noise, parse_duration, parse_link
+
+
+class Kind(StrEnum):
+    """What the nemesis can do."""
+
+    CRASH = "crash"  # as kill -9
+    PAUSE = "pause"  # as SIGSTOP, and SIGCONT after `for_s`
+    RESTART = "restart"  # crash, and begin again after `for_s`, with its checkpoint
+    REPLACE = "replace"  # the same without its disk
+    SLOW = "slow"  # numerical work takes `factor` times as long
+    CUT_OFF = "cut_off"  # partition: the targets on one side, all others on the other
+    DEAFEN = "deafen"  # asymmetric: the targets are heard and hear nothing
+    RING = "ring"  # every peer reaches only its neighbours to the left and right: majorities that overlap
+    CLOG = "clog"  # what the targets send is held up
+    NOISE = "noise"  # frames are lost, doubled, overtaken and garbled
+    LINK = "link"  # the targets' connection becomes another
+    FULL_DISK = "full_disk"  # checkpoints cannot be written
+    CLOCK = "clock"  # the wall clock jumps by `factor` seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that happens: at a time, before the delivery of that number, or when the first target takes that local
+    step, whichever is given.
+
+    who: numbers of peers, or roles: ``coordinator``, ``founder``, ``newest``. for_s: how long it lasts; 0: for good.
+    """
+
+    kind: Kind
+    who: tuple[int | str, ...] = ()
+    at_s: float | None = None
+    at_event: int | None = None
+    at_step: int | None = None
+    for_s: float = 0.0
+    factor: float = 1.0
+    noise: Noise = QUIET
+    link: LinkSpec | None = None
+
+    @property
+    def deadly(self) -> bool:
+        """Whether its targets are gone from the run as they were."""
+        return self.kind in (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Peers of one kind: how many, at which site, on which link, how long a local step takes, how much memory each has
+    (0: enough)."""
+
+    peers: int
+    site: str = ""
+    link: LinkSpec
+    step_s: float = 0.005
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`settings`: what a run on real machines would be given as well; `settings.peers` of the groups' peers found it.
+
+    trunks: between two sites, shared by all. arrivals: number of a peer -> when it comes; the others are there from the
+    start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
+    our own code does what is legal but unlikely.
+    """
+
+    settings: Settings
+    groups: tuple[Group, ...]
+    trunks: tuple[tuple[str, str, LinkSpec], ...] = ()
+    arrivals: tuple[tuple[int, float], ...] = ()
+    faults: tuple[Fault, ...] = ()
+    faults_until_s: float | None = None
+    buggify: bool = False
+
+    @classmethod
+    def plain(cls, settings: Settings) -> Scenario:
+        """All peers alike and nothing goes wrong."""
+        link, step_s = parse_link(settings.link), parse_duration(settings.step_time)
+        return cls(settings=settings, groups=(Group(peers=settings.peers, link=link, step_s=step_s),))
+
+    @property
+    def peers(self) -> int:
+        return sum(group.peers for group in self.groups)
+
+    def group_of(self, index: int) -> Group:
+        """The group of the peer with this number."""
+        for group in self.groups:
+            if index < group.peers:
+                return group
+            index -= group.peers
+        return self.groups[-1]
