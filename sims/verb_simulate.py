@@ -13,6 +13,7 @@ from ..peers.runs import SETTINGS_FILE, conclude, make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
 from .loop import run_virtual
+from .scenario import Scenario
 from .world import World
 
 _FLAGS = (
@@ -21,7 +22,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(short_help="Train a task with many peers in virtual time.")
 @click.argument("task", type=click.Path(path_type=Path))
 @click_options(*_FLAGS)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
@@ -46,7 +47,7 @@ def simulate(task: Path, config: Path | None, as_json: bool, quiet: bool, **flag
             output.put(what)
 
         with output, files:
-            simulated = run_virtual(World(functions, settings, record).run())
+            simulated = run_virtual(World(functions, Scenario.plain(settings), record).run(), seed=settings.seed)
         result = conclude(
             folder,
             simulated.summaries,
