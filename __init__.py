@@ -1,6 +1,7 @@
 """Samovar: federated and decentralized training for PyTorch, from NCCL islands down to smart teapots."""
 
-from .peers.script import Run, Stopped, join
+from .peers.own_loop import Run, Stopped
+from .peers.script import join
 from .peers.settings import Settings
 
 __version__ = "0.1.0"

@@ -3,16 +3,20 @@
 import click
 
 from . import __version__
+from .peers.output import CommandLine
 from .peers.verb_doctor import doctor
 from .peers.verb_join import join
 from .peers.verb_tools import keys, report
 from .peers.verb_train import train
 from .sims.verb_simulate import simulate
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+@click.group("samovar", cls=CommandLine, context_settings=_CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, message="samovar %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Train one PyTorch model on many machines that differ in everything.
 
     \b
@@ -21,6 +25,8 @@ def main() -> None:
     samovar simulate TASK --peers 64      the same run in virtual time, on links of your choice
     samovar report RUN                    loss, accuracy, bytes and time of a run as one page
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for verb in (train, join, simulate, report, keys, doctor):

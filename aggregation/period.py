@@ -158,7 +158,7 @@ class AdaComm:
         An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) starts the block's time
         anew.
         """
-        _check_number("the loss of an adaptive period", loss)
+        _check_number("the loss of an adaptive period (a fixed one takes any)", loss)
         _check_number("elapsed_s", elapsed_s)
         _check_number("the learning rate", learning_rate)
         if state.rounds == 0:

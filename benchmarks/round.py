@@ -41,6 +41,8 @@ async def take_part(index: int, peers: int, rounds: int, line: Connection) -> No
     everyone = await asyncio.to_thread(line.recv)
     for other, _ in everyone:
         endpoint.admit(other)
+    line.send("all admitted")
+    await asyncio.to_thread(line.recv)
     contact = None
     if index:
         contact = everyone[0][0]
@@ -72,11 +74,17 @@ def measure(peers: int, rounds: int) -> list[float]:
         ours, theirs = context.Pipe()
         process = context.Process(target=peer_process, args=(index, peers, rounds, theirs), daemon=True)
         process.start()
+        theirs.close()  # else the end of a peer that failed would not be seen here
         lines.append(ours)
         processes.append(process)
     everyone = [line.recv() for line in lines]
     for line in lines:
         line.send(everyone)
+    # Nobody calls before all would let it in: a refused peer calls again, but that is not what is measured.
+    for line in lines:
+        line.recv()
+    for line in lines:
+        line.send("go")
     times = [seconds for line in lines for seconds in line.recv()]
     for process in processes:
         process.join()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..protocols.addresses import split_address
+from ..protocols.addresses import dialable, split_address
 from ..protocols.endpoint import Endpoint
 from ..protocols.greeting import RunIs, ask_admission, ask_run
 from ..protocols.link import PeerLost
@@ -27,6 +27,7 @@ _ADVICE = {
     "protocol version": "install the same samovar on both sides",
     "refused our key": "the run does not know this key: ask there for its present join line",
     "handshake failed": "somebody else listens there, or only one side is --insecure: ask there for the join line",
+    "not known here": "look at how it is spelt, or give an IP address",
     "nobody listens": "is the run still there? Ask for its present join line",
     "": "can this machine reach it? Look for a firewall, or for an address that only its own network knows",
 }
@@ -53,7 +54,7 @@ class Door:
     @classmethod
     def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> Door:
         """Raises ValueError, in one line, when this does not say how to get in."""
-        split_address(address)
+        dialable(address)
         if settings.insecure:
             if peer_key is None:
                 raise ValueError("an insecure run needs the peer's key too, from the line that `samovar train` printed")
@@ -77,7 +78,7 @@ class Door:
                 guest.dial(self.contact, self.address)
                 await ask_admission(guest, self.contact, self.own.public)
             except PeerLost as lost:
-                raise NoEntry(self.address, lost.why) from None
+                raise await self.closed(lost) from None
             finally:
                 guest.abort()
         endpoint = open_endpoint(settings, self.own.secret if self.own else None)
@@ -90,7 +91,16 @@ class Door:
         try:
             return await ask_run(endpoint, self.contact)
         except PeerLost as lost:
-            raise NoEntry(self.address, lost.why) from None
+            raise await self.closed(lost) from None
+
+    async def closed(self, lost: PeerLost) -> NoEntry:
+        """What to tell when the contact is `lost`. ZeroMQ says of a host without an address that nobody listens."""
+        host, port = split_address(self.address)
+        try:
+            await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port)
+        except OSError:
+            return NoEntry(self.address, f"a host of the name {host} is not known here")
+        return NoEntry(self.address, lost.why)
 
 
 def own_name() -> str:

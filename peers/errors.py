@@ -9,15 +9,26 @@ from ..protocols.link import PeerLost
 from ..protocols.membership import MembershipError
 from .task import MODULE_PREFIX
 
+_LIBRARY = __name__.partition(".")[0]
 _PLAIN = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
 
 
 def is_plain(error: BaseException) -> bool:
     """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
     is told with its kind and its traceback."""
-    frames = traceback.walk_tb(error.__traceback__)
-    own = any(str(frame.f_globals.get("__name__")).startswith(MODULE_PREFIX) for frame, _ in frames)
-    return isinstance(error, _PLAIN) and not own and bool(str(error).strip())
+    return isinstance(error, _PLAIN) and not _comes_of_the_users_code(error) and bool(str(error).strip())
+
+
+def _comes_of_the_users_code(error: BaseException) -> bool:
+    """Whether a task's function or a script, and not this library, made the call that failed, maybe inside torch."""
+    theirs = False
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module, package = (str(frame.f_globals.get(name) or "") for name in ("__name__", "__package__"))
+        if package.partition(".")[0] == _LIBRARY:
+            theirs = False
+        elif module == "__main__" or module.startswith(MODULE_PREFIX):
+            theirs = True
+    return theirs
 
 
 def one_line(error: BaseException) -> str:

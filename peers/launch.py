@@ -79,7 +79,8 @@ class Launch:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**os.environ, CONTROL_VARIABLE: str(theirs.fileno())},
+                # Unbuffered, so that what a script prints can be followed in its log, and is there when it is killed.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", CONTROL_VARIABLE: str(theirs.fileno())},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the launcher, which stops its peers in good order
             )
@@ -157,9 +158,19 @@ class Launch:
 
     @staticmethod
     def _death(peer: Spawned) -> str:
-        code = peer.exit_code or 0
-        log = f"see {log_path(Path(peer.orders.folder), peer.orders.name)}"
-        return f"was killed by signal {-code}" if code < 0 else f"exited with {code}, {log}"
+        code, log = peer.exit_code or 0, log_path(Path(peer.orders.folder), peer.orders.name)
+        if code < 0:
+            return f"was killed by signal {-code}"
+        if code == 0:
+            return f"ended before it took part, see {log}"
+        return f"exited with {code}: {_last_line(log)}; see {log}"
+
+
+def _last_line(log: Path) -> str:
+    """What a process said last: of a traceback, the error."""
+    text = log.read_bytes()[-4096:].decode("utf-8", "replace")
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return f"{lines[-1]:.200}" if lines else "it said nothing"
 
 
 def peer_command(task: Path, script: bool, arguments: tuple[str, ...] = ()) -> list[str]:

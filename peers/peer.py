@@ -43,6 +43,20 @@ def schedule_for(settings: Settings, layout: Layout) -> Schedule:
     return SCHEDULES[auto if settings.schedule == "auto" else settings.schedule]
 
 
+def _before_the_first_round(name: str) -> PeerSummary:
+    return PeerSummary(
+        peer=name,
+        steps=0,
+        rounds=0,
+        bytes_sent=0,
+        bytes_received=0,
+        compute_s=0.0,
+        wait_s=0.0,
+        transfer_s=0.0,
+        loss=float("nan"),
+    )
+
+
 def first_state(settings: Settings, vector: Tensor) -> State:
     """Where a run begins: round 0, with the model as the seed made it."""
     return State(0, 0, vector, Plain().start(vector), period_policy(settings).start())
@@ -78,11 +92,15 @@ class Peer:
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0)
-        model = f"{layout.size} elements in {len(layout.slots)} tensors"
+        model = f"{layout.size} elements in {len(layout.slots)} tensors (peer {identity.name})"
 
         def membership(
             standing: Callable[[], Standing], installed: Callable[[View, int, tuple[PeerId, ...]], None]
         ) -> Membership:
+            def told(view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
+                installed(view, round_, donors)
+                self._follow(view)
+
             return Membership(
                 endpoint,
                 member,
@@ -92,7 +110,7 @@ class Peer:
                 founders=settings.peers,
                 quorum=settings.quorum,
                 standing=standing,
-                installed=installed,
+                installed=told,
             )
 
         schedule = schedule_for(settings, layout)
@@ -116,19 +134,9 @@ class Peer:
         self._started_at: float | None = None
         self._known = View(0, (), False)
         self._losses_told = 0
-        self._following: asyncio.Task[None] | None = None
+        self._events_told = 0
         self._bytes = (0, 0)
-        self._totals = PeerSummary(
-            peer=self.name,
-            steps=0,
-            rounds=0,
-            bytes_sent=0,
-            bytes_received=0,
-            compute_s=0.0,
-            wait_s=0.0,
-            transfer_s=0.0,
-            loss=float("nan"),
-        )
+        self._totals = _before_the_first_round(self.name)
 
     @property
     def state(self) -> State:
@@ -156,7 +164,6 @@ class Peer:
         self._started_at = self._clock() - self._elapsed_before_s
         self._known = self.membership.view
         self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started")
-        self._following = asyncio.create_task(self._follow_views(), name="view watcher")
         return late
 
     async def follow(self, contribution: Contribution) -> Outcome:
@@ -234,19 +241,17 @@ class Peer:
         """Write an event."""
         self._record(EventRecord(peer=self.name, time_s=self.elapsed_s, event=event, about=about, why=why))
 
-    async def _follow_views(self) -> None:
+    def _follow(self, view: View) -> None:
         """Tell of members that come and go as it happens, not only when the next round ends."""
-        told = 0
-        while True:
-            known = self._known
-            await self.membership.until(lambda: self.membership.view.generation > self._known.generation)
-            self._known = self.membership.view
-            for member in self._known.members:
-                if known.member(member.id) is None and member.id != self.endpoint.id and known.started:
-                    self.tell("joined", about=member.name)
-            for loss in self.membership.losses[told:]:
-                self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
-            told = len(self.membership.losses)
+        if self._started_at is None:
+            return
+        known, self._known = self._known, view
+        for member in view.members:
+            if known.member(member.id) is None and member.id != self.endpoint.id and known.started:
+                self.tell("joined", about=member.name)
+        for loss in self.membership.losses[self._events_told :]:
+            self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
+        self._events_told = len(self.membership.losses)
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""
@@ -257,13 +262,11 @@ class Peer:
         await self._farewell.say()
 
     async def leave(self, why: str) -> None:
-        """Go before the run is over; the others go on."""
-        self.membership.leave(why)
-        await self.endpoint.drain()
+        """Go before the run is over, when the others have let this peer go; they go on. There is nothing to drain: what
+        they need of it they have, or `farewell` was not wished for, and who goes too acknowledges nothing any more."""
+        await self.membership.leave(why)
 
     def close(self) -> None:
         """Stop everything at once."""
-        if self._following is not None:
-            self._following.cancel()
         self.membership.close()
         self.endpoint.abort()

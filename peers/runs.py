@@ -24,7 +24,8 @@ def make_folder(wished: str | None, task: Path) -> Path:
     """
     if wished is not None:
         folder = Path(wished)
-        if any(folder.glob("peer-*.jsonl")):
+        # A file without a record is of a run that never began, e.g. because its task could not be imported.
+        if any(file.stat().st_size for file in folder.glob("peer-*.jsonl")):
             raise ValueError(f"{folder} holds a run already; choose another --run, or go on with --resume {folder}")
         folder.mkdir(parents=True, exist_ok=True)
     else:

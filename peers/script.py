@@ -6,52 +6,25 @@
     ...
     run.leave()
 
-The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer it is given, which stays
-the very same object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period`
-calls of step() the hook averages the model with the other peers, and only then does the loop go on.
+What `join` gives is a `Run` (`own_loop`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import contextlib
-import math
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, cast
+from typing import Any
 
 import torch
-from torch import nn
 
-from ..aggregation.vector import Layout
-from ..protocols.local_sgd import Contribution
-from ..protocols.membership import Expelled, MembershipError
 from .background import Background
 from .control import CONTROL_VARIABLE
 from .door import Door, open_alone, open_at, own_name
-from .errors import one_line
 from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_limit
-from .peer import Identity, Peer, first_state
+from .own_loop import Run
 from .settings import Settings, SettingsError
 from .stop import Stop
-from .tensors import averaged
-from .trainer import finite
-
-T = TypeVar("T")
-_HURRY_S = 1.0
-"""How long a peer that stops or fails takes to tell the others."""
-
-
-class Stopped(SystemExit):
-    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 def join(
@@ -113,185 +86,3 @@ async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
 
 def _this_script() -> Path:
     return Path(sys.argv[0] or "script")
-
-
-class Run:
-    """This process's part in a run. Also a context manager, which leaves at its end."""
-
-    def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
-        self._background, self._opening, self._invitation = background, opening, invitation
-        self._peer: Peer | None = None
-        self._steps = 0
-        self._loss_sum: float | torch.Tensor = 0.0
-        self._losses, self._mean_loss = 0, 0.0
-        self._trained_since_s = 0.0
-        self._unhook: Callable[[], None] = lambda: None
-        self._process = os.getpid()
-        self._gone = False
-        atexit.register(self._forgotten)
-
-    @property
-    def part(self) -> int:
-        """Which part of the data is this peer's own, from 0 to `parts` - 1; final once `wrap` has returned."""
-        return self._opening.orders.part if self._peer is None else self._peer.membership.me.data_part
-
-    @property
-    def parts(self) -> int:
-        return self._opening.settings.peers
-
-    @property
-    def peers(self) -> int:
-        """How many peers train together now."""
-        return 1 if self._peer is None else len(self._peer.membership.view.members)
-
-    @property
-    def period(self) -> int:
-        """How many calls of step() make a round now."""
-        return 0 if self._peer is None else self._peer.averaging.period
-
-    @property
-    def invitation(self) -> dict[str, Any] | None:
-        """How others join: ``samovar.join(**invitation)``. None under `samovar train`, which prints it."""
-        return self._invitation
-
-    def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-        """Average `model` with the other peers after every period of ``optimizer.step()`` calls.
-
-        Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
-        Raises JoinRefused when the run's model has another layout.
-        """
-        if self._peer is not None or self._gone:
-            raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
-        self._model, self._optimizer, self._layout = model, optimizer, Layout.of(averaged(model))
-        self._take(self._do(lambda: self._begin(self._contribution(0.0))))
-        self._unhook = optimizer.register_step_post_hook(lambda *_: self._after_step()).remove
-        return optimizer
-
-    def loss(self, loss: float | torch.Tensor) -> None:
-        """Tell the training loss of a batch: for the records, and for an adaptive period, which stays as it began when
-        nobody tells. One that is not finite, as under a GradScaler, makes the round tell the loss of the one before."""
-        value = loss.detach().float() if isinstance(loss, torch.Tensor) else float(loss)
-        self._loss_sum = self._loss_sum + value
-        self._losses += 1
-
-    def leave(self) -> None:
-        """Average once more what was trained since the last time, and go; the others go on."""
-        if self._steps and not self._gone and not self._opening.stop.flag:
-            self._average()
-        self._go("its script is done", done=not self._opening.stop.flag)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.leave()
-        else:
-            self._fail(error)
-
-    async def _begin(self, brought: Contribution) -> torch.Tensor:
-        """Have the peer take part; returns the weights to begin with."""
-        opening, settings, orders = self._opening, self._opening.settings, self._opening.orders
-        self._file, record = opening.recorder()
-        self._peer = peer = Peer(
-            opening.endpoint,
-            settings,
-            Identity(orders.name, orders.part),
-            run=orders.run,
-            layout=self._layout,
-            state=first_state(settings, brought.vector),
-            guest=orders.guest,
-            record=record,
-        )
-        opening.ready()
-        late = await peer.start(await opening.contact)
-        self._trained_since_s = asyncio.get_running_loop().time()
-        return (await peer.follow(brought)).state.vector if late else peer.state.vector
-
-    def _contribution(self, weight: float) -> Contribution:
-        if self._losses and math.isfinite(mean := float(self._loss_sum) / self._losses):
-            self._mean_loss = mean
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        vector = finite(self._layout.flatten(averaged(self._model)), rate)
-        return Contribution(vector, weight, self._mean_loss, rate, 0.0 if self._peer is None else self._peer.elapsed_s)
-
-    def _after_step(self) -> None:
-        if self._opening.stop.flag:
-            self._stop()
-        self._steps += 1
-        if self._steps >= self.period:
-            self._average()
-
-    def _average(self) -> None:
-        brought, steps = self._contribution(float(self._steps)), self._steps
-        self._take(self._do(lambda: self._round(brought, steps)))
-
-    async def _round(self, brought: Contribution, steps: int) -> torch.Tensor:
-        assert self._peer is not None
-        compute_s = asyncio.get_running_loop().time() - self._trained_since_s
-        outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
-        self._peer.note()
-        self._trained_since_s = asyncio.get_running_loop().time()
-        return outcome.state.vector
-
-    def _take(self, vector: torch.Tensor) -> None:
-        self._layout.load(vector, averaged(self._model))
-        self._steps = self._losses = 0
-        self._loss_sum = 0.0
-
-    def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work`, done in the background; when the run is stopped meanwhile, the script ends here."""
-        result = self._background.call(self._opening.stop.unless(work))
-        if self._opening.stop.flag:
-            self._stop()
-        return cast(T, result)
-
-    def _stop(self) -> NoReturn:
-        self._go("stopped by its user")
-        raise Stopped
-
-    def _forgotten(self) -> None:
-        """The script ended without leaving, or with an error: the others must not wait for this peer."""
-        if os.getpid() == self._process:  # a child that was forked has no part in the run
-            self._fail(getattr(sys, "last_value", None))
-
-    def _fail(self, error: BaseException | None) -> None:
-        if error is None or isinstance(error, SystemExit):
-            self._go("its script ended")
-        else:
-            self._go(f"its script failed: {one_line(error)}", error=error)
-
-    def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
-        """Tell the others, and end what runs in the background. `done`: when they have the last round's result."""
-        if not self._gone:
-            self._gone = True
-            atexit.unregister(self._forgotten)
-            self._unhook()
-            self._background.call(self._end(why, done=done, error=error))
-            self._background.close()
-
-    async def _end(self, why: str, *, done: bool, error: BaseException | None) -> None:
-        peer, opening = self._peer, self._opening
-        if peer is None:
-            opening.endpoint.abort()
-            error = error or ValueError("its script ended without run.wrap(optimizer, model)")
-        else:
-            patience_s = opening.settings.patience_s
-            if done:
-                await _within(patience_s, peer.farewell())
-            await _within(patience_s if done else _HURRY_S, peer.leave(why))
-            peer.close()
-            self._file.close()
-            opening.ended({"finished": done, "accuracy": None, "summary": asdict(peer.summary())})
-        if error is not None:
-            opening.failed(error)
-        await opening.close()
-
-
-async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
-    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
-    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
-        async with asyncio.timeout(limit_s):
-            await farewell

@@ -20,6 +20,10 @@ from .toml_file import read_toml
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+PROTOCOLS = ("allreduce",)
+"""All that ``--protocol`` takes; a sweep of simulations draws from them."""
+
+
 class SettingsError(ValueError):
     """A setting that cannot be: one line, for a person. `problem` follows the name in a sentence."""
 
@@ -38,7 +42,7 @@ class Settings:
     """Checked when made: raises SettingsError."""
 
     peers: int = _setting(4, rules.whole(1, 1_000_000), "Peers that gather before the first round.", agreed=True)
-    protocol: str = _setting("allreduce", rules.one_of("allreduce"), "What peers say to each other.", agreed=True)
+    protocol: str = _setting("allreduce", rules.one_of(*PROTOCOLS), "What peers say to each other.", agreed=True)
     schedule: str = _setting(
         "auto", rules.one_of("auto", *SCHEDULES), "How an allreduce goes; auto: by the model's size.", agreed=True
     )

@@ -41,21 +41,24 @@ class Task:
 
 def kind_of(path: Path) -> Literal["task", "script"]:
     """Whether `path` is a task file or a training script that calls `samovar.join`, without running it."""
-    names = _top_level_functions(path)
+    tree = _parsed(path)
+    names = _top_level_names(tree)
+    if _calls_join(tree):  # a script may well have variables that are called model, data and loss
+        return "script"
     if names.intersection(REQUIRED):
         missing = [name for name in REQUIRED if name not in names]
         if missing:
             raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)}")
         return "task"
-    if "samovar" in path.read_text(encoding="utf-8"):
+    if _imports_samovar(tree):
         return "script"
-    raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that imports samovar")
+    raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")
 
 
 def load_task(path: Path) -> Task:
     """Import a task file. Raises TaskError."""
     if kind_of(path) != "task":
-        raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has none of them")
+        raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
     spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -63,7 +66,7 @@ def load_task(path: Path) -> Task:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
@@ -75,15 +78,20 @@ def load_task(path: Path) -> Task:
     return Task(path, given["model"], given["data"], given["loss"], given["evaluate"], optimizer)  # type: ignore[arg-type]
 
 
-def _top_level_functions(path: Path) -> set[str]:
+def _parsed(path: Path) -> ast.Module:
     if not path.exists():
         raise TaskError(f"{path}: no such file")
     if not path.is_file():
         raise TaskError(f"{path}: not a file")
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
-        raise TaskError(f"{path}: not Python: {error}") from None
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise TaskError(f"{path}, line {error.lineno or 1}: not Python: {error.msg}") from None
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"{path}: not Python: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def _top_level_names(tree: ast.Module) -> set[str]:
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -91,6 +99,23 @@ def _top_level_functions(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in node.names)
     return names
+
+
+def _imports_samovar(tree: ast.Module) -> bool:
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    return any(name.partition(".")[0] == "samovar" for name in imported)
+
+
+def _calls_join(tree: ast.Module) -> bool:
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "samovar" and any(n.name == "join" for n in node.names):
+            return True
+        if isinstance(node, ast.Import):
+            modules.update(name.asname or name.name for name in node.names if name.name == "samovar")
+    joins = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "join")
+    return any(isinstance(module, ast.Name) and module.id in modules for module in joins)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -7,19 +7,18 @@ import json
 import os
 import platform
 import resource
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import click
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from ..protocols.addresses import local_addresses, split_address
 from ..protocols.endpoint import Endpoint
 from ..protocols.link import PeerLost
 from ..protocols.probe import ask_reach, measure
 from ..protocols.zeromq import KeyPair, versions
-from .door import Door
+from .door import Door, NoEntry
 from .opening import open_endpoint, raise_file_limit
 from .output import run_verb
 from .settings import Settings, click_options
@@ -31,14 +30,15 @@ _FILES_MIN = 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `advice` is empty when all is well."""
+    """One thing that was looked at. `advice`: what to change, if anything; `facts`: the same for machines."""
 
     what: str
     found: str
     advice: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
-@click.command()
+@click.command(short_help="What stands between this machine and a run.")
 @click.argument("address", required=False)
 @click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")
@@ -64,23 +64,24 @@ def doctor(address: str | None, invite: str | None, peer_key: str | None, as_jso
 async def _examine(settings: Settings, address: str | None, invite: str | None, peer_key: str | None) -> list[Finding]:
     findings = _machine()
     if address is None:
-        endpoint = open_endpoint(settings, None if settings.insecure else KeyPair.new().secret)
-        await endpoint.open()
-        findings.append(Finding("listening", f"{endpoint.address}; an unknown key is refused"))
-        endpoint.abort()
-        return findings
+        return [*findings, await _listening(settings)]
     door = Door.of(address, invite, peer_key, settings)
     try:
         endpoint = await door.enter(settings)
-    except PeerLost as lost:
-        advice = (
-            f"is the run still there, and can this machine reach {address}? Ask for a new join line if it restarted"
-        )
-        return [*findings, Finding(f"the way to {address}", lost.why, advice)]
-    try:
-        return findings + await _ways(endpoint, door)
-    finally:
-        endpoint.abort()
+        try:
+            return findings + await _ways(endpoint, door)
+        finally:
+            endpoint.abort()
+    except NoEntry as closed:
+        return [*findings, Finding(f"the way to {address}", closed.why, closed.advice)]
+
+
+async def _listening(settings: Settings) -> Finding:
+    endpoint = open_endpoint(settings, None if settings.insecure else KeyPair.new().secret)
+    await endpoint.open()
+    endpoint.abort()
+    strangers = "anybody may join, nothing is encrypted" if settings.insecure else "an unknown key is refused"
+    return Finding("listening", f"{endpoint.address}; {strangers}")
 
 
 def _machine() -> list[Finding]:
@@ -98,13 +99,18 @@ def _machine() -> list[Finding]:
 async def _ways(endpoint: Endpoint, door: Door) -> list[Finding]:
     port = split_address(endpoint.address)[1]
     mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
-    reached = await ask_reach(endpoint, door.contact, mine)
-    problems = dict(zip(mine, reached.problems, strict=True))
+    try:
+        reached = await ask_reach(endpoint, door.contact, mine)
+    except PeerLost as lost:
+        raise await door.closed(lost) from None
+    problems = dict(zip(mine, reached.problems, strict=False))  # of very many addresses only the first are asked for
     reachable = [address for address, problem in problems.items() if not problem]
     findings = []
     for address, problem in problems.items():
         advice = "" if address != endpoint.address or not problem else _advice(reachable, port)
-        findings.append(Finding(f"the other side calls {address}", problem or "reached", advice))
+        found = f"not reached: {problem}" if problem else "reached"
+        facts = {"address": address, "reached": not problem}
+        findings.append(Finding(f"the other side calls {address}", found, advice, facts))
     for member in reached.members:
         endpoint.dial(member.id, member.address)
         findings.append(await _way(endpoint, member.name, member.id, member.address))
@@ -118,21 +124,24 @@ def _advice(reachable: list[str], port: int) -> str:
 
 
 async def _way(endpoint: Endpoint, name: str, peer: str, address: str) -> Finding:
+    what, facts = f"peer {name} at {address}", {"peer": name, "address": address}
     try:
         rtt_s, bandwidth_Bps = await measure(endpoint, peer)
     except PeerLost as lost:
-        return Finding(f"peer {name} at {address}", lost.why, "this machine cannot reach it: check the way, or a VPN")
-    return Finding(f"peer {name} at {address}", f"{1e3 * rtt_s:.1f} ms, {bytes_text(int(bandwidth_Bps))}/s")
+        return Finding(what, lost.why, "this machine cannot reach it: look for a firewall, or use a VPN", facts)
+    found = f"{1e3 * rtt_s:.1f} ms, {bytes_text(int(bandwidth_Bps))}/s"
+    return Finding(what, found, facts={**facts, "rtt_s": rtt_s, "bandwidth_Bps": bandwidth_Bps})
 
 
 def _show(findings: list[Finding], as_json: bool) -> None:
     if as_json:
-        rows = [{"what": f.what, "found": f.found, "advice": f.advice} for f in findings]
+        rows = [{"what": f.what, "found": f.found, "advice": f.advice, **f.facts} for f in findings]
         click.echo(json.dumps({"findings": rows, "well": not any(f.advice for f in findings)}))
         return
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    width = max(len(finding.what) for finding in findings)
     for finding in findings:
-        table.add_row("✗" if finding.advice else "✓", finding.what, finding.found)
+        # An address that is not reached does no harm while the one that others are told is.
+        mark = "✗" if finding.advice else "✓" if finding.facts.get("reached", True) else "-"
+        click.echo(f"{mark} {finding.what:<{width}}  {finding.found}")
         if finding.advice:
-            table.add_row("", "", f"→ {finding.advice}", style="bold")
-    Console(markup=False, highlight=False).print(table)
+            click.echo(f"  {'':<{width}}  → {finding.advice}")

@@ -23,7 +23,7 @@ from .task import TaskError, kind_of
 _FLAGS = ("device", "threads", "patience_s", "listen", "advertise", "run", "checkpoint_every_s", "report", "key")
 
 
-@click.command()
+@click.command(short_help="Take part in a run, from this machine.")
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
 @click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
@@ -66,7 +66,9 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
     began, stop = time.monotonic(), Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    opening = await open_at(door, settings, stop, name=name, task=task)
+    opening = await stop.unless(lambda: open_at(door, settings, stop, name=name, task=task))
+    if opening is None:
+        return 130
     output, folder = Output(steps=opening.settings.steps, as_json=as_json, quiet=quiet), Path(opening.orders.folder)
     file, record = opening.recorder()
 

@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from ..protocols.addresses import split_address
 from .checkpoint import CheckpointError
 from .keys import Invite
 from .launch import Launch, LaunchError, peer_command
-from .orders import checkpoint_path, founding_orders
+from .orders import checkpoint_path, founding_orders, log_path
 from .output import Output, fail, run_verb
 from .records import Lost, PeerSummary, Result
 from .runs import SETTINGS_FILE, conclude, make_folder
 from .settings import Settings, click_options
-from .task import kind_of
+from .task import TaskError, kind_of
 
 _FLAGS = (
     "peers", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps", "seed", "device",
     "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
     "evaluate_every", "checkpoint_every_s", "report",
 )  # fmt: skip
+_STOPPED = 130
+"""The exit code after Ctrl-C, as a shell's."""
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command(short_help="Train a task, or run a script, with peers on this machine.")
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
 @click_options(*_FLAGS)
@@ -52,6 +56,10 @@ def train(
 
     def work() -> int:
         script = kind_of(task) == "script"
+        if arguments and not script:
+            raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+        if resume is not None and script:
+            raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
         if resume is not None:
             settings = _resumed(resume, flags)
             folder = resume
@@ -59,10 +67,19 @@ def train(
             settings = Settings.read(config, flags)
             folder = make_folder(settings.run, task)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
-        all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None and not script)
-        output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
-        command = peer_command(task, script, arguments)
-        return asyncio.run(_train(Launch(all_orders, command, output.take), output, settings, folder, task, invite))
+        all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
+        output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
+        launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
+
+        def met(member: dict[str, str]) -> None:
+            output.say(_join_line(task, script, invite, member))
+            if script:
+                output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
+
+        code = asyncio.run(_train(launch, output, settings, folder, met))
+        if code == _STOPPED:
+            output.say("stopped" if script else f"stopped; go on with: samovar train {task} --resume {folder}")
+        return code
 
     run_verb(work)
 
@@ -78,16 +95,22 @@ def _resumed(folder: Path, flags: dict[str, object]) -> Settings:
     return replace(settings, **{key: value for key, value in flags.items() if value is not None})  # type: ignore[arg-type]
 
 
+def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
+    address, key = member["address"], member["id"]
+    if script:
+        how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
+        return f"others join with: samovar.join({address!r}, {how})"
+    how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
+    where = "this machine" if split_address(address)[0].startswith("127.") else "anywhere"
+    return f"join from {where}: samovar join {address} {task} {how}"
+
+
 async def _train(
-    launch: Launch, output: Output, settings: Settings, folder: Path, task: Path, invite: Invite | None
+    launch: Launch, output: Output, settings: Settings, folder: Path, met: Callable[[dict[str, str]], None]
 ) -> int:
     began, stop = time.monotonic(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    def met(member: dict[str, str]) -> None:
-        how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {member['id']}"
-        output.say(f"join from anywhere: samovar join {member['address']} {task} {how}")
 
     error: str | None = None
     with output:
@@ -99,10 +122,7 @@ async def _train(
         return fail(error)
     if launch.met:
         output.end(_conclude(launch, folder, time.monotonic() - began, settings))
-    if stop.is_set():
-        output.say(f"stopped; go on with: samovar train {task} --resume {folder}")
-        return 130
-    return 0
+    return _STOPPED if stop.is_set() else 0
 
 
 def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:

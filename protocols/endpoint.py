@@ -55,6 +55,11 @@ class Endpoint:
         return self._links.bytes_sent
 
     @property
+    def held_bytes(self) -> int:
+        """What has arrived and no conversation has used up yet."""
+        return self._links.held_bytes
+
+    @property
     def refused(self) -> dict[PeerId, str]:
         """Peers that sent what cannot be taken, and what it was."""
         return self._trust.refused

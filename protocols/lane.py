@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from .wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Packed, PeerMisbehaved
+from .wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
 
 WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 64 * 1024, 256 * 1024, 8 << 20
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 16 * 1024, PAYLOAD_BYTES_MAX
@@ -27,6 +27,21 @@ def cost_bytes(header: Buffer, payload: Buffer) -> int:
 MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + _MESSAGE_COST_BYTES
 Arrival = tuple[object, Buffer, int]
 """A message that arrived: itself, its payload, its cost."""
+
+
+@message(lane=Lane.LINK)
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
+
+    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
+    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none).
+    """
+
+    received: tuple[int, ...]
+    limit: tuple[int, ...]
+    ping: int
+    pong: int
 
 
 @dataclass(slots=True, eq=False)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .binding import Binding
-from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet
+from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
 from .transport import PeerId
-from .wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, message, pack, seal
+from .wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, pack, seal
 from .witness import sometimes
 
 _LANES = (Lane.CONTROL, Lane.DATA)
@@ -33,21 +32,6 @@ class PeerLost(Exception):
     def __init__(self, peer: PeerId, why: str) -> None:
         super().__init__(f"peer {peer:.12} is lost: {why}")
         self.peer, self.why = peer, why
-
-
-@message(lane=Lane.LINK)
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
-
-    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
-    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none).
-    """
-
-    received: tuple[int, ...]
-    limit: tuple[int, ...]
-    ping: int
-    pong: int
 
 
 class Link:
@@ -100,6 +84,11 @@ class Link:
     def busy(self) -> bool:
         """Whether something waits here to be sent or acknowledged."""
         return any(out.queue or out.in_flight for out in self._out.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What has arrived and is not used up yet."""
+        return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
     async def send(self, body: object, payload: Buffer) -> None:
         """Returns when the message is on its way, which waits for credit; cancelled before that, it is not sent.

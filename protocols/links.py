@@ -42,6 +42,11 @@ class Links:
         """The link to `peer`, lost or not; whoever was not spoken with yet is called."""
         return self._links.get(peer) or self.call(peer)
 
+    @property
+    def held_bytes(self) -> int:
+        """What has arrived from all peers together and is not used up yet."""
+        return sum(link.held_bytes for link in self._links.values())
+
     def call(self, peer: PeerId) -> Link:
         """Begin a new link to `peer`."""
         link = self.answer(peer)

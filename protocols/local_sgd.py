@@ -21,9 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from torch import Tensor
-
-from ..aggregation.mean import combine, contribute
+from ..aggregation.mean import Mean, combine, contribute
 from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedule import Schedule
@@ -154,8 +152,6 @@ class LocalSGD:
         """
         contribution.check()
         began, before = asyncio.get_running_loop().time(), self.state
-        signals = (contribution.loss, contribution.elapsed_s, contribution.learning_rate)
-        brought = contribute(contribution.vector, contribution.weight, signals)
         key: Key | None = None
         while True:
             await self.settle()
@@ -168,15 +164,15 @@ class LocalSGD:
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
                 try:
                     with self.membership.averaging():
-                        await self._in_generation(key, brought)
+                        await self._in_generation(key, contribution)
                 except Expelled as expelled:
                     await self._return(expelled)
 
-    async def _in_generation(self, key: Key, brought: Tensor) -> None:
+    async def _in_generation(self, key: Key, contribution: Contribution) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""
         try:
             async with self.membership.only_while(lambda: self._in(key)):
-                await self._attempt(key, brought)
+                await self._attempt(key, contribution)
         except PeerLost as lost:
             self.membership.suspect(lost.peer, lost.why)
             await self.membership.until(lambda: not self._in(key))
@@ -192,25 +188,29 @@ class LocalSGD:
         """Whether an attempt at `key` makes sense still."""
         return self.membership.settled and self.membership.view.generation == key[0] and self._behind is None
 
-    async def _attempt(self, key: Key, brought: Tensor) -> None:
-        view = self.membership.view
+    async def _attempt(self, key: Key, contribution: Contribution) -> None:
+        view, weight = self.membership.view, contribution.weight
+        signals = (contribution.loss, contribution.elapsed_s, contribution.learning_rate)
+        if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
+            self._commit(self._result_of(key, Mean(contribution.vector, signals, weight), 0))
+            return
+        brought = contribute(contribution.vector, weight, signals)
         self._inbox.advance(key)
         schedule = self._schedule(len(view.members))
         total = await allreduce(self.endpoint, self._inbox, view.ids, schedule, brought, key=key)
         if not self._in(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
-        self._result = self._result_of(key, total)
+        self._result = self._result_of(key, combine(total, _SIGNALS), fingerprint(total))
         witness(Computed(key, self._result.fingerprint))
         await self._verdicts.reach(key, self._result.fingerprint)
 
-    def _result_of(self, key: Key, total: Tensor) -> Result:
-        mean = combine(total, _SIGNALS)
+    def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
         loss, elapsed_s, learning_rate = mean.signals
         before = self.state
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
         state = State(before.round + 1, before.step + self.period, vector, outer, period)
-        return Result(key, state, mean.weight, loss, elapsed_s, fingerprint(total))
+        return Result(key, state, mean.weight, loss, elapsed_s, mark)
 
     # The state
 

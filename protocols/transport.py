@@ -58,6 +58,7 @@ class Transport(Protocol):
     def dial(self, peer: PeerId, address: str) -> None:
         """Make sure there is a way to `peer`, who must prove to be `peer`. Calling again with the same is free.
 
+        Who cannot be reached, or does not let us in, is called again until `hang_up`, soon while something is posted.
         Both may come from a hostile message: what cannot be dialled is `trouble`, never an error.
         """
         ...

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from .redial import Redial
 from .tap import Tap
 from .transport import PeerId
 from .wire import Buffer
@@ -33,7 +34,7 @@ class Change(Enum):
     CONNECTED = ""
     REFUSED = "it refused our key"
     FAILED = "the handshake failed (is its key right, and does it encrypt as we do?)"
-    RETRIED = "nobody listens"
+    UNREACHED = "nobody listens"
     CLOSED = "it closed the connection"
 
 
@@ -44,10 +45,12 @@ class OutLink:
     address: str
     tap: Tap
     monitor: Tap
+    redial: Redial
     connected: bool = False
-    trouble: str = ""
+    trouble: str = "no answer"
 
     def close(self, linger_ms: int = 0) -> None:
+        self.redial.stop()
         self.tap.close(linger_ms)
         self.monitor.close()
 
@@ -93,7 +96,11 @@ class Ways:
             if failed != errno.EHOSTUNREACH:
                 return failed == 0
             del self._routes[peer]
-        return link is not None and link.tap.post([header, payload])
+        if link is None:
+            return False
+        if not link.connected:
+            link.redial.hurry()
+        return link.tap.post([header, payload])
 
     def called(self, peer: PeerId, route: bytes) -> None:
         """A message of `peer` came in on `route`."""
@@ -109,11 +116,14 @@ class Ways:
             return
         if change is Change.CONNECTED:
             link.connected, link.trouble = True, ""
+            link.redial.succeeded()
             link.tap.serve()  # what waited for the connection goes first
             self._reconnected(peer)
             return
-        # What was found first stays: after a refused key, "it closed the connection" would only hide the reason.
-        link.trouble = link.trouble or change.value
+        if link.redial.pausing:
+            return  # a call that has failed is also closed, which would only hide the reason
+        link.trouble = change.value
+        link.redial.failed()
         if link.connected:
             link.connected = False
             self._changed_route(peer)

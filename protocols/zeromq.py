@@ -7,6 +7,7 @@ and a timer a message). Settings carry the trap they avoid as Z-numbers, explain
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import secrets
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from .addresses import advertised, dialable, own_way, split_address
+from .redial import Redial
 from .tap import Arrived, Tap
 from .transport import Arrivals, PeerId, wire_bytes
 from .ways import Change, OutLink, Ways, claimed_name, new_route
@@ -36,7 +38,7 @@ _CHANGES: dict[int, Change] = {
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: Change.REFUSED,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Change.FAILED,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Change.FAILED,
-    zmq.EVENT_CONNECT_RETRIED: Change.RETRIED,
+    zmq.EVENT_CLOSED: Change.UNREACHED,
     zmq.EVENT_DISCONNECTED: Change.CLOSED,
 }
 
@@ -121,7 +123,7 @@ class ZeroMQTransport:
 
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
         """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
-        self._keys = keys
+        self._keys, self.encrypted = keys, keys is not None
         self._id = keys.public if keys else secrets.token_hex(16)
         self._listen, self._advertise = listen, advertise
         self._address = listen
@@ -137,10 +139,6 @@ class ZeroMQTransport:
     @property
     def address(self) -> str:
         return self._address
-
-    @property
-    def encrypted(self) -> bool:
-        return self._keys is not None
 
     def open(self, arrivals: Arrivals) -> None:
         """Raises OSError naming the address and what to do when it cannot be bound."""
@@ -169,8 +167,8 @@ class ZeroMQTransport:
             inbox.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
             self.close()
-            reasons = {errno.EADDRINUSE: "the port is in use", errno.ENODEV: "this machine has no such address"}
-            why = reasons.get(error.errno or 0, str(error))
+            elsewhere = dict.fromkeys((errno.ENODEV, errno.EADDRNOTAVAIL), "this machine has no such address")
+            why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, str(error))
             raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
         self._bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self._address = f"tcp://{self._advertise or advertised(host)}:{split_address(self._bound)[1]}"
@@ -189,7 +187,7 @@ class ZeroMQTransport:
         socket.sndhwm, socket.rcvhwm = 1 << 15, 256  # Z1: never met when sending, the link's window is far below it
         socket.immediate = 1  # Z25: nothing is queued for a peer that never answered
         socket.handshake_ivl = 5000  # Z26: a silent raw connection is closed after this
-        socket.reconnect_ivl, socket.reconnect_ivl_max = 200, 30_000  # Z18
+        socket.reconnect_ivl, socket.connect_timeout = -1, 5000  # Z18: see `redial`
         socket.tcp_keepalive, socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl = 1, 60, 15  # Z19: dead ones end
         socket.ipv6 = int("[" in address)
         if keys is not None:
@@ -202,12 +200,10 @@ class ZeroMQTransport:
             return
         said: asyncio.Queue[int] = asyncio.Queue()
         stranger = self._socket(zmq.DEALER, KeyPair.new(), self._bound)
-        stranger.curve_serverkey = bytes.fromhex(self._keys.public)
+        stranger.curve_serverkey, stranger.reconnect_ivl = bytes.fromhex(self._keys.public), 200
         monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-        taps = [
-            self._tap(stranger, lambda arrived: None),
-            self._tap(monitor, lambda told: said.put_nowait(_event(told))),
-        ]
+        taps = [self._tap(stranger, lambda arrived: None)]
+        taps.append(self._tap(monitor, lambda told: said.put_nowait(_event(told))))
         try:
             stranger.connect(own_way(self._bound))
             async with asyncio.timeout(_SELF_TEST_S):
@@ -230,26 +226,27 @@ class ZeroMQTransport:
             return
         self._ways.hang_up_out(peer)
         socket = self._socket(zmq.DEALER, self._keys, address)
+        monitor = socket.get_monitor_socket(sum(_CHANGES))
         try:
             if self.encrypted:
                 socket.curve_serverkey = bytes.fromhex(peer)
             else:
                 socket.routing_id = new_route(self._id)
-            monitor = socket.get_monitor_socket(zmq.EVENT_ALL)
             socket.connect(dialable(address))
         except (ValueError, zmq.ZMQError) as error:
             _Socket(socket).close(0)
+            monitor.close()
             self._ways.undialable(peer, f"{error} ({address!r:.80})")
             return
         link = OutLink(
             address,
             Tap(self._loop, _Socket(socket), lambda arrived: self._take(peer, arrived.frames, arrived.total)),
-            Tap(self._loop, _Socket(monitor), lambda arrived: self._take_event(peer, link, _event(arrived))),
+            Tap(self._loop, _Socket(monitor), lambda told: self._ways.changed(peer, link, _CHANGES[_event(told)])),
+            Redial(self._loop, lambda: _connect_anew(socket, address)),
         )
         self._ways.add(peer, link)
 
     def trouble(self, peer: PeerId) -> str | None:
-        """Why `peer` cannot be called, if it cannot."""
         return self._ways.trouble(peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
@@ -270,10 +267,6 @@ class ZeroMQTransport:
         size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
         self._arrivals.frames(sender, header, payload, size)
 
-    def _take_event(self, peer: PeerId, link: OutLink, event: int) -> None:
-        if event in _CHANGES:
-            self._ways.changed(peer, link, _CHANGES[event])
-
     def _watch_over(self) -> None:
         """Z11: look once in a while even if an edge was missed."""
         self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
@@ -293,6 +286,12 @@ class ZeroMQTransport:
         for tap in self._taps:
             tap.close()
         self._context.destroy()
+
+
+def _connect_anew(socket: zmq.Socket[bytes], address: str) -> None:
+    with contextlib.suppress(zmq.ZMQError):  # libzmq may have forgotten the address; if not, connect() does nothing
+        socket.disconnect(address)
+    socket.connect(address)
 
 
 def _event(arrived: Arrived) -> int:

@@ -75,14 +75,16 @@ class Life:
         buggify: bool,
         record: Callable[[Record], None],
         stepped: Callable[[int, int], None],
+        on_end: Callable[[Life], None],
     ) -> None:
-        """`stepped` is told of (index, local step) before that step counts as done."""
+        """`stepped` is told of (index, local step) before that step counts as done, `on_end` of its end."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again)
         self.ended = asyncio.Event()
         self.result: Ended | None = None
         self.error: Exception | None = None
-        self._log, self._network, self._record = log, network, record
+        self.founds = False
+        self._log, self._network, self._record, self._on_end = log, network, record, on_end
         observer = Observer(log, self.name, settings.seed, buggify=buggify)
         self.machine.context.run(WITNESS.set, observer)
         self._compute = VirtualCompute(self.machine, step_s, lambda step: stepped(index, step))
@@ -125,6 +127,7 @@ class Life:
 
     def begin(self, contact: PeerId | None, known: list[PeerId]) -> None:
         """Start its process: it joins through `contact`, None to found the run, and lets `known` talk to it."""
+        self.founds = contact is None
         self._log.add(self.name, Began())
         self.machine.spawn(self._live(contact, known), f"peer {self.name}")
 
@@ -157,3 +160,4 @@ class Life:
         if self.running:
             self._log.add(self.name, Gone(finished, crashed, "" if self.error is None else str(self.error)))
             self.ended.set()
+            self._on_end(self)

@@ -40,6 +40,13 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """How much had arrived at a peer and was not used up yet."""
+
+    inbound_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An honest peer was taken for one that misbehaves."""
 
@@ -53,9 +60,12 @@ class Log:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.reached: Counter[str] = Counter()
+        self.closed = False
+        """Set when the world ends: what is cleaned up then is no part of the story."""
 
     def add(self, life: str, event: object) -> None:
-        self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
+        if not self.closed:
+            self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
 
 _SITE_ACTIVE = 0.25

@@ -38,15 +38,15 @@ class Machine:
         return task
 
     def takes(self, handle: asyncio.Handle) -> bool:
-        """Whether `handle` may run now. If not, it is kept until the machine goes on, or never runs."""
-        if self._standing:
+        """Whether `handle` may run now. If not, it is kept until the machine goes on, or the world ends."""
+        runs = not (self.dead or self._standing)
+        if not runs:
             self._waiting.append(handle)
-        return not (self.dead or self._standing)
+        return runs
 
     def crash(self) -> None:
         """As kill -9: from now on nothing runs here, not even what would clean up."""
         self.dead = True
-        self._waiting.clear()
 
     def pause(self) -> None:
         """As SIGSTOP. What arrives waits; clocks go on."""
@@ -55,6 +55,10 @@ class Machine:
     def resume(self) -> None:
         """As SIGCONT."""
         self._standing = False
+        if not self.dead:
+            self._go_on()
+
+    def _go_on(self) -> None:
         waiting, self._waiting = self._waiting, []
         for handle in waiting:
             self._again(handle)
@@ -62,5 +66,6 @@ class Machine:
     def bury(self) -> None:
         """The world ends: what was left undone here may be cleaned up."""
         self.dead = self._standing = False
+        self._go_on()
         for task in self._tasks:
             task.cancel()

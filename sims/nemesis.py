@@ -28,6 +28,8 @@ class Stage(Protocol):
 
     def life(self, index: int) -> Life | None: ...
 
+    def expect(self, index: int) -> None: ...
+
     def begin(self, index: int) -> None: ...
 
     def lose_disk(self, index: int) -> None: ...
@@ -38,12 +40,9 @@ Heal = Callable[[], object]
 
 
 class Nemesis:
-    """`owes_a_start`: whether a peer that it killed is still to begin again."""
-
     def __init__(self, world: Stage) -> None:
         self._world = world
         self._at_step: list[Fault] = []
-        self._starting = 0
         self._over = False
         self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
             Kind.CRASH: self._crash,
@@ -61,10 +60,6 @@ class Nemesis:
             Kind.CLOCK: self._clock,
         }
         self._heals: list[Heal] = []
-
-    @property
-    def owes_a_start(self) -> bool:
-        return self._starting > 0
 
     def arm(self) -> None:
         """Wait for the moments of all faults."""
@@ -129,12 +124,12 @@ class Nemesis:
             life.crash()
 
     def _restart(self, fault: Fault, targets: list[Life]) -> Heal:
-        self._crash(fault, targets)
-        self._starting += len(targets)
+        for life in targets:
+            self._world.expect(life.index)
+            life.crash()
 
         def start() -> None:
             for life in targets:
-                self._starting -= 1
                 if fault.kind is Kind.REPLACE:
                     self._world.lose_disk(life.index)
                 self._world.begin(life.index)

@@ -91,6 +91,19 @@ class Scenario:
     def peers(self) -> int:
         return sum(group.peers for group in self.groups)
 
+    @property
+    def survivable(self) -> bool:
+        """Whether, whatever the faults hit, more than half of the peers can always go on together: every fault that
+        parts or stops peers is over before anybody gives up, and few enough begin anew or not at all."""
+        settings, lasting = self.settings, (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE)
+        out_s = [fault.for_s for fault in self.faults if fault.kind in lasting]
+        if 0.0 in out_s or sum(out_s) > 2 * settings.patience_s:
+            return False
+        if any(fault.kind in (Kind.RESTART, Kind.REPLACE, Kind.FULL_DISK) for fault in self.faults):
+            return False
+        dying = sum(max(1, len(fault.who)) for fault in self.faults if fault.deadly)
+        return 2 * dying < settings.peers
+
     def group_of(self, index: int) -> Group:
         """The group of the peer with this number."""
         for group in self.groups:

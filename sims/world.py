@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +52,8 @@ class World:
         self._disks = [Disk() for _ in range(scenario.peers)]
         self.ids: list[PeerId] = [f"peer-{index}" for index in range(scenario.peers)]
         self.clock = WallClock(lambda: asyncio.get_running_loop().time())
+        self._expected: Counter[int] = Counter()
+        self._met = False
         self.nemesis = Nemesis(self)
         for index, peer in enumerate(self.ids):
             self.network.links[peer] = scenario.group_of(index).link
@@ -63,48 +67,56 @@ class World:
         """
         torch.set_num_threads(self._settings.threads or 1)  # more threads could sum in another order
         loop, late = asyncio.get_running_loop(), dict(self.scenario.arrivals)
-        founders = [index for index in range(self.scenario.peers) if index not in late]
-        for index in founders:
-            self.begin(index, None if index == founders[0] else self.ids[founders[0]])
-        for index, at_s in self.scenario.arrivals:
-            loop.call_at(at_s, self.begin, index)
+        for index in range(self.scenario.peers):
+            if index in late:
+                self.begin_later(index, late[index])
+            else:
+                self.begin(index)
         self.nemesis.arm()
         try:
             async with asyncio.timeout(within_s):
                 with self.clock.on_the_wall():
-                    await self._over(max((at_s for _, at_s in self.scenario.arrivals), default=0.0))
+                    await self._over()
         except TimeoutError:
             left = ", ".join(life.name for life in self.lives if life.running)
             raise Hung(f"{left} still run after {within_s:g} s") from None
         finally:
             self._close()
-        errors = [life.error for life in self.lives if life.error is not None]
+        errors = [life.error for life in self.lives if life.error is not None and life.index not in late]
         if errors and not self.scenario.faults:
             raise errors[0]
         return self._simulated(loop.time())
 
-    async def _over(self, last_arrival_s: float) -> None:
-        while True:
+    async def _over(self) -> None:
+        while self._expected or any(life.running for life in self.lives):
             for life in list(self.lives):
                 await life.ended.wait()
-            busy = any(life.running for life in self.lives) or self.nemesis.owes_a_start
-            if not busy and asyncio.get_running_loop().time() >= last_arrival_s:
-                return
             await asyncio.sleep(0.01)
 
-    def begin(self, index: int, contact: PeerId | None = None) -> None:
-        """Start the process of the peer with this number; it joins through `contact`, or through whoever runs."""
-        before = [life for life in self.lives if life.index == index]
-        if contact is None and self.lives:
-            running = [life.id for life in self.lives if life.running and life.index != index]
-            if not running:
-                return  # there is no run to join any more
-            contact = self._chance.choice(running)
+    def expect(self, index: int) -> None:
+        """The peer with this number is going to begin."""
+        self._expected[index] += 1
+
+    def begin_later(self, index: int, seconds: float) -> None:
+        """Start the process of the peer with this number after so many seconds."""
+        self.expect(index)
+        asyncio.get_running_loop().call_later(seconds, self.begin, index, context=Context())
+
+    def begin(self, index: int) -> None:
+        """Start the process of the peer with this number. It joins through one that is a member, or that is about to
+        found the run; when there is neither, it founds the run itself."""
+        self._expected -= Counter([index])
+        running = [life for life in self.lives if life.running and life.index != index]
+        if self.life(index) is not None or (self._met and not running):
+            return  # it is there, or the run is over
+        members = [life for life in running if life.peer.membership.view.members]
+        hosts = members or [life for life in running if life.founds]
+        contact = self._chance.choice(hosts).id if hosts else None
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         life = Life(
             index,
-            len(before),
+            sum(life.index == index for life in self.lives),
             task=self._task,
             settings=self._settings,
             network=self.network,
@@ -115,9 +127,16 @@ class World:
             buggify=self.scenario.buggify,
             record=self._record,
             stepped=self.nemesis.stepped,
+            on_end=self._ended,
         )
         self.lives.append(life)
         life.begin(contact, self.ids)
+
+    def _ended(self, life: Life) -> None:
+        """Until all have met, who is gone is started anew, as whoever starts a run would do; later the run goes on."""
+        self._met = self._met or any(life.peer.membership.view.started for life in self.lives)
+        if not self._met:
+            self.begin_later(life.index, self._settings.patience_s)
 
     def life(self, index: int) -> Life | None:
         """The life that the peer with this number leads now."""
@@ -127,6 +146,7 @@ class World:
         self._disks[index] = Disk()
 
     def _close(self) -> None:
+        self.log.closed = True
         for life in self.lives:
             self.network.close(life.id)
         for life in self.lives:

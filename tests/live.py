@@ -8,12 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
+from click.testing import CliRunner, Result
+
+from samovar import join
+from samovar.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits.py"
@@ -39,7 +45,7 @@ class Ended:
     @property
     def complaint(self) -> str:
         """The one line that says what is wrong."""
-        lines = [line for line in self.err.splitlines() if line.startswith(("samovar: ", "Error: "))]
+        lines = [line for line in self.err.splitlines() if line.startswith("samovar: ")]
         assert len(lines) == 1, f"not one clear line: {self.err!r}"
         return lines[0]
 
@@ -106,6 +112,21 @@ class Live:
             for process in left:
                 process.kill()
         return Ended(self.process.returncode, out, err, left)
+
+
+@contextmanager
+def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
+    """A run of one peer in this process, with a model of 3 elements in 2 tensors; yields how others join it."""
+    model = torch.nn.Linear(2, 1)
+    with join(run=folder, listen="tcp://127.0.0.1:0", report=False, **settings) as run:
+        run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        assert run.invitation is not None
+        yield run.invitation
+
+
+def verb(*arguments: object) -> Result:
+    """``samovar ARGUMENTS`` in this process."""
+    return CliRunner().invoke(main, [*map(str, arguments)])
 
 
 def samovar(folder: Path, *arguments: object) -> Ended:

@@ -108,7 +108,9 @@ def purity_faults(path: str, source: str) -> list[str]:
 def banned_faults(path: str, source: str) -> list[str]:
     faults = []
     for name, line in names(path, source):
-        faults += [f"{path}:{line}: {name}: {why}" for banned, why in BANNED.items() if within(name, banned)]
+        puts_another_clock_in_its_place = (path, name) == ("sims/wall_clock.py", "time.time")
+        if not puts_another_clock_in_its_place:
+            faults += [f"{path}:{line}: {name}: {why}" for banned, why in BANNED.items() if within(name, banned)]
         if name.startswith("random.") and not within(name, "random.Random"):
             faults.append(f"{path}:{line}: {name}: draw from a seeded random.Random, not from the global one")
     return faults

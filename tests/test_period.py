@@ -131,7 +131,7 @@ def test_a_clock_that_starts_again_starts_the_block_s_time_again() -> None:
 
 
 def test_a_loss_of_zero_and_a_learning_rate_of_zero_have_an_answer() -> None:
-    assert periods(EVERY_ROUND, [(0.0, 1.0, 0.1), (5.0, 1.0, 0.1)]) == [16, 8, 4]
+    assert periods(EVERY_ROUND, [(0.0, 1.0, 0.1), (5.0, 1.0, 0.1)]) == [16, 16, 16]
     assert periods(EVERY_ROUND, [(5.0, 0.0, 0.1), (0.0, 1.0, 0.1)]) == [16, 16, 1]
     assert periods(EVERY_ROUND, [(5.0, 0.0, 0.0), (5.0, 1.0, 0.1)]) == [16, 16, 16]
     assert periods(EVERY_ROUND, [(5.0, 0.0, 0.1), (1.25, 1.0, 0.0)]) == [16, 16, 8]

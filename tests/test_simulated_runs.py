@@ -55,9 +55,7 @@ def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) ->
 def test_a_longer_period_is_not_the_same_run() -> None:
     """The control of the test above: it can fail."""
     _, _, world = simulate(TASKS / "union.py", peers=4, period="10", steps=50)
-    assert not torch.allclose(
-        [life.peer for life in world.lives][0].state.vector, single_process_on_the_union_batch(4), atol=1e-5, rtol=0
-    )
+    assert not torch.allclose(world.lives[0].peer.state.vector, single_process_on_the_union_batch(4), atol=1e-5, rtol=0)
 
 
 def test_all_peers_end_with_the_same_bits_and_agree_on_every_period() -> None:

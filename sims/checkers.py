@@ -1,0 +1,134 @@
+"""What must hold in every simulation: pure predicates over the event log. Each says what is broken, or nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ..protocols.links import INBOUND_BYTES_MAX
+from ..protocols.rounds import Committed, Computed, Contributed, Installed, Key
+from .log import Entry, Gone, Held, Refused
+from .scenario import Scenario
+
+Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
+PROMISES: dict[str, Promise] = {}
+
+
+def promise(check: Promise) -> Promise:
+    """Register a predicate; what it yields says how its promise is broken."""
+    PROMISES[check.__name__.replace("_", " ")] = check
+    return check
+
+
+def broken(scenario: Scenario, entries: Sequence[Entry]) -> str | None:
+    """The first promise that does not hold, and how; None when all hold."""
+    for name, check in PROMISES.items():
+        for how in check(scenario, entries):
+            return f"{name}: {how}"
+    return None
+
+
+@promise
+def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    first: dict[int, tuple[str, bytes]] = {}
+    for _, life, event in entries:
+        if isinstance(event, Committed):
+            bits = event.vector.numpy().tobytes()
+            who, theirs = first.setdefault(event.round, (life, bits))
+            if theirs != bits:
+                yield f"round {event.round} ends differently for {who} and {life}"
+
+
+@promise
+def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A result is the weighted mean of what its members brought to that attempt, each once."""
+    brought: dict[Key, dict[str, Contributed]] = defaultdict(dict)
+    for _, life, event in entries:
+        if isinstance(event, Contributed):
+            brought[event.key][_peer(life)] = event
+        elif isinstance(event, Committed) and event.key is not None:
+            there = [each for each in brought[event.key].values() if each.weight > 0]
+            weight = sum(each.weight for each in there)
+            if event.weight != weight:
+                yield f"round {event.round} at {life} has weight {event.weight:g}, its members brought {weight:g}"
+                continue
+            mean = torch.stack([each.vector.double() * each.weight for each in there]).sum(0) / weight
+            scale = max(float(each.vector.abs().max()) for each in there)
+            if not torch.allclose(event.vector.double(), mean, rtol=0, atol=1e-5 * max(1.0, scale)):
+                yield f"round {event.round} at {life} is not the mean of what was brought"
+
+
+@promise
+def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer commits what was computed in its present generation, or what the change to it handed on; and it never goes
+    back."""
+    views: dict[str, Installed] = {}
+    rounds: dict[str, int] = {}
+    for _, life, event in entries:
+        if isinstance(event, Installed):
+            if life in views and event.generation <= views[life].generation:
+                yield f"{life} went from generation {views[life].generation} to {event.generation}"
+            views[life] = event
+        elif isinstance(event, Committed):
+            if event.round < rounds.get(life, 0) + (event.key is not None):
+                yield f"{life} committed round {event.round} after round {rounds[life]}"
+            rounds[life] = event.round
+            view = views.get(life)
+            if event.key is None or view is None or event.key[0] == view.generation:
+                continue
+            if event.round != view.round or f"peer-{_peer(life)}" not in view.donors:
+                yield f"{life} committed round {event.round} of generation {event.key[0]} in {view.generation}"
+
+
+@promise
+def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Unless a change of the view, which more than half agreed on, hands it on."""
+    if scenario.settings.quorum is not None:
+        return
+    members: dict[Key, int] = {}
+    generation: dict[str, int] = {}
+    have: dict[Key, set[str]] = defaultdict(set)
+    for _, life, event in entries:
+        if isinstance(event, Contributed):
+            members[event.key] = len(event.members)
+        elif isinstance(event, Computed):
+            have[event.key].add(_peer(life))
+        elif isinstance(event, Installed):
+            generation[life] = event.generation
+        elif isinstance(event, Committed) and event.key is not None:
+            handed_on, have_it, of = event.key[0] != generation[life], len(have[event.key]), members[event.key]
+            if not handed_on and 2 * have_it <= of:
+                yield f"{life} committed round {event.round} when {have_it} of {of} had it"
+
+
+@promise
+def no_honest_peer_is_taken_for_another(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for _, life, event in entries:
+        if isinstance(event, Refused):
+            yield f"{life} refused {event.who}: {event.why}"
+
+
+@promise
+def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for time_s, life, event in entries:
+        if isinstance(event, Held) and event.inbound_bytes > INBOUND_BYTES_MAX:
+            yield f"{life} held {event.inbound_bytes} bytes at {time_s:.3f} s"
+
+
+@promise
+def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """When no fault could take so many away at once that no majority was left, nobody who was let in gives up."""
+    if not scenario.survivable:
+        return
+    members = set()
+    for _, life, event in entries:
+        if isinstance(event, Installed):
+            members.add(life)
+        elif isinstance(event, Gone) and event.error and life in members:
+            yield f"{life} gave up: {event.error}"
+
+
+def _peer(life: str) -> str:
+    return life.split(".")[0]

@@ -1,0 +1,46 @@
+"""One scenario, run and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..peers.task import Task
+from .checkers import broken
+from .log import Entry
+from .loop import Deadlock, run_virtual
+from .scenario import Scenario
+from .world import Hung, World
+
+_BOUND_S = 600.0
+"""How long after the last fault everything has to be over, in virtual time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`broken`: the promise that did not hold, and how; None: all did. `reached`: how often which rare place was."""
+
+    scenario: Scenario
+    broken: str | None
+    digest: str
+    delivered: int
+    reached: Counter[str]
+    last: list[Entry]
+
+    @property
+    def promise(self) -> str | None:
+        """The broken promise alone, without how."""
+        return None if self.broken is None else self.broken.split(":")[0]
+
+
+def judge(scenario: Scenario, task: Task) -> Verdict:
+    """Run `scenario` in a world of its own and look at what was witnessed."""
+    world = World(task, scenario)
+    try:
+        bound_s = (scenario.faults_until_s or 0.0) + _BOUND_S
+        run_virtual(world.run(within_s=bound_s), seed=scenario.settings.seed)
+        wrong = broken(scenario, world.log.entries)
+    except (Hung, Deadlock) as error:
+        wrong = broken(scenario, world.log.entries) or f"everybody comes to an end: {error}"
+    network, reached = world.network, world.log.reached + world.network.happened
+    return Verdict(scenario, wrong, network.digest, network.delivered, reached, world.log.entries[-50:])

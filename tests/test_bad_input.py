@@ -1,0 +1,323 @@
+"""Whatever is wrong: one clear line on stderr, exit code 2, an empty stdout, and nothing left running."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import Result
+from live import ROOT, STEADY, Ended, Live, run_here, samovar, verb
+
+from samovar.peers.checkpoint import load
+from samovar.peers.keys import Invite
+from samovar.peers.records import read_run
+from samovar.protocols.addresses import split_address
+from samovar.protocols.zeromq import KeyPair
+
+MODEL = "from torch import nn\ndef model(): return nn.Linear(2, 1)\n"
+DATA = "import torch\ndef data(part, parts): return [torch.ones(4, 2)]\n"
+LOSS = "def loss(model, batch): return model(batch).square().mean()\n"
+FILES = {
+    "good.py": MODEL + DATA + LOSS,
+    "no_loss.py": MODEL + DATA,
+    "no_python.py": MODEL + "def data(part, parts: return 1\n",
+    "raises.py": MODEL + DATA + LOSS + "1 / 0\n",
+    "exits.py": MODEL + DATA + LOSS + "raise SystemExit(3)\n",
+    "no_batches.py": MODEL + "def data(part, parts): return []\n" + LOSS,
+    "diverges.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() * float('nan')\n",
+    "negative.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() - 100\n",
+    "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
+    "near.toml": 'seed = 3\nperid = "adaptive"\n',
+    "wrong.toml": "peers = 0\n",
+    "no_toml.toml": "peers = \n",
+    "key.pub": "a" * 64 + "\n",
+    "begun/peer-0.jsonl": "{}\n",
+    "begun/settings.json": "{}\n",
+}
+INVITE = Invite(KeyPair.new().public, KeyPair.new().secret).to_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with good and bad files in it."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("samovar", "compute"))] == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def complaint(result: Result) -> str:
+    """The only line that was said."""
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("samovar: "), line
+    return line.removeprefix("samovar: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("train nowhere.py", "nowhere.py: no such file"),
+        ("train begun", "begun: not a file"),
+        ("train no_loss.py", "no_loss.py: a task needs model(), data(), loss(); it has no loss()"),
+        ("train no_python.py", "no_python.py, line 3: not Python: "),
+        ("train near.toml", "near.toml: neither a task (it has no model(), data(), loss()) nor a script that calls"),
+        ("train good.py --peers 0", "--peers must be a whole number from 1 to 1000000, got 0"),
+        ("train good.py --peers two", "invalid value for '--peers': 'two' is not a valid integer; see samovar train"),
+        ("train good.py --peers", "option '--peers' requires an argument"),
+        ("train good.py --quorum 5", "--quorum must be at most the number of peers, 4, got 5"),
+        ("train good.py --period 0", "--period must be adaptive, or a whole number of local steps from 1 to"),
+        ("train good.py --perid 3", "no such option '--perid'; did you mean --period?"),
+        ("train good.py --no-reprt", "no such option '--no-reprt'; did you mean --no-report?"),
+        ("train good.py --schedule rin", "invalid value for '--schedule': 'rin' is not one of 'auto', 'ring', "),
+        ("train", "missing argument 'TASK'; see samovar train --help"),
+        ("trian good.py", "no such command 'trian'; did you mean train?"),
+        ("--verbos", "no such option '--verbos'; did you mean --version?"),
+        ("train good.py --config near.toml", 'near.toml, line 2: unknown key "perid"; did you mean "period"?'),
+        ("train good.py --config wrong.toml", "wrong.toml, line 1: peers must be a whole number from 1 to 1000000"),
+        ("train good.py --config no_toml.toml", "no_toml.toml, line 1: not TOML: "),
+        ("train good.py --config nowhere.toml", "nowhere.toml: cannot be read: no such file or directory"),
+        ("train good.py --listen here", "--listen must be an address such as tcp://*:4000, "),
+        ("train good.py --key nowhere", "cannot read key file nowhere: no such file or directory"),
+        ("train good.py --key key.pub", "key.pub is the public half of a key: give the .key file"),
+        ("train good.py --authorized nowhere", "cannot read list of keys nowhere: no such file or directory"),
+        ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),
+        ("train good.py --resume nowhere", "nowhere: nothing to resume, it has no settings.json"),
+        ("train good.py --resume begun", "these settings lack peers: is it the same version of Samovar"),
+        ("train good.py extra", "good.py: only a script is given arguments, not a task: extra"),
+        ("train script.py --resume begun", "script.py: a script keeps its own checkpoints, --resume is for tasks"),
+        ("simulate good.py --peers 0", "--peers must be a whole number from 1 to 1000000, got 0"),
+        ("simulate good.py --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as"),
+        ("simulate script.py", "script.py: this is a training script, and here a task is due, with model(), "),
+        ("simulate raises.py", "raises.py: cannot be imported: ZeroDivisionError: division by zero"),
+        ("simulate exits.py", "exits.py: cannot be imported: SystemExit: 3"),
+        ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
+        ("simulate diverges.py --quiet", "the loss is not finite any more at local step 16 (learning rate 0.1); lower"),
+        ("simulate negative.py --quiet", "the loss of an adaptive period (a fixed one takes any) must be finite and "),
+        ("report nowhere", "nowhere: not a run folder, it has neither peer-*.jsonl nor result.json"),
+        (f"join here good.py --invite {INVITE}", "'here' is no address: write tcp://HOST:PORT, e.g. tcp://"),
+        (f"join tcp://here good.py --invite {INVITE}", "'tcp://here' is no address: write tcp://HOST:PORT, e.g. "),
+        (f"join tcp://h:x good.py --invite {INVITE}", "'tcp://h:x' has no usable port: it is a number from 0 to "),
+        (f"join tcp://h:0 good.py --invite {INVITE}", "'tcp://h:0' names no one machine and port to call"),
+        (f"join tcp://*:4 good.py --invite {INVITE}", "'tcp://*:4' names no one machine and port to call"),
+        (f"join tcp://h:4 good.py --invite {INVITE[:-1]}", "this invite is damaged: copy the whole join line"),
+        ("join tcp://h:4 good.py", "say how to get in: with an invite, or your key file and the peer's key, or "),
+        (f"join tcp://h:4 good.py --invite {INVITE} --steps 9", "no such option '--steps'; "),
+        (f"join tcp://h:4 script.py --invite {INVITE}", "script.py: a training script joins by itself: samovar.join("),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["", "json"])
+def test_what_cannot_be_is_one_line_and_exit_code_2(folder: Path, arguments: str, said: str, as_json: bool) -> None:
+    """Also with --json: then stdout is empty, and stderr says the same."""
+    words = arguments.split()
+    takes_json = words[0] in ("train", "simulate", "report", "join") and words[-1] != "--peers"
+    result = verb(*words, *(["--json"] if as_json and takes_json else []))
+    assert complaint(result).startswith(said)
+
+
+def test_the_command_alone_shows_what_there_is() -> None:
+    result = verb()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "samovar train TASK --peers 4" in result.stdout
+
+
+def test_a_run_that_never_began_leaves_its_folder_free(folder: Path) -> None:
+    assert "cannot be imported" in complaint(verb("simulate", "raises.py", "--run", "mine"))
+    (folder / "mine").mkdir()
+    (folder / "mine" / "peer-0.jsonl").touch()  # as a spawned peer leaves it
+    assert verb("simulate", "good.py", "--run", "mine", "--peers", 2, "--steps", 20, "--quiet").exit_code == 0
+
+
+# What only shows when there is a run
+
+
+def wrong_secret(here: dict[str, Any]) -> list[str]:
+    return ["--invite", Invite(Invite.from_text(here["invite"]).contact, KeyPair.new().secret).to_text()]
+
+
+def wrong_contact(here: dict[str, Any]) -> list[str]:
+    return ["--invite", Invite(KeyPair.new().public, Invite.from_text(here["invite"]).secret).to_text()]
+
+
+def wrong_key(here: dict[str, Any]) -> list[str]:
+    assert verb("keys", "own").exit_code == 0
+    return ["--key", "own.key", "--peer-key", Invite.from_text(here["invite"]).contact]
+
+
+def without_encryption(here: dict[str, Any]) -> list[str]:
+    return ["--insecure", "--peer-key", Invite.from_text(here["invite"]).contact]
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        (wrong_secret, "it refused our key; the run does not know this key: ask there for its present join line"),
+        (wrong_key, "it refused our key; the run does not know this key: ask there for its present join line"),
+        (wrong_contact, "the handshake failed .*; somebody else listens there, or only one side is --insecure"),
+        (without_encryption, "the handshake failed .*; somebody else listens there, or only one side is --insecure"),
+    ],
+)
+def test_a_wrong_key_is_told_to_whoever_has_it(folder: Path, way: Callable[..., list[str]], said: str) -> None:
+    with run_here(folder / "here") as here:
+        result = verb("join", here["address"], "good.py", *way(here), "--patience-s", 1, "--run", "there", "--json")
+        assert re.match(rf"cannot join at {here['address']}: not heard of for 1 s: {said}", complaint(result))
+    assert not (folder / "there").exists()
+
+
+def test_where_nobody_is_nobody_can_be_joined(folder: Path) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unheard.getsockname()[1]}"
+        said = complaint(verb("join", address, "good.py", "--invite", INVITE, "--patience-s", 0.5))
+        assert said == (
+            f"cannot join at {address}: not heard of for 0.5 s: nobody listens; "
+            "is the run still there? Ask for its present join line"
+        )
+        unheard.listen()
+        said = complaint(verb("join", address, "good.py", "--invite", INVITE, "--patience-s", 0.5))
+        assert said.startswith(f"cannot join at {address}: not heard of for 0.5 s")
+        assert "Look for a firewall" in said
+
+
+def test_a_host_that_has_no_address_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_knows(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody_knows)
+    said = complaint(verb("join", "tcp://teapot.invalid:4", "good.py", "--invite", INVITE, "--patience-s", 0.5))
+    assert "a host of the name teapot.invalid is not known here; look at how it is spelt" in said
+
+
+def test_a_peer_whose_model_has_another_layout_is_refused_and_the_run_goes_on(folder: Path) -> None:
+    (folder / "other.py").write_text(FILES["good.py"].replace("Linear(2, 1)", "Linear(2, 3)"))
+    join = ["--run", "there", "--name", "other", "--quiet"]
+    with run_here(folder / "here") as here:
+        way = ["join", here["address"], "other.py", "--invite", here["invite"], *join]
+        for _ in range(2):  # and who is refused may try again, in the same folder
+            assert complaint(verb(*way)) == (
+                "its model has another layout: 9 elements in 2 tensors (peer other) there, "
+                "3 elements in 2 tensors (peer 0) here"
+            )
+    assert {event.event for event in read_run(folder / "here").events} == {"started"}
+
+
+def test_ctrl_c_ends_a_newcomer_that_waits_for_an_answer(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        run = Live(folder, "join", address, "good.py", "--invite", INVITE, "--patience-s", 10_000, "--json")
+        call, _ = silent.accept()
+        with call:
+            run.signal(signal.SIGINT)
+            ended = run.end()
+    assert (ended.code, ended.out, ended.err, ended.left) == (130, "", "", [])
+
+
+OTHER_VERSION = """
+import samovar.protocols.wire as wire
+wire.VERSION += 1
+from samovar.__main__ import main
+main()
+"""
+
+
+def test_a_peer_of_another_protocol_version_is_told_to_install_the_same(folder: Path) -> None:
+    with run_here(folder / "here") as here:
+        way = ["join", here["address"], "good.py", "--invite", here["invite"], "--json"]
+        done = subprocess.run([sys.executable, "-c", OTHER_VERSION, *way], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr == (
+        f"samovar: cannot join at {here['address']}: speaks protocol version 1, this side speaks 2; "
+        "install the same samovar on both sides\n"
+    )
+
+
+# What only shows in processes of their own
+
+
+def failed(ended: Ended) -> str:
+    assert (ended.code, ended.out, ended.left) == (2, "", []), ended.err
+    return ended.complaint.removeprefix("samovar: ")
+
+
+def test_a_port_in_use_is_told_with_what_to_do(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        said = f"cannot listen on {listen}: the port is in use; choose another with --listen"
+        ended = samovar(folder, "train", "good.py", "--peers", 1, "--listen", listen, "--json")
+        assert failed(ended) == f"peer 0: {said}"
+        with run_here(folder / "here") as here:
+            way = ["join", here["address"], "good.py", "--invite", here["invite"], "--listen", listen]
+            assert complaint(verb(*way)) == said
+
+
+def test_a_task_that_fails_in_the_peers_is_one_line(folder: Path) -> None:
+    ended = samovar(folder, "train", "raises.py", "--peers", 2, "--json")
+    assert re.fullmatch(r"peer \d: raises\.py: cannot be imported: ZeroDivisionError: division by zero", failed(ended))
+
+
+def test_a_loss_that_becomes_nan_ends_the_run(folder: Path) -> None:
+    ended = samovar(folder, "train", "diverges.py", "--peers", 2, "--period", 3, "--json")
+    assert re.fullmatch(
+        r"peer \d: the loss is not finite any more at local step 3 \(learning rate 0\.1\); "
+        "lower the learning rate or clip gradients",
+        failed(ended),
+    )
+
+
+def test_a_full_disk_ends_the_run_and_the_checkpoint_before_still_loads(tmp_path: Path) -> None:
+    task = ROOT / "tests/tasks/large.py"
+    run = Live(tmp_path, "train", task, *"--peers 1 --period 4 --steps 100000 --checkpoint-every-s 0".split(),
+               *"--run run --no-report --json".split())  # fmt: skip
+    file = tmp_path / "run/checkpoint/peer-0.safetensors"
+    run.until(file.exists, "a checkpoint")
+    # A file that may not grow beyond this is what a full disk is for a checkpoint, but not for the records.
+    run.peers()["0"].rlimit(psutil.RLIMIT_FSIZE, (300_000, 300_000))
+    assert failed(run.end()) == (
+        "peer 0: cannot save checkpoint run/checkpoint/peer-0.safetensors: file too large; "
+        "the previous checkpoint is untouched"
+    )
+    assert list(file.parent.iterdir()) == [file]
+    step = load(file).numbers["state"]["step"]
+    resumed = samovar(tmp_path, "train", task, "--resume", "run", "--steps", step + 8, "--json")
+    assert resumed.code == 0, resumed.err
+    assert resumed.result["peers"][0]["steps"] == 8
+
+
+def test_500_silent_connections_do_not_stop_a_run(tmp_path: Path) -> None:
+    run = Live(tmp_path, "train", STEADY, *"--peers 2 --period 8 --steps 1500 --run run --no-report --json".split())
+    assert run.process.stderr is not None
+    way = re.search(r"(tcp://\S+) \S+ (--invite) (\S+)", run.process.stderr.readline())
+    assert way is not None
+    run.until(lambda: run.rounds() >= 3, "round 3")
+    silent = [socket.create_connection(split_address(way[1])) for _ in range(500)]
+    try:
+        passed = run.rounds()
+        run.until(lambda: run.rounds() >= passed + 20, "20 rounds beside them")
+        assert verb("doctor", *way.groups()).exit_code == 0, "who has something to say is still heard"
+        ended = run.end()
+    finally:
+        for connection in silent:
+            connection.close()
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert ended.result["lost"] == []
+    assert {row["members"] for row in run.records() if row["kind"] == "round"} == {2}
+    assert ended.result["accuracy"] >= 0.95
