@@ -139,6 +139,8 @@ class Link:
         if not self.towards:
             return
         for lane, out in self._out.items():
+            if not out.queue:
+                continue
             window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
             for packet in out.sendable(window_bytes, self._clock(), self._seal):
                 packet.after_ping = self._binding.last_ping

@@ -28,20 +28,23 @@ class Codec(NamedTuple):
     read: Callable[[Unpacker], Any]
 
 
-def codecs_of(cls: type) -> tuple[Codec, ...]:
-    """The codecs of a dataclass's fields, in order."""
+Fields = tuple[tuple[str, Codec], ...]
+"""A dataclass's fields, in order: name and codec."""
+
+
+def fields_of(cls: type) -> Fields:
     hints = typing.get_type_hints(cls)
-    return tuple(_codec_of(hints[field.name]) for field in dataclasses.fields(cls))
+    return tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
 
 
-def plain_fields(body: object, codecs: tuple[Codec, ...]) -> list[object]:
+def plain_fields(body: object, fields: Fields) -> list[object]:
     """The fields of a message or record as msgpack writes them. Raises ValueError that names the field."""
     plain = []
-    for field, codec in zip(dataclasses.fields(body), codecs, strict=True):  # type: ignore[arg-type]
+    for name, codec in fields:
         try:
-            plain.append(codec.plain(getattr(body, field.name)))
+            plain.append(codec.plain(getattr(body, name)))
         except ValueError as error:
-            raise ValueError(f"{type(body).__name__}.{field.name}: {error}") from None
+            raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
     return plain
 
 
@@ -69,7 +72,7 @@ def _tuple_codec(item: Codec, items_max: int) -> Codec:
         count = unpacker.read_array_header()
         if count > items_max:
             raise ValueError(f"a list of {count}, at most {items_max} are read")
-        return tuple(item.read(unpacker) for _ in range(count))
+        return tuple([item.read(unpacker) for _ in range(count)])
 
     return Codec(plain, read)
 
@@ -85,17 +88,17 @@ def _optional_codec(inner: Codec) -> Codec:
 
 
 def _record_codec(cls: type) -> Codec:
-    codecs = codecs_of(cls)
+    fields = fields_of(cls)
 
     def plain(value: object) -> list[object]:
         if type(value) is not cls:
             raise ValueError(f"a {cls.__name__} was due")
-        return plain_fields(value, codecs)
+        return plain_fields(value, fields)
 
     def read(unpacker: Unpacker) -> object:
-        if unpacker.read_array_header() != len(codecs):
+        if unpacker.read_array_header() != len(fields):
             raise ValueError(f"not a {cls.__name__}")
-        return cls(*[codec.read(unpacker) for codec in codecs])
+        return cls(*[codec.read(unpacker) for _, codec in fields])
 
     return Codec(plain, read)
 

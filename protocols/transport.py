@@ -19,7 +19,8 @@ PeerId = str
 
 def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
     """Bytes that two frames take on the wire: ZMTP 3 framing and, encrypted, CURVE's command, nonce and box."""
-    return sum(_frame_bytes(size + (33 if encrypted else 0)) for size in (header, payload))
+    box = 33 if encrypted else 0
+    return _frame_bytes(header + box) + _frame_bytes(payload + box)
 
 
 def _frame_bytes(size: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from .schema import STR_BYTES_MAX, Codec, codecs_of, integer, plain_fields
+from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields
 
 VERSION = 1
 """Protocol version. Peers of different versions refuse each other by name."""
@@ -68,7 +68,7 @@ class _Kind:
     type: type
     lane: Lane
     payload_max: int
-    codecs: tuple[Codec, ...]
+    fields: Fields
 
 
 _by_name: dict[str, _Kind] = {}
@@ -84,7 +84,7 @@ def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[typ
             raise ValueError(f"{cls.__name__} wants {payload_max} bytes of payload, the wire takes {PAYLOAD_BYTES_MAX}")
         if cls.__name__ in _by_name:
             raise ValueError(f"two messages are called {cls.__name__}")
-        _by_name[cls.__name__] = _by_type[cls] = _Kind(cls, lane, payload_max, codecs_of(cls))
+        _by_name[cls.__name__] = _by_type[cls] = _Kind(cls, lane, payload_max, fields_of(cls))
         return cls
 
     return register
@@ -100,7 +100,7 @@ def pack(body: object, payload_bytes: int) -> Packed:
     name = type(body).__name__
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
-    plain = [name, *plain_fields(body, kind.codecs)]
+    plain = [name, *plain_fields(body, kind.fields)]
     fields = b"".join(map(msgpack.Packer().pack, plain))
     if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
         raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
@@ -152,7 +152,8 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards, lane, seq = (integer(unpacker.unpack()) for _ in range(4))
+    incarnation, towards = integer(unpacker.unpack()), integer(unpacker.unpack())
+    lane, seq = integer(unpacker.unpack()), integer(unpacker.unpack())
     name = unpacker.unpack()
     kind = _by_name.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -161,7 +162,7 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
-    if count != _PREFIX_FIELDS + len(kind.codecs):
-        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.codecs)}")
-    fields = [codec.read(unpacker) for codec in kind.codecs]
+    if count != _PREFIX_FIELDS + len(kind.fields):
+        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields)}")
+    fields = [codec.read(unpacker) for _, codec in kind.fields]
     return Frame(incarnation, towards, kind.lane, seq, kind.type(*fields))

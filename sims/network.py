@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextvars import Context
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
@@ -42,8 +43,7 @@ class _Way:
     clogged_until_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     sender: PeerId
     to: PeerId
     header: bytes
@@ -70,6 +70,8 @@ class Network:
         """Bytes sent, by way."""
         self.before: dict[int, Callable[[], None]] = {}
         """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
+        self.after: Callable[[PeerId], None] | None = None
+        """What to do after every delivery, with the receiver."""
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)
@@ -123,23 +125,34 @@ class Network:
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
+        if sender not in self._ports:
+            return size
+        self.carried[sender, to] += size
         if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
-        elif sender in self._ports:
-            self.carried[sender, to] += size
-            way, noise, now = self._way(sender, to), self.noise, asyncio.get_running_loop().time()
-            when = self._arrival(sender, to, way, size, now)
-            frame = _Frame(
-                sender, to, header, payload, size, way.connection, self._chance(way, noise.corrupt, "garbled")
-            )
-            if self._chance(way, noise.reorder, "overtaken"):
-                self._schedule(when + way.chance.uniform(0, when - now), frame)
-            elif not self._chance(way, noise.loss, "lost"):
-                when = way.last_s = max(when, math.nextafter(way.last_s, math.inf))
-                self._schedule(when, frame)
-            if self._chance(way, noise.duplicate, "doubled"):
-                self._schedule(when + way.chance.uniform(0, when - now), frame)
+            return size
+        way = self._way(sender, to)
+        when = self._arrival(sender, to, way, size, asyncio.get_running_loop().time())
+        frame = _Frame(sender, to, header, payload, size, way.connection, garbled=False)
+        if self.noise is QUIET:
+            self._in_order(when, way, frame)
+        else:
+            self._noisily(when, way, frame)
         return size
+
+    def _in_order(self, when: float, way: _Way, frame: _Frame) -> None:
+        way.last_s = when = max(when, math.nextafter(way.last_s, math.inf))
+        self._schedule(when, frame)
+
+    def _noisily(self, when: float, way: _Way, frame: _Frame) -> None:
+        noise, under_way_s = self.noise, when - asyncio.get_running_loop().time()
+        frame = frame._replace(garbled=self._chance(way, noise.corrupt, "garbled"))
+        if self._chance(way, noise.reorder, "overtaken"):
+            self._schedule(when + way.chance.uniform(0, under_way_s), frame)
+        elif not self._chance(way, noise.loss, "lost"):
+            self._in_order(when, way, frame)
+        if self._chance(way, noise.duplicate, "doubled"):
+            self._schedule(when + way.chance.uniform(0, under_way_s), frame)
 
     def _way(self, sender: PeerId, to: PeerId) -> _Way:
         way = self._ways.get((sender, to))
@@ -164,6 +177,8 @@ class Network:
             trunk = self.trunks.get(frozenset(ends))
             if trunk is not None:
                 latency_s += trunk.latency_s
+                if trunk.jitter_s:
+                    latency_s += way.chance.uniform(0.0, trunk.jitter_s)
                 entered = max(start, self._trunk_free_s.get(ends, 0.0))
                 left = self._trunk_free_s[ends] = entered + size / trunk.bandwidth_Bps
                 start, sent = entered, max(sent, left)
@@ -194,6 +209,8 @@ class Network:
         told = struct.pack("<d", asyncio.get_running_loop().time())
         self._hash.update(b"".join((told, f"{sender}>{to}".encode(), frame.header, frame.payload)))
         there.arrivals.frames(sender, frame.header, frame.payload, frame.size)
+        if self.after is not None:
+            self.after(to)
 
     def _break(self, way: _Way, sender: PeerId, to: PeerId) -> None:
         """The connection broke; it is made again at once, of which its dialler learns."""

@@ -1,0 +1,175 @@
+"""What a simulated peer costs: messages a second, averaging rounds of many groups, and members that only keep in touch.
+
+    python benchmarks/virtual_time.py [--quick] [--json FILE]
+
+Every result is checked: the mean of every group, and that every member was heard of. There is no rival row: no other
+system of this field runs its own protocols in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from common import Row, arguments, show
+
+from samovar.aggregation.outer import Plain
+from samovar.aggregation.period import Fixed
+from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.vector import Layout
+from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.membership import Membership
+from samovar.protocols.state import State
+from samovar.protocols.view import Member
+from samovar.protocols.wire import message
+from samovar.sims.links import LinkSpec
+from samovar.sims.loop import run_virtual
+from samovar.sims.network import Network, SimulatedTransport
+
+LINK = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.02)
+GROUP, ROUNDS, SIZE = 8, 50, 100
+GOAL_ROUNDS_S, GOAL_MESSAGES_PER_S, GOAL_IDLE_BYTES = 60.0, 20_000, 2 << 30
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Word:
+    number: int
+
+
+def endpoint(network: Network, index: int) -> Endpoint:
+    return Endpoint(SimulatedTransport(network, f"peer-{index}"), patience_s=10.0, rng=random.Random(index))
+
+
+async def connected(network: Network, count: int, partners: Callable[[int], list[int]]) -> list[Endpoint]:
+    endpoints = [endpoint(network, index) for index in range(count)]
+    for index, one in enumerate(endpoints):
+        await one.open()
+        for other in partners(index):
+            one.dial(f"peer-{other}", "")
+    return endpoints
+
+
+async def messages(count: int) -> int:
+    """Every peer sends 100 control messages to its neighbour; returns how many frames were delivered."""
+    network, heard = Network(LINK, 1), [0]
+
+    def hear(envelope: Envelope) -> None:
+        heard[0] += 1
+
+    endpoints = await connected(network, count, lambda index: [(index + 1) % count, (index - 1) % count])
+    for one in endpoints:
+        one.on(Word, hear)
+    for number in range(100):
+        for index, one in enumerate(endpoints):
+            one.post(f"peer-{(index + 1) % count}", Word(number))
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*(one.drain() for one in endpoints))
+    assert heard[0] == 100 * count
+    for one in endpoints:
+        one.abort()
+    return network.delivered
+
+
+async def average(one: Endpoint, index: int) -> None:
+    """One peer of a group of eight: rounds without training in between."""
+    layout, first = Layout.of({"w": torch.zeros(SIZE)}), index - index % GROUP
+    member = Member(one.id, str(index), one.address, index - first, 0)
+
+    def membership(standing: Any, installed: Any) -> Membership:
+        return Membership(
+            one, member, run=str(first), layout=layout.digest, model="", founders=GROUP, quorum=None,
+            standing=standing, installed=installed,
+        )  # fmt: skip
+
+    sgd = LocalSGD(
+        one, membership, layout=layout, schedule=lambda world: SCHEDULES["halving_doubling"], period=Fixed(1),
+        outer=Plain(), state=State(0, 0, torch.zeros(SIZE), (), Fixed(1).start()), steps=ROUNDS,
+    )  # fmt: skip
+    if index == first:
+        sgd.membership.found()
+    else:
+        await sgd.enter(f"peer-{first}")
+    brought = Contribution(torch.full((SIZE,), float(index)), 1.0, 1.0, 0.1, 0.0)
+    for _ in range(ROUNDS):
+        outcome = await sgd.average(brought)
+    assert torch.allclose(outcome.state.vector, torch.full((SIZE,), first + (GROUP - 1) / 2))
+    await sgd.membership.finish()
+    sgd.membership.close()
+
+
+async def groups(count: int) -> int:
+    network = Network(LINK, 1)
+    endpoints = await connected(network, count, lambda index: [index - index % GROUP + i for i in range(GROUP)])
+    await asyncio.gather(*(average(one, index) for index, one in enumerate(endpoints)))
+    for one in endpoints:
+        one.abort()
+    return network.delivered
+
+
+async def idle(count: int) -> int:
+    """Members that watch their two neighbours for a virtual minute."""
+    network = Network(LINK, 1)
+    lost: list[str] = []
+    endpoints = await connected(network, count, lambda index: [(index + 1) % count, (index - 1) % count])
+    for index, one in enumerate(endpoints):
+        one.on_lost.append(lambda peer, why: lost.append(peer))
+        one.watch({f"peer-{(index + 1) % count}", f"peer-{(index - 1) % count}"})
+    await asyncio.sleep(60)
+    assert not lost
+    assert network.delivered > 20 * count
+    for one in endpoints:
+        one.abort()
+    return network.delivered
+
+
+def measure(work: str, run: Callable[[int], Any], count: int) -> Row:
+    began = time.perf_counter()
+    delivered = run_virtual(run(count))
+    seconds = time.perf_counter() - began
+    return {
+        "work": f"{work}, {count} peers",
+        "system": "samovar",
+        "median_s": seconds,
+        "ratio": None,
+        "goal": None,
+        "messages_per_s": delivered / seconds,
+        "s_per_peer": seconds / count,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> int:
+    options = arguments(__doc__)
+    torch.set_num_threads(1)
+    plan = [("messages", messages, [1000]), (f"{ROUNDS} rounds in groups of {GROUP}", groups, [80, 1000])]
+    if not options.quick:
+        counts = [10, 100, 1000, 10_000]
+        plan = [
+            ("messages", messages, counts),
+            (f"{ROUNDS} rounds in groups of {GROUP}", groups, [8, 80, 1000]),
+            ("a virtual minute of heartbeats", idle, counts),
+        ]
+    rows = [measure(work, run, count) for work, run, counts in plan for count in counts]
+    show(rows, options.json)
+    for row in rows:
+        print(f"{row['work']:<44} {row['messages_per_s']:>9.0f} messages/s {1e3 * row['s_per_peer']:>8.2f} ms a peer "
+              f"{row['peak_memory_bytes'] / 2**20:>6.0f} MiB at most")  # fmt: skip
+    slow = [row["work"] for row in rows if "in groups" in row["work"] and row["median_s"] > GOAL_ROUNDS_S]
+    slow += [row["work"] for row in rows if row["work"].startswith("messages") and row["messages_per_s"] < GOAL_MESSAGES_PER_S]
+    slow += [row["work"] for row in rows if row["peak_memory_bytes"] > GOAL_IDLE_BYTES]
+    for work in slow:
+        print(f"misses its goal: {work}", file=sys.stderr)
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
