@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -253,6 +254,34 @@ def test_a_definition_in_the_public_face_is_found() -> None:
     face = '"""Doc."""\nfrom .a import b\n__all__ = ["b"]\n__version__ = "1"\n'
     assert definitions(face) == []
     assert definitions(face + "def f(): ...\nx = 1") == ["def f():", "x = 1"]
+
+
+def cited(page: str) -> set[str]:
+    """The tests and promises that a page names: what is `code` and has four words or more."""
+    return set(re.findall(r"`([a-z]+(?:_[a-z0-9]+){3,})`", page))
+
+
+def written() -> set[str]:
+    """Every function of tests/."""
+    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "tests").glob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_trap_of_zeromq_is_told_and_every_test_that_is_cited_exists() -> None:
+    page = (ROOT / "docs" / "zeromq.md").read_text("utf-8")
+    rows = re.findall(r"^\| Z(\d+) \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    assert rows == [str(n) for n in range(1, len(rows) + 1)]
+    named = set(re.findall(r"\bZ(\d+)\b", "".join(source for _, source in library())))
+    assert {"1", "26"} <= named <= set(rows)
+    assert len(cited(page)) > 20
+    assert cited(page) - written() == set()
+
+
+def test_a_test_that_is_cited_and_was_never_written_is_found() -> None:
+    assert cited("`test_it_always_works` and `maxmsgsize`, `of_three_words`") == {"test_it_always_works"}
+    assert "test_it_always_works" not in written()
+    assert "test_a_test_that_is_cited_and_was_never_written_is_found" in written()
 
 
 @pytest.fixture(scope="module")
