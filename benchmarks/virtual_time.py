@@ -36,7 +36,7 @@ from samovar.sims.network import Network, SimulatedTransport
 
 LINK = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.02)
 GROUP, ROUNDS, SIZE = 8, 50, 100
-GOAL_ROUNDS_S, GOAL_MESSAGES_PER_S, GOAL_IDLE_BYTES = 60.0, 20_000, 2 << 30
+GOAL_ROUNDS_S, GOAL_MESSAGES_PER_S, GOAL_MEMORY_BYTES = 60.0, 20_000, 2 << 30
 
 
 @message()
@@ -164,7 +164,11 @@ def main() -> int:
         print(f"{row['work']:<44} {row['messages_per_s']:>9.0f} messages/s {1e3 * row['s_per_peer']:>8.2f} ms a peer "
               f"{row['peak_memory_bytes'] / 2**20:>6.0f} MiB at most")  # fmt: skip
     slow = [row["work"] for row in rows if "in groups" in row["work"] and row["median_s"] > GOAL_ROUNDS_S]
-    slow += [row["work"] for row in rows if row["work"].startswith("messages") and row["messages_per_s"] < GOAL_MESSAGES_PER_S]
+    slow += [
+        row["work"]
+        for row in rows
+        if row["work"].startswith("messages") and row["messages_per_s"] < GOAL_MESSAGES_PER_S
+    ]
     slow += [row["work"] for row in rows if row["peak_memory_bytes"] > GOAL_IDLE_BYTES]
     for work in slow:
         print(f"misses its goal: {work}", file=sys.stderr)
