@@ -18,12 +18,10 @@ import ctypes
 import multiprocessing
 import os
 import random
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -36,10 +34,8 @@ import torch
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.checkpoint import load
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
-from samovar.peers.task import load_task
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.transport import Transport
@@ -47,8 +43,6 @@ from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
 from samovar.sims.links import LinkSpec, parse_rate
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
-from samovar.sims.scenario import Scenario
-from samovar.sims.world import World
 
 PEERS, WARM_UP = 4, 2
 WITHIN, SAME = 0.15, 1e-6
@@ -156,7 +150,8 @@ def peer_process(index: int, line: Connection) -> None:
     line.send("alone")
     line.recv()
     command("ip", "address", "add", f"{host(index)}/24", "dev", "cable")
-    command("ip", "link", "set", "cable", "up")
+    for device in ("cable", "lo"):
+        command("ip", "link", "set", device, "up")
     while True:
         work, count = line.recv()
         shape("cable", work.rate)

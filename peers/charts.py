@@ -23,6 +23,7 @@ MOST_LOUD: Final = 12
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
+_SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,14 +62,18 @@ class Axis:
     """In the axis' own unit."""
     points: Sequence[Point]
 
+    def scaled(self, value: float) -> float:
+        """Seconds or bytes, in the axis' own unit."""
+        return _round(value / self.unit)
+
     def of(self, point: Point) -> float:
         """Where a point of the run lies."""
-        return _round((point.time_s if self.over == "time" else point.bytes_sent) / self.unit)
+        return self.scaled(point.time_s if self.over == "time" else point.bytes_sent)
 
     def at(self, time_s: float) -> float:
         """Where a moment of the run lies."""
         if self.over == "time":
-            return _round(time_s / self.unit)
+            return self.scaled(time_s)
         before = bisect_right(self.points, time_s, key=lambda point: point.time_s)
         return self.of(self.points[before - 1]) if before else 0.0
 
@@ -81,8 +86,14 @@ def time_axis(points: Sequence[Point], end_s: float) -> Axis:
 
 def bytes_axis(points: Sequence[Point], end: float) -> Axis:
     """Bytes that all peers together sent since the run started."""
-    unit, name = _unit(end, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")))
+    unit, name = _unit(end, _SIZES)
     return Axis(over="bytes", title=f"sent by all peers ({name})", unit=unit, end=end / unit, points=points)
+
+
+def size_axis(end: float) -> Axis:
+    """Bytes."""
+    unit, name = _unit(end, _SIZES)
+    return Axis(over="bytes", title=name, unit=unit, end=end / unit, points=())
 
 
 def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | None:

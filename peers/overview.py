@@ -69,7 +69,11 @@ def absences(run: Run) -> list[Absence]:
     for event in run.events:
         if event.event == "lost":
             lost.setdefault(event.subject, []).append((event.time_s, event.why))
+    known = {name: {why for _, why in losses} for name, losses in lost.items()}
+    causes: dict[str, str] = {}
     for peer in run.result.lost if run.result else ():
+        if peer.why not in known.get(peer.peer, {""}):
+            causes[peer.peer] = peer.why  # who started the peers knows what the others only guess
         lost.setdefault(peer.peer, []).append((peer.when, peer.why))
     missed: dict[str, set[int]] = {}
     last_missing = {}
@@ -83,6 +87,7 @@ def absences(run: Run) -> list[Absence]:
     found = []
     for name in {**lost, **missed}:
         losses, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
+        told = (why for _, why in reversed(losses) if why)
         since = losses[-1][0] if losses else missing.since_s if missing else 0.0
         found.append(
             Absence(
@@ -91,7 +96,7 @@ def absences(run: Run) -> list[Absence]:
                 lost_s=_episodes([when for when, _ in losses], seen),
                 missed=len(missed.get(name, ())),
                 back=bool(seen) and seen[-1] > since,
-                why=next((why for _, why in reversed(losses) if why), missing.why if missing else ""),
+                why=causes.get(name) or next(told, missing.why if missing else ""),
                 advice=missing.advice if missing else "",
             )
         )

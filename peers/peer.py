@@ -160,7 +160,7 @@ class Peer:
         else:
             await self.averaging.enter(contact)
         late = self.membership.view.started and self.state.round > 0 and self._elapsed_before_s == 0.0
-        await self.membership.until(lambda: self.membership.settled)
+        await self.averaging.gather()
         self._started_at = self._clock() - self._elapsed_before_s
         self._known = self.membership.view
         self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started")

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
 from .json_fields import FloatOrNaN, build, line, parse
+from .scene import Scene, read_scene
 
 RESULT_FILE: Final = "result.json"
 COMMAND_FILE: Final = "command.txt"
@@ -148,11 +149,13 @@ class Result:
     """Simulations only: seconds that passed in the simulated world."""
     digest: str | None = None
     """Simulations only: the same seed gives the same one."""
+    broken: str | None = None
+    """Simulations only: the promise that did not hold, and how."""
 
     def to_json(self) -> str:
         """One line, without the newline; what only a simulation has is left out of a real run's."""
         row = dataclasses.asdict(self)
-        for key in ("virtual_s", "digest"):
+        for key in ("virtual_s", "digest", "broken"):
             if row[key] is None:
                 del row[key]
         return line(row)
@@ -172,6 +175,8 @@ class Run:
     """None while the run goes on, and when it was killed."""
     command: str = ""
     """The command line that started it; empty when unknown."""
+    scene: Scene | None = None
+    """Simulations only: the world around the peers."""
 
 
 def peer_file(folder: Path, peer: str) -> Path:
@@ -228,6 +233,7 @@ def read_run(folder: Path) -> Run:
         events=events,
         result=ended,
         command=command.read_text(encoding="utf-8", errors="replace").strip() if command.exists() else "",
+        scene=read_scene(folder),
     )
 
 

@@ -18,7 +18,10 @@ from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, totals
 from .records import PeerSummary, Run
 from .report_page import CSS, SCRIPT
-from .report_tables import command, event_table, missing_table, peer_table, run_name, shares, tiles
+from .report_tables import broken, command, event_table, missing_table, peer_table, run_name, shares, tiles
+from .scene import Scene
+from .scene_charts import bytes_chart, presence_chart
+from .scene_map import network_map
 
 TITLES: Final = {
     "loss-time": "Loss over time",
@@ -60,8 +63,9 @@ def page(run: Run, plotly_js: str) -> str:
 <div class="eyebrow">Samovar run</div>
 <h1>{run_name(run)}</h1>
 {tiles(run, peers, points, missing)}
-{command(run)}
+{command(run)}{broken(run)}
 {_sections(charts, peers)}
+{_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
 {missing_table(missing)}
 <h2>Peers</h2>
@@ -80,11 +84,17 @@ def page(run: Run, plotly_js: str) -> str:
 def _charts(
     run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]
 ) -> dict[str, Figure]:
+    lasted_s = run.scene.lasted_s if run.scene else 0.0
+    last_s = run.rounds[-1].time_s if run.rounds else 0.0
+    end = max(last_s, *(when for absence in missing for when in absence.lost_s), lasted_s)
+    found: dict[str, Figure | None] = {}
+    if run.scene:
+        drawn = rows(peers, missing)
+        found["presence-time"] = presence_chart(run.scene, drawn, time_axis(points, end))
+        found["bytes"] = bytes_chart(run.scene, drawn)
     if not points:
-        return {}
-    end = max(run.rounds[-1].time_s, *(when for absence in missing for when in absence.lost_s), 0.0)
+        return {name: figure for name, figure in found.items() if figure}
     time, sent = time_axis(points, end), bytes_axis(points, points[-1].bytes_sent)
-    found = {}
     for name in TITLES:
         quantity, over = name.split("-")
         found[name] = curve_chart(quantity, time if over == "time" else sent, missing)
@@ -93,7 +103,7 @@ def _charts(
 
 
 def _sections(charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str:
-    if not charts:
+    if "timeline-time" not in charts:
         return '<p class="note">No round was committed.</p>'
     cards = [
         f'<div class="card"><h3>{title}</h3><div id="{name}"></div></div>'
@@ -110,6 +120,19 @@ lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <h2>Where the time went</h2>
 <p class="note">{shares(peers)}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
+
+
+def _world(scene: Scene) -> str:
+    """What only a simulation knows."""
+    return f"""<h2>The network</h2>
+<p class="note">Each peer's connection and what went over it, both ways: the wider the line, the more bytes. Point at a
+line for more.</p>
+<div class="card">{network_map(scene)}</div>
+<h2>Who was up when</h2>
+<p class="note">The thin bars over a peer's own are what was done to it; a cross: it was gone before the end.</p>
+<div class="card"><div id="presence-time"></div></div>
+<h2>Bytes on each connection</h2>
+<div class="card"><div id="bytes"></div></div>"""
 
 
 def _json(charts: Mapping[str, Figure]) -> str:

@@ -44,6 +44,21 @@ td.wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
 .bad { color: var(--bad); }
 .share { display: flex; height: 8px; border-radius: 4px; overflow: hidden; width: 110px; background: var(--line); }
+p.broken { border: 1px solid var(--bad); border-radius: 8px; padding: 10px 16px; color: var(--bad); }
+svg.map { display: block; width: 100%; height: auto; font-size: 12px; }
+svg.map text { fill: var(--soft); paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
+svg.map .strong { fill: var(--ink); font-weight: 600; font-size: 13px; }
+svg.map .island { fill: var(--page); stroke: var(--line); }
+svg.map .wire { stroke-opacity: .55; stroke-linecap: round; }
+svg.map .cable { stroke: #5fa58c; stroke-opacity: .8; }
+svg.map .open { stroke-dasharray: 6 6; stroke-opacity: .5; }
+svg.map .hub { fill: var(--card); stroke: #5fa58c; stroke-width: 3; }
+svg.map .peer { fill: var(--card); stroke-width: 2; }
+svg.map .peer.bad { stroke: var(--bad); stroke-dasharray: 3 3; }
+svg.map .who { fill: var(--ink); text-anchor: middle; pointer-events: none; }
+.key { display: flex; flex-wrap: wrap; gap: 2px 22px; justify-content: center; padding: 2px 12px 8px; font-size: 13px;
+  color: var(--soft); }
+.key i { display: inline-block; width: 16px; height: 5px; border-radius: 3px; margin: 0 7px 3px 0; }
 details.card { padding: 10px 16px; }
 details .scroll { margin-top: 10px; }
 summary { cursor: pointer; }

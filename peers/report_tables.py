@@ -55,6 +55,12 @@ def command(run: Run) -> str:
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
 
 
+def broken(run: Run) -> str:
+    """The promise that did not hold in a simulation."""
+    what = run.scene.broken if run.scene else ""
+    return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
+
+
 def shares(peers: Sequence[PeerSummary]) -> str:
     """One sentence on where the seconds of all peers went."""
     spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]

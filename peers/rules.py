@@ -113,8 +113,9 @@ _TIME = rf"{_NUMBER}(us|ms|s)"
 
 
 def link() -> Rule:
-    said = "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms or 1gbit,200us,50us"
-    return text(said, "LINK", rf"(?i: *(?![0.]+[a-z]){_NUMBER}[kmgt]?bit *(, *{_TIME} *){{1,2}})")
+    said = "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms, 1gbit,200us,50us or 50mbit/10mbit,20ms"
+    rate = rf"(?![0.]+[a-z]){_NUMBER}[kmgt]?bit"
+    return text(said, "LINK", rf"(?i: *{rate}( */ *{rate})? *(, *{_TIME} *){{1,2}})")
 
 
 def duration() -> Rule:

@@ -64,29 +64,32 @@ def conclude(
     lost: Sequence[Lost] = (),
     virtual_s: float | None = None,
     digest: str | None = None,
+    broken: str | None = None,
     report: bool = True,
 ) -> Result:
     """The result of a run, from its records; written to its folder, with the trace beside it.
 
-    `summaries`: of the peers that told theirs; `lost`: what is known beside what peers have told.
+    `summaries`: of the peers that told theirs; `lost`: what is known beside what peers have told, who saw when a peer
+    went silent, but not why.
     """
     run = replace(read_run(folder), result=None)
     told = {summary.peer: summary for summary in summaries}
     evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
     last = max(run.rounds, key=lambda record: (record.round, record.time_s), default=None)
-    missed = losses(run.events)
-    known = {loss.peer for loss in missed}
+    why = {loss.peer: loss.why for loss in lost}
+    missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in losses(run.events)]
     result = Result(
         accuracy=accuracy if accuracy is not None else (evaluated[-1] if evaluated else None),
         loss=last.loss if last else float("nan"),
         wall_s=wall_s,
         rounds=last.round if last else 0,
         peers=tuple(told.get(total.peer, total) for total in totals(run)),
-        lost=(*missed, *(loss for loss in lost if loss.peer not in known)),
+        lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
         virtual_s=virtual_s,
         digest=digest,
+        broken=broken,
     )
     (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
     write_trace(run, folder / TRACE_FILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from ..aggregation.period import AdaComm
 from ..aggregation.schedules import SCHEDULES
 from . import rules
 from .rules import Rule
-from .toml_file import read_toml
+from .toml_file import Entry, read_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -101,7 +101,16 @@ class Settings:
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:
         """Flags (None: not given) over the TOML file over the defaults. Raises SettingsError naming flag or line."""
-        values, places = _from_toml(toml) if toml is not None else ({}, {})
+        try:
+            entries = read_toml(toml).entries() if toml is not None else []
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        return cls.from_entries(entries, flags)
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[Entry], flags: Mapping[str, object]) -> Settings:
+        """The same from what stands in a TOML file, or in a table of one."""
+        values, places = _by_name(entries)
         for name, value in flags.items():
             if name not in _FIELDS:
                 raise SettingsError(_unknown(name))
@@ -159,11 +168,7 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Command], Command]:
     return click.option(flag, field.name, type=kind, default=None, metavar=rule.metavar, help=text)
 
 
-def _from_toml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    try:
-        entries = read_toml(path)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
+def _by_name(entries: Iterable[Entry]) -> tuple[dict[str, Any], dict[str, str]]:
     values, places = {}, {}
     for entry in entries:
         name = entry.key.replace("-", "_")

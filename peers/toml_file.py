@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BYTES_MAX = 1 << 20
 LINE_CHARS_MAX = 5000
-_KEY = re.compile(r"""[ \t]*\[{0,2}[ \t]*(?:"([^"]*)"|'([^']*)'|([\w-]+))[ \t]*[=.\]]""", re.ASCII)
+_WORD = r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))"""
+_KEY = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*{_WORD}[ \t]*[=.\]]", re.ASCII)
 _AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -22,9 +25,32 @@ class Entry:
     place: str
 
 
-def read_toml(path: Path) -> list[Entry]:
-    """The top-level entries, in order. Accepts a byte order mark and CRLF. Raises ValueError."""
-    text = _text(path)
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A file that was read: its `table`, and where its keys stand."""
+
+    path: Path
+    table: dict[str, Any]
+    lines: dict[tuple[str | int, ...], int]
+
+    def place(self, *keys: str | int) -> str:
+        """Where ``table[key][key]...`` stands: its own line if that is known, else that of the table around it."""
+        for depth in range(len(keys), 0, -1):
+            if keys[:depth] in self.lines:
+                return f"{self.path}, line {self.lines[keys[:depth]]}"
+        return str(self.path)
+
+    def entries(self, *keys: str | int) -> list[Entry]:
+        """What stands in the table at `keys`, in order."""
+        table: Any = self.table
+        for key in keys:
+            table = table[key]
+        return [Entry(key, value, self.place(*keys, key)) for key, value in table.items()]
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Accepts a byte order mark and CRLF. Raises ValueError."""
+    text = read_text(path)
     all_lines = text.rstrip().split("\n")
     for number, line in enumerate(all_lines, 1):
         if len(line) > LINE_CHARS_MAX:  # tomllib takes minutes for a long enough dotted key
@@ -37,16 +63,11 @@ def read_toml(path: Path) -> list[Entry]:
         at = _AT.search(said)
         where = f", line {at[1] or len(all_lines)}" if at else ""
         raise ValueError(f"{path}{where}: not TOML: {said[: at.start()] if at else said:.200}") from None
-    lines: dict[str, int] = {}
-    for number, line in enumerate(all_lines, 1):
-        if found := _KEY.match(line):
-            lines.setdefault(next(filter(None, found.groups()), ""), number)
-    return [
-        Entry(key, value, f"{path}, line {lines[key]}" if key in lines else str(path)) for key, value in table.items()
-    ]
+    return TomlFile(path, table, _lines(all_lines))
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, what: str = "settings file") -> str:
+    """The text of a file that may be anything. Raises ValueError."""
     try:
         with path.open("rb") as file:
             raw = file.read(BYTES_MAX + 1)
@@ -54,9 +75,27 @@ def _text(path: Path) -> str:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ValueError(f"{path}: cannot be read: {why[:1].lower()}{why[1:]}") from None
     if len(raw) > BYTES_MAX:
-        raise ValueError(f"{path}: larger than 1 MiB, which no settings file is")
+        raise ValueError(f"{path}: larger than 1 MiB, which no {what} is")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: not UTF-8 text") from None
+
+
+def _lines(lines: Sequence[str]) -> dict[tuple[str | int, ...], int]:
+    """Where each key of the file, of its tables and of their rows stands first."""
+    found: dict[tuple[str | int, ...], int] = {}
+    inside: tuple[str | int, ...] = ()
+    rows: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if (match := _KEY.match(line)) is None:
+            continue
+        key = next(filter(None, match.groups()[1:]), "")
+        if match[1] == "[[":
+            rows[key] = rows.get(key, -1) + 1
+            found.setdefault((key,), number)
+        if match[1]:
+            inside = (key, rows[key]) if match[1] == "[[" else (key,)
+        found.setdefault(inside if match[1] else (*inside, key), number)
+    return found

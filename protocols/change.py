@@ -10,8 +10,9 @@ acceptors, the decree is the next view with the round that all go on from, and t
 
 Enough is more than half of the view, or as many as `quorum` says. Hence at most one decree comes true in a generation,
 and of two halves of a split at most one goes on. And as a commit takes more than half too (`local_sgd`), a result that
-anyone committed is held by one of those who promise, and the decree hands it on: no commit is undone, short of the
-death of all who hold it before another has fetched it. (With a `quorum` of half or less, both halves may go on.)
+anyone committed is held by one of those who promise, and the decree hands it on; what a decree hands on is committed,
+and the next one waits for somebody who has it. So no commit is ever undone. (With a `quorum` of half or less, both
+halves may go on.)
 Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest.
 On loss: who does not answer is gone after the endpoint's patience, and the change goes on without it. On the death of
 the proposer the next in seniority proposes, under a higher ballot. Without enough, NoQuorum after 4 patiences.
@@ -160,8 +161,11 @@ class Change:
             return None
         if not self._enough(self._promises):
             return False
-        self._roster.dismiss_lost()
         before = max(self._promises.values(), key=lambda promise: promise.adopted).decree
+        if before is None and not self._have_base():
+            sometimes("nobody there had what is committed")
+            return False
+        self._roster.dismiss_lost()
         decree = before or next_decree(self._roster, self._promises, self._founders)
         self._adoptions = {me: self._acceptor.adopt(self._ballot, decree)}
         if not await self._ask(Adopt(view.generation, self._ballot, decree), self._adoptions):
@@ -209,6 +213,14 @@ class Change:
             return len(peers) >= view.majority()
         return len(peers) >= min(self._quorum, len(view.members))
 
+    def _have_base(self) -> bool:
+        """Whether one of those who promised has what the view goes on from, or a later result: to go on without would
+        undo a commit. It matters only where two quorums always meet."""
+        view, quorum = self._roster.view, self._quorum
+        if not view.started or (quorum is not None and quorum < view.majority()):
+            return True
+        return max(promise.round for promise in self._promises.values()) >= self._roster.base
+
     def _call_back(self) -> None:
         """Too few answered. Those given up may be there again, or on the better side of a split: they say so."""
         for member in self._roster.view.members:
@@ -219,10 +231,11 @@ class Change:
     def _give_up(self) -> None:
         view, present = self._roster.view, len(self._promises)
         needed = view.majority() if self._quorum is None else min(self._quorum, len(view.members))
-        why = (
-            f"{present} of {len(view.members)} peers are left, {needed} are needed to go on; "
-            f"restart the others, or allow fewer with --quorum {present}"
-        )
+        left = f"{present} of {len(view.members)} peers are left"
+        if present < needed:
+            why = f"{left}, {needed} are needed to go on; restart the others, or allow fewer with --quorum {present}"
+        else:
+            why = f"{left}, and none of them has the result of round {self._roster.base}: restart the run"
         self._roster.tell(Leave("too few peers are left"))  # those who are there come to the same end
         self._roster.fail(NoQuorum(why))
 

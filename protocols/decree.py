@@ -29,15 +29,24 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 
 def _last_round(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[int, list[PeerId]]:
-    """The last round that anyone has the result of, and who has it. Where results differ, the one that most have is the
-    round's; the others fetch it. Before the first round newcomers count too: a run may be resumed in any order."""
+    """The last round that may be committed, and who has its result. Where results differ, the one that most have is the
+    round's; the others fetch it. Before the first round newcomers count too: a run may be resumed in any order.
+
+    A result that too few have cannot be committed: then the round is run again, among those who are left. To hand it on
+    would make all depend on the few who have it.
+    """
+    view = roster.view
     members = {peer: (promise.round, promise.fingerprint) for peer, promise in promises.items()}
     newcomers = {peer: (came.round, came.fingerprint) for peer, came in roster.newcomers.items()}
-    held = members if roster.view.started else {**newcomers, **members}
+    held = members if view.started else {**newcomers, **members}
     last = max(number for number, _ in held.values())
+    have, unknown = [peer for peer, (number, _) in held.items() if number == last], len(view.ids) - len(members)
+    ahead: list[PeerId] = []
+    if view.started and last > roster.base and len(have) + unknown < view.majority():
+        last, ahead = last - 1, have  # they hold it too: what they have beside is not committed
     results = Counter(has for has in held.values() if has[0] == last)
     result = max(results, key=lambda each: (results[each], each == members[roster.id], each))
-    return last, [peer for peer, has in {**newcomers, **members}.items() if has == result]
+    return last, [*(peer for peer, has in {**newcomers, **members}.items() if has == result), *ahead]
 
 
 def _fitting(roster: Roster, staying: list[Member]) -> list[Member]:

@@ -144,6 +144,11 @@ class Endpoint:
         link = self._links.get(peer)
         return None if link is None else link.lost
 
+    def linked(self, peer: PeerId) -> bool:
+        """Whether there is a link to `peer` that is not lost."""
+        link = self._links.get(peer)
+        return link is not None and link.lost is None
+
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
         why = "it was given up as none of ours"

@@ -29,8 +29,9 @@ from ..aggregation.vector import Layout
 from .allreduce import Inbox, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state
 from .endpoint import Endpoint
+from .entry import Entry
 from .link import PeerLost
-from .membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .membership import Expelled, Membership, MembershipError, Standing
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
@@ -41,8 +42,11 @@ from .view import View
 from .witness import sometimes, witness
 
 _SIGNALS = 3
-_ENTER_MAX = 8
-"""How often to ask to be let in before giving up."""
+_TRY_FOR = 4
+"""How long to ask for the state that the others go on from, in patiences: as long as for a quorum."""
+
+Wanted = tuple[int, tuple[PeerId, ...]]
+"""A round whose result this peer has to fetch, and who has it."""
 
 
 class LocalSGD:
@@ -67,10 +71,20 @@ class LocalSGD:
         self._inbox = Inbox(endpoint)
         self._result: Result | None = None
         self._committed: Result | None = None
-        self._behind: tuple[int, tuple[PeerId, ...]] | None = None
+        self._behind: Wanted | None = None
+        self._tried: tuple[Wanted, float] | None = None
         self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
+        self._entry = Entry(
+            endpoint,
+            self.membership,
+            layout,
+            state=lambda: self.state,
+            standing=self._standing,
+            over=lambda: self.period == 0,
+            adopt=self._adopt,
+        )
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
 
     @property
@@ -82,64 +96,30 @@ class LocalSGD:
     # Coming and going
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`, or, when it is lost meanwhile, through another member: fetch the state, be let in.
+        """Join through `contact`: see `Entry.enter`."""
+        await self._entry.enter(contact)
 
-        Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
+    async def gather(self) -> None:
+        """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
+        Raises MembershipError when this peer cannot go on.
         """
-        contacts, failure = [contact], ""
-        for _ in range(_ENTER_MAX):
-            try:
-                if await self._enter_through(contacts[0]):
-                    return
-                failure = "nobody let it in"
-            except (PeerLost, CatchUpFailed) as error:
-                failure = str(error)
-                untried = [peer for peer in self.membership.hosts if peer not in contacts]
-                if untried:
-                    contacts.insert(0, untried[0])
-                elif self.endpoint.is_lost(contacts[0]) is not None:
-                    raise
-                else:
-                    await asyncio.sleep(self.endpoint.interval_s)  # it is there, and may let us in later
-        raise MembershipError(f"asked to be let in {_ENTER_MAX} times, the last time: {failure}")
-
-    async def _enter_through(self, contact: PeerId) -> bool:
-        welcome = await self.membership.knock(contact)
-        same = (welcome.round, welcome.fingerprint) == (self.state.round, self._standing().fingerprint)
-        # Before the first round it is the newcomer that may be ahead, when a run is resumed.
-        if not same and (welcome.view.started or welcome.round >= self.state.round):
-            donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, self.endpoint.id))]
-            self._adopt(await fetch_state(self.endpoint, donors, self._layout, round=welcome.round))
-        await self.membership.join(contact)
-        try:
-            async with asyncio.timeout(4 * self.endpoint.patience_s):
-                await self.membership.until(lambda: self.membership.view.generation > 0)
-        except (TimeoutError, Expelled):
-            return False  # they died with our introduction in their hands, or gave us up again at once
-        return True
+        await self._until(lambda: self.membership.settled or (self.period == 0 and not self.membership.view.ids))
 
     async def settle(self) -> None:
-        """Wait until enough peers have gathered and none is coming or going, or the run is over; join again when given
-        up meanwhile. Raises MembershipError when this peer cannot go on.
-        """
+        """The same, or until the run is over."""
+        await self._until(lambda: self.membership.settled or self.period == 0)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
         while True:
             try:
-                await self.membership.until(lambda: self.membership.settled or self.period == 0)
+                await self.membership.until(condition)
                 return
             except Expelled as expelled:
-                await self._return(expelled)
+                await self._come_back(expelled)
 
-    async def _return(self, expelled: Expelled) -> None:
-        try:
-            await self.enter(expelled.contact)
-        except (PeerLost, CatchUpFailed) as error:
-            raise MembershipError(
-                f"the others went on without this peer, and it cannot come back; is the run over? {error}"
-            ) from error
-        except JoinRefused:
-            if self.period > 0:
-                raise
-            # The run is over, and this peer has its last state.
+    async def _come_back(self, expelled: Expelled) -> None:
+        self._inbox.advance((0, 0))  # before its first round a run may be founded anew, with generations from 1 on
+        await self._entry.come_back(expelled)
 
     # A round
 
@@ -166,7 +146,7 @@ class LocalSGD:
                     with self.membership.averaging():
                         await self._in_generation(key, contribution)
                 except Expelled as expelled:
-                    await self._return(expelled)
+                    await self._come_back(expelled)
 
     async def _in_generation(self, key: Key, contribution: Contribution) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""
@@ -227,19 +207,24 @@ class LocalSGD:
         assert self._behind is not None
         behind = round_, donors = self._behind
         others = dict.fromkeys((*donors, *self.membership.view.ids))
+        now, endpoint = asyncio.get_running_loop().time, self.endpoint
+        if self._tried is None or self._tried[0] is not behind:
+            self._tried = (behind, now())
         try:
             state = await fetch_state(
-                self.endpoint, [peer for peer in others if peer != self.endpoint.id], self._layout, round=round_
+                endpoint, [peer for peer in others if peer != endpoint.id], self._layout, round=round_
             )
         except CatchUpFailed as error:
             sometimes("no donor had the state")
-            if self._behind == behind and self.membership.settled:
+            tried_s = now() - self._tried[1]
+            if self._behind is behind and self.membership.settled and tried_s > _TRY_FOR * endpoint.patience_s:
                 raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
+            await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
             return
-        if self._behind == behind and state.round >= round_:
+        if self._behind is behind and state.round >= round_:
             self._adopt(state)
-        elif self._behind == behind:
-            await asyncio.sleep(self.endpoint.interval_s)  # the donor has not committed it yet
+        elif self._behind is behind:
+            await asyncio.sleep(endpoint.interval_s)  # the donor has not committed it yet
 
     def _standing(self) -> Standing:
         state = self.state if self._result is None else self._result.state

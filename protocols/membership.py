@@ -268,7 +268,7 @@ class Membership:
             if teller == self.me.id and view.member(member.id) is None and member.id not in roster.leaving:
                 roster.tell_former(member.id, Stale(view.generation, self.me.id))
         self._stale_until.clear()
-        roster.take(view, led=teller == self.me.id)
+        roster.take(view, base=decree.round, led=teller == self.me.id)
         self._change.begin(decree)
         if self.me.id in view.ids:
             if self.me.id in roster.finished:

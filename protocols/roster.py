@@ -56,6 +56,8 @@ class Roster:
     def __init__(self, endpoint: Endpoint, me: Member) -> None:
         self.me = me
         self.view = NOBODY
+        self.base = 0
+        """The round that the view goes on from: some committed its result."""
         self.gone: dict[PeerId, Gone] = {}
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
@@ -159,19 +161,23 @@ class Roster:
             self._endpoint.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to who is no member any more, unless it has ended the link itself and knows."""
-        if peer not in self._ended:
+        """Post `message` to who is no member any more, unless it is beyond reach. Who began a new link may be a member
+        who only lost us for a while, and does not know either."""
+        if peer not in self._ended or self._endpoint.linked(peer):
             self._endpoint.post(peer, message)
 
     # From view to view. Both ends of a link must begin it anew when one of the two peers does, and only then: a link
     # that ends between members means that messages are lost, and makes them suspect each other.
 
-    def take(self, view: View, *, led: bool) -> None:
-        """Go on to `view`; what was known of those who are not in it, or in it anew, is over.
+    def take(self, view: View, *, base: int, led: bool) -> None:
+        """Go on to `view`, from round `base`; what was known of those who are not in it, or in it anew, is over.
 
         `led`: we asked its members, and whoever is gone is so since it answered. All other suspicions are over.
         """
         before, self.view = self.view, view
+        # What a resumed run begins with is committed by nobody in it.
+        begins = not before.started and before.generation + 1 == view.generation
+        self.base = 0 if begins else base
         for peer in sorted(self._old_links):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member
         for peer in (member.id for member in before.members if not view.holds(member) and member.id != self.id):
@@ -201,7 +207,7 @@ class Roster:
         """Be a member of nothing, in order to become one anew."""
         addresses = self.addresses
         self.leaving.clear()
-        self.take(NOBODY, led=False)
+        self.take(NOBODY, base=0, led=False)
         self.addresses = addresses
         self.newcomers.clear()
         self.failed = None

@@ -73,13 +73,15 @@ class Verdicts:
         votes = self._votes.setdefault(key, {})
         votes[voter] = have.fingerprint
         if sum(vote == have.fingerprint for vote in votes.values()) >= view.majority():
-            commit = Commit(*key, have.fingerprint)
-            for peer in view.ids:
-                if peer != self._endpoint.id:
-                    self._endpoint.post(peer, commit)
-            self._note(commit)
+            self._announce(Commit(*key, have.fingerprint))
         elif len(votes) == len(view.ids):
             self._membership.renew()
+
+    def _announce(self, commit: Commit) -> None:
+        for peer in self._membership.view.ids:
+            if peer != self._endpoint.id:
+                self._endpoint.post(peer, commit)
+        self._note(commit)
 
     def _on_commit(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):

@@ -9,7 +9,7 @@ import torch
 
 from ..protocols.links import INBOUND_BYTES_MAX
 from ..protocols.rounds import Committed, Computed, Contributed, Installed, Key
-from .log import Entry, Gone, Held, Refused
+from .log import Complained, Entry, Gone, Held, Refused
 from .scenario import Scenario
 
 Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
@@ -63,14 +63,17 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
 @promise
 def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A peer commits what was computed in its present generation, or what the change to it handed on; and it never goes
-    back."""
+    back. But a run that died before its first round may be founded anew, with generations from 1 on."""
     views: dict[str, Installed] = {}
     rounds: dict[str, int] = {}
+    foundings, founded = 0, dict[str, int]()
     for _, life, event in entries:
         if isinstance(event, Installed):
-            if life in views and event.generation <= views[life].generation:
-                yield f"{life} went from generation {views[life].generation} to {event.generation}"
-            views[life] = event
+            foundings += event.generation == 1
+            before = views.get(life)
+            if before is not None and event.generation <= before.generation and founded[life] == foundings:
+                yield f"{life} went from generation {before.generation} to {event.generation}"
+            views[life], founded[life] = event, foundings
         elif isinstance(event, Committed):
             if event.round < rounds.get(life, 0) + (event.key is not None):
                 yield f"{life} committed round {event.round} after round {rounds[life]}"
@@ -118,16 +121,55 @@ def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry
 
 
 @promise
-def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """When no fault could take so many away at once that no majority was left, nobody who was let in gives up."""
-    if not scenario.survivable:
-        return
-    members = set()
+def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer ends with an error that says what to mend, and nothing goes wrong where nobody is told."""
     for _, life, event in entries:
-        if isinstance(event, Installed):
-            members.add(life)
-        elif isinstance(event, Gone) and event.error and life in members:
+        if isinstance(event, Gone) and not event.foreseen:
+            yield f"{life} failed: {event.error}"
+        elif isinstance(event, Complained):
+            yield event.what
+
+
+@promise
+def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
+    let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
+    since_s = 0.0 if scenario.survivable else _healed_s(scenario, entries)
+    if since_s is None:
+        return
+    gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
+    over_s = max((time_s for time_s, _, event in gone if event.finished), default=None)
+    members = {life for _, life, event in entries if isinstance(event, Installed)}
+    for time_s, life, event in gone:
+        if event.error and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
             yield f"{life} gave up: {event.error}"
+    if over_s is None:
+        yield "nobody finished"
+
+
+_SETTLE = 6
+"""How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
+after 4."""
+
+
+def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
+    """When all faults are long over and more than half of the newest view's members are still there; None: never."""
+    if scenario.faults_until_s is None or scenario.settings.quorum is not None:
+        return None
+    healed_s = scenario.faults_until_s + _SETTLE * scenario.settings.patience_s
+    views: dict[str, Installed] = {}
+    for time_s, life, event in entries:
+        if time_s >= healed_s:
+            break
+        if isinstance(event, Installed):
+            views[life] = event
+        elif isinstance(event, Gone):
+            if event.finished:
+                return None  # the run is over, or nearly so
+            views.pop(life, None)
+    newest = max(views.values(), key=lambda view: view.generation, default=None)
+    there = sum(newest is not None and view.generation == newest.generation for view in views.values())
+    return healed_s if newest is not None and 2 * there > len(newest.members) else None
 
 
 def _peer(life: str) -> str:

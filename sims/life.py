@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..peers.checkpoint import CheckpointError, Snapshot
+from ..peers.errors import is_plain, one_line
 from ..peers.peer import Identity, Peer, first_state
 from ..peers.records import Record
 from ..peers.settings import Settings
@@ -158,6 +159,8 @@ class Life:
 
     def _end(self, *, finished: bool, crashed: bool = False) -> None:
         if self.running:
-            self._log.add(self.name, Gone(finished, crashed, "" if self.error is None else str(self.error)))
+            error = self.error
+            foreseen, told = error is None or is_plain(error), "" if error is None else one_line(error)
+            self._log.add(self.name, Gone(finished, crashed, told, foreseen))
             self.ended.set()
             self._on_end(self)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+
+_SEGMENT_BYTES, _SEGMENT_HEADERS_BYTES = 1448, 66
+"""What TCP puts into a packet of 1500 bytes, and the headers around it: Ethernet 14, IPv4 20, TCP 20, timestamps 12."""
+
+
+def link_bytes(size: int) -> int:
+    """Bytes that `size` bytes of a TCP connection take of a link's bandwidth. Its acknowledgements are left out: they
+    take at most 2.3 % as much the other way, and far less on fast links, where one stands for many segments."""
+    return size - size // -_SEGMENT_BYTES * _SEGMENT_HEADERS_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """One peer's connection: bytes a second it sends and receives (`down_Bps`: None for the same), one-way latency and
-    its jitter in seconds."""
+    """One peer's connection: bytes a second it sends and receives (`down_Bps`: None for the same), packet headers and
+    all, one-way latency and its jitter in seconds."""
 
     bandwidth_Bps: float
     latency_s: float
@@ -41,9 +51,16 @@ class Noise:
 
 
 QUIET = Noise()
-_RATES = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8, "tbit": 1e12 / 8}
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_SIZES = {"b": 1.0, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+_Units = dict[str, Decimal]
+"""How many bytes a second, seconds or bytes each unit is. Exact, so that 200us are the very number that 0.0002 is."""
+_RATES: _Units = {
+    f"{prefix}bit": Decimal(10**digits) / 8 for prefix, digits in zip(("", *"kmgt"), range(0, 15, 3), strict=True)
+}
+_TIMES: _Units = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
+_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZES: _Units = {unit: Decimal(size) for unit, size in _BYTES.items()}
+_MOST = 1e15
+"""No quantity is larger, in seconds, bytes or bytes a second."""
 
 
 def parse_link(text: str) -> LinkSpec:
@@ -82,8 +99,40 @@ def parse_size(text: str) -> int:
     return int(_quantity(text, _SIZES, "a size", "64KiB"))
 
 
-def _quantity(text: str, units: dict[str, float], what: str, example: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip().lower())
+def link_text(link: LinkSpec) -> str:
+    """What `parse_link` reads as this very link; so it is with the others."""
+    rates = [link.bandwidth_Bps] if link.down_Bps is None else [link.down_Bps, link.bandwidth_Bps]
+    times = [link.latency_s, *([link.jitter_s] if link.jitter_s else [])]
+    return ",".join(("/".join(map(rate_text, rates)), *map(duration_text, times)))
+
+
+def rate_text(rate_Bps: float) -> str:
+    return _written(rate_Bps, _RATES)
+
+
+def duration_text(seconds: float) -> str:
+    return _written(seconds, _TIMES)
+
+
+def size_text(size: int) -> str:
+    return _written(size, _SIZES).upper().replace("I", "i")
+
+
+def _quantity(text: str, units: _Units, what: str, example: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip().lower(), re.ASCII)
     if match is None or match[2] not in units:
-        raise ValueError(f"{text!r} is not {what}: a number and one of {', '.join(units)}, e.g. {example}")
-    return float(match[1]) * units[match[2]]
+        raise ValueError(f"{text[:60]!r} is not {what}: a number and one of {', '.join(units)}, e.g. {example}")
+    value = float(Decimal(match[1]) * units[match[2]])
+    if value > _MOST:
+        raise ValueError(f"{text[:60]!r} is more than any simulation is for")
+    return value
+
+
+def _written(value: float, units: _Units) -> str:
+    """In the unit that makes the shortest text of those that lose nothing; one of them always does."""
+    texts = []
+    for name, unit in units.items():
+        number = f"{(Decimal(repr(value)) / unit).normalize():f}"
+        if float(Decimal(number) * unit) == value:
+            texts.append(number + name)
+    return min(texts, key=len)

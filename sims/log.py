@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..protocols.rounds import Committed, Computed, Contributed
+
 
 class Entry(NamedTuple):
     """`life`: the peer's name and how often it was started, as ``3.1``."""
@@ -19,10 +21,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """The nemesis did something: its kind, to whom."""
+    """The nemesis did something: its kind, to which lives, until when; None: for good."""
 
     kind: str
     who: tuple[str, ...]
+    until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,28 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A peer's process is no more: it `finished` the run, was `crashed`, or gave up with an `error`."""
+    """A peer's process is no more: it `finished` the run, was `crashed`, or gave up with an `error`; `foreseen`: one of
+    those that a peer may end with."""
 
-    finished: bool
-    crashed: bool
-    error: str
+    finished: bool = False
+    crashed: bool = False
+    error: str = ""
+    foreseen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Complained:
+    """An error came up where nobody could be told of it: in a callback, or in a task that nobody waits for."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A peer needed more memory than it has, and was killed for it."""
+
+    needed_bytes: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +80,13 @@ class Log:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.reached: Counter[str] = Counter()
+        self.judged = True
+        """Whether what only checkers look at is kept: the vectors of all rounds."""
         self.closed = False
         """Set when the world ends: what is cleaned up then is no part of the story."""
 
     def add(self, life: str, event: object) -> None:
-        if not self.closed:
+        if not self.closed and (self.judged or not isinstance(event, Contributed | Computed | Committed)):
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
 

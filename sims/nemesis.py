@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Protocol
@@ -10,9 +12,9 @@ from typing import Protocol
 from ..protocols.transport import PeerId
 from .life import Life
 from .links import QUIET
-from .log import Fell, Log
+from .log import Fell, Log, OutOfMemory
 from .network import Network
-from .scenario import Fault, Kind, Scenario
+from .scenario import AT_ONCE, Fault, Kind, Scenario
 from .wall_clock import WallClock
 
 
@@ -37,6 +39,8 @@ class Stage(Protocol):
 
 Heal = Callable[[], object]
 """How a fault is undone."""
+VECTORS = 4
+"""Of the model's size, that a peer that trains holds: the model, its gradients, what is averaged, and its sum."""
 
 
 class Nemesis:
@@ -44,6 +48,9 @@ class Nemesis:
         self._world = world
         self._at_step: list[Fault] = []
         self._over = False
+        self._number: dict[PeerId, int] = {}
+        self._noises = [QUIET]
+        self._relinked: dict[int, list[Fault]] = defaultdict(list)
         self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
             Kind.CRASH: self._crash,
             Kind.PAUSE: self._pause,
@@ -73,12 +80,26 @@ class Nemesis:
                 loop.call_at(fault.at_s or 0.0, self.strike, fault)
         if scenario.faults_until_s is not None:
             loop.call_at(scenario.faults_until_s, self._heal_all)
+        if any(group.memory_bytes for group in scenario.groups):
+            self._number = {peer: index for index, peer in enumerate(self._world.ids)}
+            self._world.network.after = self._weigh
 
     def stepped(self, index: int, step: int) -> None:
         """The peer with this number takes its local step of that number."""
         for fault in [fault for fault in self._at_step if fault.at_step == step and fault.who[:1] == (index,)]:
             self._at_step.remove(fault)
             asyncio.get_running_loop().call_soon(self.strike, fault, context=Context())
+
+    def _weigh(self, peer: PeerId) -> None:
+        """Kill who needs more memory than it has; but none before its run has begun, who would only be started anew."""
+        memory_bytes = self._world.scenario.group_of(self._number[peer]).memory_bytes
+        life = self._world.life(self._number[peer]) if memory_bytes else None
+        if life is None or not life.peer.membership.view.started:
+            return
+        needed_bytes = life.endpoint.held_bytes + VECTORS * life.peer.state.vector.nbytes
+        if needed_bytes > memory_bytes:
+            self._world.log.add(life.name, OutOfMemory(needed_bytes, memory_bytes))
+            Context().run(life.crash)
 
     def strike(self, fault: Fault) -> None:
         """Do it now, unless the time for faults is over or nobody is there to whom it could be done."""
@@ -88,13 +109,19 @@ class Nemesis:
         targets = self._targets(fault)
         if self._over or (fault.who and not targets):
             return
-        self._world.log.add("nemesis", Fell(fault.kind, tuple(life.name for life in targets)))
+        self._world.log.add("nemesis", Fell(fault.kind, tuple(life.name for life in targets), self._end_of(fault)))
         self._world.log.reached[f"fault: {fault.kind}"] += 1
         heal = self._do[fault.kind](fault, targets)
         if heal is not None:
             self._heals.append(heal)
             if fault.for_s:
                 asyncio.get_running_loop().call_later(fault.for_s, self._heal, heal)
+
+    def _end_of(self, fault: Fault) -> float | None:
+        now, healed_s = asyncio.get_running_loop().time(), self._world.scenario.faults_until_s
+        if fault.kind in AT_ONCE or not (fault.for_s or healed_s):
+            return None
+        return min(now + (fault.for_s or math.inf), healed_s or math.inf)
 
     def _targets(self, fault: Fault) -> list[Life]:
         lives = [self._world.life(who) if isinstance(who, int) else self._by_role(who) for who in fault.who]
@@ -190,19 +217,33 @@ class Nemesis:
 
     def _noise(self, fault: Fault, targets: list[Life]) -> Heal:
         network = self._world.network
+        self._noises.append(fault.noise)
         network.noise = fault.noise
 
         def quiet() -> None:
-            network.noise = QUIET
+            self._noises.remove(fault.noise)
+            network.noise = self._noises[-1]
 
         return quiet
 
     def _link(self, fault: Fault, targets: list[Life]) -> Heal:
-        links = self._world.network.links
-        before = {life.id: links[life.id] for life in targets}
-        if fault.link is not None:
-            links.update(dict.fromkeys(before, fault.link))
-        return lambda: links.update(before)
+        for life in targets:
+            self._relinked[life.index].append(fault)
+
+        def undo() -> None:
+            for life in targets:
+                self._relinked[life.index].remove(fault)
+                connect(life)
+
+        def connect(life: Life) -> None:
+            """By the latest of the connections that it was given."""
+            own = self._world.scenario.group_of(life.index).link
+            links = [fault.link for fault in self._relinked[life.index] if fault.link is not None]
+            self._world.network.links[life.id] = links[-1] if links else own
+
+        for life in targets:
+            connect(life)
+        return undo
 
     def _full_disk(self, fault: Fault, targets: list[Life]) -> Heal:
         for life in targets:

@@ -1,9 +1,9 @@
 """A virtual network: every peer has an up-link and a down-link with a bandwidth, and every way a latency with jitter.
 
 Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
-up-link and its receiver's down-link for size / bandwidth each, at the same time (cut-through), so many senders share
-one receiver's down-link; between sites with a trunk it occupies that too. What is under way when its way is cut, or its
-receiver closed, is lost. Every way draws its chance from a generator of its own.
+up-link and its receiver's down-link for `link_bytes` / bandwidth each, at the same time (cut-through), so many senders
+share one receiver's down-link; between sites with a trunk it occupies that too. What is under way when its way is cut,
+or its receiver closed, is lost. Every way draws its chance from a generator of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
-from .links import QUIET, LinkSpec, Noise
+from .links import QUIET, LinkSpec, Noise, link_bytes
 from .machine import MACHINE
 
 
@@ -132,7 +132,7 @@ class Network:
             self.happened["cut"] += 1
             return size
         way = self._way(sender, to)
-        when = self._arrival(sender, to, way, size, asyncio.get_running_loop().time())
+        when = self._arrival(sender, to, way, link_bytes(size), asyncio.get_running_loop().time())
         frame = _Frame(sender, to, header, payload, size, way.connection, garbled=False)
         if self.noise is QUIET:
             self._in_order(when, way, frame)

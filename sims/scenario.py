@@ -3,7 +3,7 @@ gives the same run, to the last bit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from ..peers.settings import Settings
@@ -28,12 +28,22 @@ class Kind(StrEnum):
     CLOCK = "clock"  # the wall clock jumps by `factor` seconds
 
 
+ROLES = ("coordinator", "founder", "newest")
+"""Whom a fault may be aimed at beside numbers of peers."""
+DEADLY = (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
+FOR_ALL = (Kind.RING, Kind.NOISE, Kind.CLOCK)
+"""What befalls the world, whomever it is aimed at."""
+AT_ONCE = (Kind.CRASH, Kind.CLOCK)
+"""What does not last."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that happens: at a time, before the delivery of that number, or when the first target takes that local
-    step, whichever is given.
+    """One thing that happens: before the delivery of that number, when the first target takes that local step, or at a
+    time, whichever is given.
 
-    who: numbers of peers, or roles: ``coordinator``, ``founder``, ``newest``. for_s: how long it lasts; 0: for good.
+    who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. What a kind has no use for is dropped, so
+    that faults that do the same are equal.
     """
 
     kind: Kind
@@ -46,10 +56,26 @@ class Fault:
     noise: Noise = QUIET
     link: LinkSpec | None = None
 
+    def __post_init__(self) -> None:
+        forget = {
+            "at_step": self.at_event is not None,
+            "at_s": self.at_event is not None or self.at_step is not None,
+            "for_s": self.kind in AT_ONCE,
+            "factor": self.kind not in (Kind.SLOW, Kind.CLOCK),
+            "noise": self.kind is not Kind.NOISE,
+            "link": self.kind is not Kind.LINK,
+        }
+        for field in fields(self):
+            if forget.get(field.name):
+                object.__setattr__(self, field.name, field.default)
+        object.__setattr__(self, "who", tuple(dict.fromkeys(self.who)))
+        if self.at_event is None and self.at_step is None and self.at_s is None:
+            object.__setattr__(self, "at_s", 0.0)
+
     @property
     def deadly(self) -> bool:
         """Whether its targets are gone from the run as they were."""
-        return self.kind in (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
+        return self.kind in DEADLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +123,7 @@ class Scenario:
         parts or stops peers is over before anybody gives up, and few enough begin anew or not at all."""
         settings, lasting = self.settings, (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE)
         out_s = [fault.for_s for fault in self.faults if fault.kind in lasting]
-        if 0.0 in out_s or sum(out_s) > 2 * settings.patience_s:
+        if any(group.memory_bytes for group in self.groups) or 0.0 in out_s or sum(out_s) > 2 * settings.patience_s:
             return False
         if any(fault.kind in (Kind.RESTART, Kind.REPLACE, Kind.FULL_DISK) for fault in self.faults):
             return False

@@ -1,83 +1,101 @@
-"""``samovar simulate``: the run of a task file in virtual time, before anybody pays for machines."""
+"""``samovar simulate``: a run in virtual time, before anybody pays for machines; a scenario file; a sweep."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import click
 
 from ..peers.output import Output, run_verb
-from ..peers.records import Record, RecordFile
-from ..peers.runs import SETTINGS_FILE, conclude, make_folder
+from ..peers.runs import make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
-from .loop import run_virtual
+from .play import play
 from .scenario import Scenario
-from .world import World
+from .scenario_file import read_scenario
+from .show_sweep import show_sweep
+from .tell import last_events
+from .toy import toy_task
+from .verdict import bound_s
 
 _FLAGS = (
     "peers", "link", "step_time", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps",
     "seed", "patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
+_IN_GROUPS = ("peers", "link", "step_time", "config")
+"""What a scenario file says for each group, or in a table of its own."""
 
 
 @click.command(short_help="Train a task with many peers in virtual time.")
-@click.argument("task", type=click.Path(path_type=Path))
+@click.argument("task", type=click.Path(path_type=Path), required=False)
+@click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
+@click.option("--sweep", type=click.IntRange(1), metavar="N", help="Draw N scenarios, from --seed on, and judge them.")
+@click.option("--minimise", is_flag=True, help="With --sweep: make what fails as small as it can be.")
 @click_options(*_FLAGS)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def simulate(task: Path, config: Path | None, as_json: bool, quiet: bool, **flags: object) -> None:
+def simulate(
+    task: Path | None,
+    scenario: Path | None,
+    sweep: int | None,
+    minimise: bool,
+    config: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: object,
+) -> None:
     """Run TASK with many peers in virtual time, on links of your choice.
 
-    The same seed gives the same run, to the last bit: its digest says so.
+    The same seed gives the same run, to the last bit: its digest says so. Exit code 1: a promise was broken.
     """
+    given = {name: value for name, value in {"config": config, **flags}.items() if value is not None}
+    if sweep is not None:
+        _leave_out("sweep", "draws all but the first seed", [name for name in given if name != "seed"])
+        if task or scenario:
+            raise click.UsageError("--sweep draws its scenarios: leave out TASK and --scenario")
+        return run_verb(lambda: _sweep(sweep, flags["seed"], smallest=minimise, as_json=as_json, quiet=quiet))
+    if minimise:
+        raise click.UsageError("--minimise is for a --sweep")
+    if scenario is not None:
+        _leave_out("scenario", "says it in the file", [name for name in given if name in _IN_GROUPS])
+        return run_verb(lambda: _scenario(scenario, task, flags, as_json=as_json, quiet=quiet))
+    if task is None:
+        raise click.UsageError("missing argument 'TASK', or --scenario, or --sweep")
+    return run_verb(
+        lambda: _task(task, Settings.read(config, {"device": "cpu", **flags}), as_json=as_json, quiet=quiet)
+    )
 
-    def work() -> int:
-        settings = Settings.read(config, {"device": "cpu", **flags})
-        functions = load_task(task)
-        folder = make_folder(settings.run, task)
-        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
-        output, files = Output(steps=settings.steps, as_json=as_json, quiet=quiet), _Files(folder)
-        began = time.monotonic()
 
-        def record(what: Record) -> None:
-            files.append(what)
-            output.put(what)
+def _leave_out(option: str, why: str, names: list[str]) -> None:
+    if names:
+        raise click.UsageError(f"--{option} {why}: leave out --{names[0].replace('_', '-')}")
 
-        with output, files:
-            simulated = run_virtual(World(functions, Scenario.plain(settings), record).run(), seed=settings.seed)
-        result = conclude(
-            folder,
-            simulated.summaries,
-            wall_s=time.monotonic() - began,
-            accuracy=simulated.accuracy,
-            virtual_s=simulated.virtual_s,
-            digest=simulated.digest,
-            report=settings.report,
-        )
-        output.end(result)
+
+def _sweep(count: int, seed: object, *, smallest: bool, as_json: bool, quiet: bool) -> int:
+    first = Settings.read(None, {"seed": seed}).seed
+    return show_sweep(first, count, smallest=smallest, as_json=as_json, quiet=quiet)
+
+
+def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
+    functions = load_task(task)
+    folder = make_folder(settings.run, task)
+    output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
+    result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
+    output.end(result)
+    return 0
+
+
+def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_json: bool, quiet: bool) -> int:
+    found = read_scenario(file, flags)
+    task = task or found.task
+    # The toy task ends soon, or never; of anybody's own task nobody knows.
+    functions, within_s = (load_task(task), None) if task else (toy_task(), bound_s(found.scenario))
+    folder = make_folder(found.scenario.settings.run, file)
+    output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
+    result, entries = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
+    output.end(result)
+    if result.broken is None:
         return 0
-
-    run_verb(work)
-
-
-class _Files:
-    """One record file for each peer, as real peers write them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[str, RecordFile] = {}
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def append(self, record: Record) -> None:
-        if record.peer not in self._files:
-            self._files[record.peer] = RecordFile(self._folder, record.peer)
-        self._files[record.peer].append(record)
+    output.say("\n".join(("the last events:", *last_events(entries), f"broken promise: {result.broken}")))
+    return 1

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ from ..peers.task import Task
 from ..peers.trainer import derive
 from ..protocols.transport import PeerId
 from .life import Disk, Life
-from .log import Log
+from .log import Complained, Log
 from .loop import VirtualLoop
 from .nemesis import Nemesis
 from .network import Network
@@ -73,6 +74,7 @@ class World:
             else:
                 self.begin(index)
         self.nemesis.arm()
+        loop.set_exception_handler(self._complain)
         try:
             async with asyncio.timeout(within_s):
                 with self.clock.on_the_wall():
@@ -83,9 +85,12 @@ class World:
         finally:
             self._close()
         errors = [life.error for life in self.lives if life.error is not None and life.index not in late]
-        if errors and not self.scenario.faults:
+        if errors and not self.scenario.faults and not self.scenario.buggify:
             raise errors[0]
         return self._simulated(loop.time())
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.log.add("world", Complained(f"{context.get('message')}: {context.get('exception')!r}"))
 
     async def _over(self) -> None:
         while self._expected or any(life.running for life in self.lives):
@@ -107,10 +112,12 @@ class World:
         found the run; when there is neither, it founds the run itself."""
         self._expected -= Counter([index])
         running = [life for life in self.lives if life.running and life.index != index]
-        if self.life(index) is not None or (self._met and not running):
-            return  # it is there, or the run is over
-        members = [life for life in running if life.peer.membership.view.members]
-        hosts = members or [life for life in running if life.founds]
+        if self.life(index) is not None:
+            return  # it is there
+        hosts = [life for life in running if life.peer.membership.view.members]
+        if self._have_met() and not hosts:
+            return  # the run is over
+        hosts = hosts or [life for life in running if life.founds]
         contact = self._chance.choice(hosts).id if hosts else None
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -134,9 +141,13 @@ class World:
 
     def _ended(self, life: Life) -> None:
         """Until all have met, who is gone is started anew, as whoever starts a run would do; later the run goes on."""
-        self._met = self._met or any(life.peer.membership.view.started for life in self.lives)
-        if not self._met:
+        if not self._have_met():
             self.begin_later(life.index, self._settings.patience_s)
+
+    def _have_met(self) -> bool:
+        """Whether the run has begun, for anybody."""
+        self._met = self._met or any(life.peer.membership.view.started for life in self.lives)
+        return self._met
 
     def life(self, index: int) -> Life | None:
         """The life that the peer with this number leads now."""

@@ -630,8 +630,28 @@ def test_the_gone_and_the_leaving_are_left_out_and_told_why() -> None:
     assert (decided.round, decided.donors) == (3, ("p0", "p2", "p4"))
 
 
-def test_all_go_on_from_the_last_round_that_any_of_them_holds() -> None:
+def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:
+    """Of four, three make a commit: p2 and the two that are silent may have made one."""
     roster, promises = roster_of(4)
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    del promises["p1"], promises["p3"]
+    decided = next_decree(roster, promises, founders=4)
+    assert (decided.round, decided.donors) == (4, ("p2",))
+
+
+def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
+    """Else all would depend on the one who has it: should it die before another fetched it, nobody could go on."""
+    roster, promises = roster_of(4)
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    for silent, expected in (("nobody", 3), ("p3", 3)):
+        promises.pop(silent, None)
+        decided = next_decree(roster, promises, founders=4)
+        assert (decided.round, set(decided.donors)) == (expected, set(promises)), "p2 has the result before, too"
+
+
+def test_what_the_view_goes_on_from_is_handed_on_however_few_have_it() -> None:
+    roster, promises = roster_of(4)
+    roster.base = 4
     promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
     decided = next_decree(roster, promises, founders=4)
     assert (decided.round, decided.donors) == (4, ("p2",))
@@ -646,8 +666,9 @@ def test_of_different_results_the_one_that_most_hold_is_taken() -> None:
 
 def test_who_alone_holds_the_result_stays_until_another_has_it() -> None:
     roster, promises = roster_of(3)
+    del promises["p1"]
     promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
-    roster.leaving = {"p1": "", "p2": ""}
+    roster.leaving = {"p2": ""}
     decided = next_decree(roster, promises, founders=3)
     assert decided.donors == ("p2",)
     assert "p2" in decided.view.ids

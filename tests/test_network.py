@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from samovar.protocols.transport import Arrivals, wire_bytes
-from samovar.sims.links import LinkSpec, parse_duration, parse_link
+from samovar.sims.links import LinkSpec, link_bytes, parse_duration, parse_link
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
 
 PAYLOAD = 10_000
-SIZE = wire_bytes(1, PAYLOAD, encrypted=True)
+SIZE = link_bytes(wire_bytes(1, PAYLOAD, encrypted=True))
 
 
 class Post:
@@ -53,6 +53,10 @@ def run(post: Post, *sendings: tuple[float, Callable[[], object]]) -> Post:
 def test_a_message_takes_its_size_over_the_bandwidth_and_the_latency() -> None:
     post = Post("a", "b")
     assert run(post, (0.0, lambda: post.send("a", "b"))).times() == [1.5]
+
+
+def test_a_link_carries_the_headers_of_packets_too() -> None:
+    assert [link_bytes(size) for size in (0, 1, 1448, 1449, 14_480)] == [0, 67, 1514, 1449 + 132, 15_140]
 
 
 def test_messages_of_one_sender_queue_on_its_up_link() -> None:

@@ -1,0 +1,105 @@
+"""Entry: how a peer gets into a run, and back into it when the others have given it up.
+
+It asks a member, the contact, where the others stand (`admission`), fetches that state (`catch_up`), and is let in by
+the next change of the view. When the contact is lost meanwhile, another member is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..aggregation.vector import Layout
+from .catch_up import CatchUpFailed, fetch_state
+from .endpoint import Endpoint
+from .link import PeerLost
+from .membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .state import State
+from .transport import PeerId
+
+_ASK_MAX = 8
+"""How often to ask to be let in before giving up."""
+_TRY_FOR = 4
+"""How long one who was given up goes on when nobody can be reached, in patiences: as long as for a quorum."""
+
+
+class Entry:
+    """One peer's way in. `adopt` takes what was fetched; `over` tells whether the run is, in the state we have."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        membership: Membership,
+        layout: Layout,
+        *,
+        state: Callable[[], State],
+        standing: Callable[[], Standing],
+        over: Callable[[], bool],
+        adopt: Callable[[State], None],
+    ) -> None:
+        self._endpoint, self._membership, self._layout = endpoint, membership, layout
+        self._state, self._standing, self._over, self._adopt = state, standing, over, adopt
+
+    async def enter(self, contact: PeerId) -> None:
+        """Join through `contact`, or, when it is lost meanwhile, through another member: fetch the state, be let in.
+
+        Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
+        """
+        await self._ask(contact, for_s=0.0, returns=False)
+
+    async def come_back(self, expelled: Expelled) -> None:
+        """Join again, or, when the run is over, fetch its last state. Raises MembershipError."""
+        for last_try in (False, True):
+            try:
+                await self._ask(expelled.contact, for_s=_TRY_FOR * self._endpoint.patience_s, returns=True)
+                return
+            except (PeerLost, CatchUpFailed) as error:
+                raise MembershipError(
+                    f"the others went on without this peer, and it cannot come back; is the run over? {error}"
+                ) from error
+            except JoinRefused:
+                if self._over():
+                    return
+                if last_try:
+                    raise
+                # It may have ended just now: then the last state can still be fetched.
+
+    async def _ask(self, contact: PeerId, *, for_s: float, returns: bool) -> None:
+        """`for_s`: how long to go on when nobody can be reached."""
+        clock, tried, failure = asyncio.get_running_loop().time, [contact], ""
+        until_s = clock() + for_s
+        for _ in range(_ASK_MAX):
+            try:
+                if await self._through(tried[-1], returns=returns):
+                    return
+                failure = "nobody let it in"
+            except (PeerLost, CatchUpFailed) as error:
+                failure = str(error)
+                untried = [peer for peer in self._membership.hosts if peer not in tried]
+                if untried:
+                    tried.append(untried[0])
+                    continue
+                if clock() >= until_s and self._endpoint.is_lost(tried[-1]) is not None:
+                    raise
+                tried = [contact]  # somebody may be there, and let us in, later
+                await asyncio.sleep(self._endpoint.interval_s)
+        raise MembershipError(f"asked to be let in {_ASK_MAX} times, the last time: {failure}")
+
+    async def _through(self, contact: PeerId, *, returns: bool) -> bool:
+        """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy."""
+        endpoint, membership = self._endpoint, self._membership
+        welcome = await membership.knock(contact)
+        state, standing = self._state(), self._standing()
+        same = (welcome.round, welcome.fingerprint) == (state.round, standing.fingerprint)
+        # Before the first round it is the newcomer that may be ahead, when a run is resumed.
+        ahead = state.round > welcome.round and (returns or not welcome.view.started)
+        if not same and not ahead:
+            donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, endpoint.id))]
+            self._adopt(await fetch_state(endpoint, donors, self._layout, round=welcome.round))
+        await membership.join(contact)
+        try:
+            async with asyncio.timeout(4 * endpoint.patience_s):
+                await membership.until(lambda: membership.view.generation > 0)
+        except (TimeoutError, Expelled):
+            return False  # they died with our introduction in their hands, or gave us up again at once
+        return True

@@ -1,0 +1,90 @@
+"""One scenario, played for a person: records, a scene and a result in a run folder, and whether all promises held."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from ..peers.output import Output
+from ..peers.records import Record, RecordFile, Result
+from ..peers.runs import SETTINGS_FILE, conclude
+from ..peers.task import Task
+from .checkers import broken
+from .log import Entry
+from .loop import Deadlock, run_virtual
+from .picture import lost_in, scene_of
+from .scenario import Scenario
+from .scenario_text import scenario_text
+from .world import Hung, Simulated, World
+
+SCENARIO_FILE = "scenario.toml"
+
+
+class _Records:
+    """One file for each peer, as real peers write them, and when in the world's time the run began."""
+
+    def __init__(self, folder: Path, output: Output) -> None:
+        self._folder, self._output = folder, output
+        self._files: dict[str, RecordFile] = {}
+        self.began_s = 0.0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def put(self, record: Record) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self._files:
+            self.began_s = now - record.time_s
+        if record.peer not in self._files:
+            self._files[record.peer] = RecordFile(self._folder, record.peer)
+        # A peer that comes late only guesses when the run began; here it is known.
+        record = replace(record, time_s=max(0.0, now - self.began_s))
+        self._files[record.peer].append(record)
+        self._output.put(record)
+
+
+def play(
+    task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
+) -> tuple[Result, list[Entry]]:
+    """Run `scenario`; the result and what was witnessed last. `judged`: whether to look for broken promises, for which
+    every vector that was averaged is kept; `within_s`: it hangs when it takes longer than that in its own time."""
+    settings = scenario.settings
+    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    task_file = task.path.resolve() if task.path.is_file() else None
+    again = replace(scenario, settings=replace(settings, run=None))
+    (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
+    records = _Records(folder, output)
+    began, wrong = time.monotonic(), None
+    with output, records:
+        world = World(task, scenario, records.put)
+        world.log.judged = judged
+        try:
+            simulated = run_virtual(world.run(within_s=within_s), seed=settings.seed)
+        except (Hung, Deadlock) as error:
+            wrong = f"everybody comes to an end: {error}"
+            simulated = Simulated([], None, within_s or world.log.entries[-1].time_s, world.network.digest)
+    if judged:
+        wrong = broken(scenario, world.log.entries) or wrong
+    scene = scene_of(world, began_s=records.began_s, lasted_s=simulated.virtual_s, broken=wrong or "")
+    scene.write(folder)
+    lives = Counter(life.index for life in world.lives)
+    result = conclude(
+        folder,
+        # A peer with several lives tells of the last one only: its records know more.
+        [summary for summary in simulated.summaries if lives[int(summary.peer)] == 1],
+        wall_s=time.monotonic() - began,
+        accuracy=simulated.accuracy,
+        lost=lost_in(scene),
+        virtual_s=simulated.virtual_s,
+        digest=simulated.digest,
+        broken=wrong,
+        report=settings.report,
+    )
+    return result, world.log.entries

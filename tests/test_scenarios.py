@@ -1,0 +1,592 @@
+"""Scenario files: what they say is played, what they cannot say is told in one line, the gallery keeps its word."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from live import ROOT, verb
+
+from samovar.peers.records import Run, read_run
+from samovar.peers.report import page
+from samovar.peers.scene import SCENE_FILE
+from samovar.peers.settings import Settings
+from samovar.sims.draw import draw
+from samovar.sims.links import (
+    LinkSpec,
+    Noise,
+    duration_text,
+    link_text,
+    parse_duration,
+    parse_link,
+    parse_size,
+    size_text,
+)
+from samovar.sims.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenario_file import read_scenario
+from samovar.sims.scenario_text import scenario_text
+from samovar.sims.toml_rows import ScenarioError
+from samovar.sims.toy import toy_task
+from samovar.sims.traces import read_trace
+from samovar.sims.verdict import judge
+
+GALLERY = ROOT / "examples" / "scenarios"
+GROUP = '[[groups]]\npeers = 4\nlink = "10mbit,40ms"\n'
+FULL = """
+task = "my task.py"
+faults_until = "1min"
+buggify = true
+
+[settings]
+period-initial = 4
+seed = 7
+step_time = "4ms"
+
+[[groups]]
+peers = 2
+site = "east"
+link = "1gbit/500mbit,200us,50us"
+speed = 2
+
+[[groups]]
+peers = 3
+site = "west"
+step-time = "0.5s"
+memory = "2GiB"
+
+[[trunks]]
+between = ["east", "west"]
+link = "100mbit,40ms"
+
+[[arrivals]]
+peer = 4
+at = "2.5s"
+
+[[faults]]
+kind = "crash"
+who = [3, "coordinator"]
+at = "5s"
+
+[[faults]]
+kind = "cut_off"
+who = "west"
+at_event = 40
+for = "2s"
+
+[[faults]]
+kind = "slow"
+who = [1]
+at_step = 3
+for = "1500ms"
+factor = 8
+
+[[faults]]
+kind = "noise"
+at = "0s"
+for = "10s"
+loss = 0.25
+
+[[faults]]
+kind = "link"
+who = 0
+at = "1s"
+link = "2mbit,80ms"
+
+[[faults]]
+kind = "clock"
+at = "1s"
+jump = "-1h"
+"""
+
+
+def write(folder: Path, text: str, name: str = "my.toml") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *flags: str, code: int = 0) -> dict[str, Any]:
+    """The result of playing a scenario of the toy task."""
+    monkeypatch.chdir(tmp_path)
+    result = verb("simulate", "--scenario", write(tmp_path, text), "--json", "--quiet", "--no-report", *flags)
+    assert result.exit_code == code, result.output
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+# ---- what a file says
+
+
+def test_a_file_says_all_that_a_scenario_is(tmp_path: Path) -> None:
+    read = read_scenario(write(tmp_path, FULL))
+    assert read.task == tmp_path / "my task.py"
+    fast = LinkSpec(bandwidth_Bps=500e6 / 8, down_Bps=1e9 / 8, latency_s=2e-4, jitter_s=5e-5)
+    usual = LinkSpec(bandwidth_Bps=100e6 / 8, latency_s=5e-3)
+    assert read.scenario == Scenario(
+        settings=Settings(period_initial=4, seed=7, step_time="4ms", peers=4, device="cpu"),
+        groups=(
+            Group(peers=2, site="east", link=fast, step_s=0.002),
+            Group(peers=3, site="west", link=usual, step_s=0.5, memory_bytes=2 << 30),
+        ),
+        trunks=(("east", "west", LinkSpec(bandwidth_Bps=100e6 / 8, latency_s=0.04)),),
+        arrivals=((4, 2.5),),
+        faults=(
+            Fault(kind=Kind.CRASH, who=(3, "coordinator"), at_s=5.0),
+            Fault(kind=Kind.CUT_OFF, who=(2, 3, 4), at_event=40, for_s=2.0),
+            Fault(kind=Kind.SLOW, who=(1,), at_step=3, for_s=1.5, factor=8.0),
+            Fault(kind=Kind.NOISE, at_s=0.0, for_s=10.0, noise=Noise(loss=0.25)),
+            Fault(kind=Kind.LINK, who=(0,), at_s=1.0, link=LinkSpec(bandwidth_Bps=2e6 / 8, latency_s=0.08)),
+            Fault(kind=Kind.CLOCK, at_s=1.0, factor=-3600.0),
+        ),
+        faults_until_s=60.0,
+        buggify=True,
+    )
+
+
+def test_a_file_of_settings_alone_is_a_plain_run(tmp_path: Path) -> None:
+    read = read_scenario(write(tmp_path, '[settings]\npeers = 7\nlink = "3mbit,40ms"\n'))
+    assert read.scenario == Scenario.plain(Settings(peers=7, link="3mbit,40ms", device="cpu"))
+    assert read.task is None
+
+
+def test_who_comes_late_founds_no_run_unless_the_file_says_so(tmp_path: Path) -> None:
+    late = GROUP + '[[arrivals]]\npeer = 3\nat = "9s"\n'
+    assert read_scenario(write(tmp_path, late)).scenario.settings.peers == 3
+    assert read_scenario(write(tmp_path, "[settings]\npeers = 4\n" + late)).scenario.settings.peers == 4
+
+
+def test_flags_win_over_the_settings_of_a_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "[settings]\nseed = 1\nsteps = 9\n" + GROUP)
+    assert read_scenario(file, {"seed": 2, "steps": None}).scenario.settings == Settings(seed=2, steps=9, device="cpu")
+
+
+def test_what_is_written_reads_as_the_same(tmp_path: Path) -> None:
+    whole = read_scenario(write(tmp_path, FULL)).scenario
+    for scenario in (whole, *map(draw, range(300))):
+        assert read_scenario(write(tmp_path, scenario_text(scenario))).scenario == scenario
+    odd = replace(whole, settings=replace(whole.settings, run='a "b"\\\n\x7f\u00e9\U0001f600'))
+    assert read_scenario(write(tmp_path, scenario_text(odd, Path("x y.py")))).scenario == odd
+
+
+def test_a_written_scenario_plays_to_the_same_digest(tmp_path: Path) -> None:
+    for seed in (3, 11):
+        scenario = draw(seed)
+        again = read_scenario(write(tmp_path, scenario_text(scenario))).scenario
+        assert judge(again, toy_task()).digest == judge(scenario, toy_task()).digest
+
+
+@given(st.floats(0, 1e9), st.floats(1e-3, 1e14), st.floats(1e-3, 1e14) | st.none(), st.integers(0, 1 << 45))
+def test_quantities_are_written_without_loss(seconds: float, up: float, down: float | None, size: int) -> None:
+    link = LinkSpec(bandwidth_Bps=up, down_Bps=down, latency_s=seconds, jitter_s=seconds / 3)
+    assert parse_link(link_text(link)) == link
+    assert parse_duration(duration_text(seconds)) == seconds
+    assert parse_size(size_text(size)) == size
+
+
+def test_quantities_are_written_as_people_write_them() -> None:
+    for link in ("10mbit,40ms", "1gbit/500mbit,8ms,2ms", "56kbit,1s"):
+        assert link_text(parse_link(link)) == link
+    assert (duration_text(0.04), duration_text(3600.0), size_text(2 << 30)) == ("40ms", "1h", "2GiB")
+
+
+def test_faults_that_do_the_same_are_equal() -> None:
+    said = Fault(kind=Kind.CRASH, who=(1, 1), at_step=3, at_s=2.0, for_s=4.0, factor=9.0, noise=Noise(loss=1.0))
+    assert said == Fault(kind=Kind.CRASH, who=(1,), at_step=3)
+    assert Fault(kind=Kind.PAUSE, who=(1,)) == Fault(kind=Kind.PAUSE, who=(1,), at_s=0.0)
+
+
+# ---- traces
+
+TRACE = """time,peer,what
+# somebody's laptops
+0s,1,down
+4s,1,up
+2s,0,down
+1s,2,"2mbit,80ms"
+3s,2,4mbit,80ms
+
+6s,2,usual
+9s,0,up
+12s,1,down
+"""
+
+
+def test_a_trace_becomes_arrivals_and_faults(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, TRACE, "trace.csv"), 3)
+    slow, faster = parse_link("2mbit,80ms"), parse_link("4mbit,80ms")
+    assert trace.arrivals == {1: 4.0}
+    assert trace.faults == [
+        Fault(kind=Kind.LINK, who=(2,), at_s=1.0, for_s=2.0, link=slow),
+        Fault(kind=Kind.LINK, who=(2,), at_s=3.0, for_s=3.0, link=faster),
+        Fault(kind=Kind.CRASH, who=(1,), at_s=12.0),
+        Fault(kind=Kind.RESTART, who=(0,), at_s=2.0, for_s=7.0),
+    ]
+
+
+def test_a_scenario_with_a_trace_knows_who_comes_and_goes(tmp_path: Path) -> None:
+    write(tmp_path, TRACE, "trace.csv")
+    read = read_scenario(write(tmp_path, GROUP + '[[traces]]\nfile = "trace.csv"\n')).scenario
+    assert (read.arrivals, read.settings.peers, len(read.faults)) == (((1, 4.0),), 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("5,0,up", "trace.csv, line 2: '5' is not a duration: a number and one of us, ms, s, min, h, e.g. 5ms"),
+        ("-5s,0,up", "trace.csv, line 2: '-5s' is not a duration"),
+        ("5s,4,up", "trace.csv, line 2: there is no peer '4', only 0 to 3"),
+        ("5s,x,up", "trace.csv, line 2: there is no peer 'x', only 0 to 3"),
+        ("5s,0,asleep", "trace.csv, line 2: 'asleep' is no link: write BANDWIDTH,LATENCY"),
+        ('5s,0,"10,4ms"', "trace.csv, line 2: '10' is not a bandwidth"),
+        ("5s,0", "trace.csv, line 2: time, peer and what are due: up, down, a link or usual"),
+        ("5s,0,down\n6s,0,down", "trace.csv, line 3: peer 0 is down already"),
+        ("\udcff", "trace.csv, line 2: not UTF-8 text"),
+    ],
+)
+def test_a_fault_in_a_trace_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trace.csv").write_bytes(f"time,peer,what\n{line}\n".encode(errors="surrogateescape"))
+    with pytest.raises(ScenarioError, match=f"^{re.escape(said)}"):
+        read_scenario(write(Path(), GROUP + '[[traces]]\nfile = "trace.csv"\n'))
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("buggfy = true", 'line 1: unknown key \'buggfy\'; did you mean \'buggify\'?'),
+        (GROUP + "sight = 'a'", "line 4: unknown key 'sight'; did you mean 'site'?"),
+        ("[settings]\n\nperod = 8", 'line 3: unknown key "perod"; did you mean "period"?'),
+        (GROUP + "\n[[faults]]\nkind = 'ring'\nat = '1s'\nuntil = '2s'", "line 8: unknown key 'until'; known are"),
+        ("groups = 3", "line 1: groups must be tables, each under [[groups]], got 3"),
+        ("[[settings]]\npeers = 3", "line 1: settings must be a table, got a list"),
+        ("groups = [3]", "line 1: groups number 1 must be a table, got 3"),
+        ("[[groups]]\npeers = 4\nlink = '10,40ms'", "line 3: link: '10' is not a bandwidth: a number and one of bit, "),
+        ("[[groups]]\npeers = 4\nlink = '10mbit,40'", "line 3: link: '40' is not a duration"),
+        ("[[groups]]\npeers = 4\nlink = 10", 'line 3: link: must be text with a unit, such as "10mbit,40ms", got 10'),
+        ("[[groups]]\npeers = 4\nlink = '0mbit,1s'", "line 3: link: a bandwidth of '0mbit' carries nothing"),
+        ("[[groups]]\npeers = 4\nlink = '9999999tbit,1s'", "line 3: link: '9999999tbit' is more than any simulation"),
+        (GROUP + "memory = '2'", "line 4: memory: '2' is not a size: a number and one of b, kib, "),
+        (GROUP + "step_time = 5", 'line 4: step_time: must be text with a unit, such as "5ms" or "2s", got 5'),
+        (GROUP + "step_time = '0s'", "line 4: step_time: must be above 0, got '0s'"),
+        (GROUP + "speed = 0", "line 4: speed: must be above 0, got 0"),
+        (GROUP + "speed = nan", "line 4: speed: must be finite, got nan"),
+        (GROUP + "speed = 2\nstep_time = '5ms'", "line 4: speed: goes by the step_time of the settings: give one of"),
+        (GROUP + "site = 'newest'", "line 4: site: newest is a role, which a fault may be aimed at: call the site"),
+        (GROUP + "site = ''", "line 4: site: must be a name of 1 to 60 characters, got ''"),
+        ("[[groups]]\npeers = 4.0", "line 2: peers: must be a whole number from 1 to 1000000, got 4.0"),
+        ("[[groups]]\npeers = 0", "line 2: peers: must be a whole number from 1 to 1000000, got 0"),
+        ("[[groups]]\nlink = '10mbit,40ms'", "line 1: groups number 1: peers is missing"),
+        ("[[groups]]\npeers = 900000\n" * 2, "line 1: groups: 1800000 peers together, at most 1000000 can be"),
+        ("[settings]\npeers = 5\n" + GROUP, "line 2: peers: 5 are to found the run, the groups have 4"),
+        ("[settings]\npatience_s = -1", "line 2: patience_s must be a number of seconds, above 0 and at most 86400"),
+        ("[settings]\nquorum = 5\n" + GROUP, "line 2: quorum must be at most the number of peers, 4, got 5"),
+        ("faults_until = '-1s'", "line 1: faults_until: must not be negative, got '-1s'"),
+        ("buggify = 1", "line 1: buggify: must be true or false, got 1"),
+        ("task = 3", "line 1: task: must be the path of a file, got 3"),
+        (GROUP + "[[trunks]]\nbetween = ['a', 'b']\nlink = '1gbit,1ms'", "line 5: between: nobody is at 'a'; "),
+        (GROUP + "[[trunks]]\nbetween = ['a']\nlink = '1gbit,1ms'", "line 5: between: must be two sites, such as"),
+        (GROUP + "[[arrivals]]\npeer = 4\nat = '1s'", "line 5: peer: there is no peer 4, only 0 to 3"),
+        (GROUP + "[[arrivals]]\npeer = 1\nat = '-1s'", "line 6: at: must not be negative, got '-1s'"),
+        (GROUP + "[[arrivals]]\npeer = 1", "line 4: arrivals number 1: at is missing"),
+        (GROUP + "[[arrivals]]\npeer = 1\nat = '1s'\n" * 2, "line 8: peer: peer 1 comes twice"),
+        (GROUP + "[[traces]]\nfile = 'nowhere.csv'", "nowhere.csv: cannot be read: no such file or directory"),
+        ("seed = ", "line 1: not TOML: "),
+    ],
+)  # fmt: skip
+def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = "my.toml, " if said.startswith("line") else ""
+    with pytest.raises(ScenarioError, match=f"^{re.escape(where + said)}") as error:
+        read_scenario(write(Path(), text))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("kind = 'crash'\nwho = [0, 1, 2, 3, 3]\nat = '1s'", "line 6: who: more faults than peers: 5 are meant, "),
+        ("kind = 'crash'\nwho = [4]\nat = '1s'", "line 6: who: there is no peer 4, only 0 to 3"),
+        ("kind = 'crash'\nwho = [-1]\nat = '1s'", "line 6: who: there is no peer -1, only 0 to 3"),
+        ("kind = 'crash'\nwho = [true]\nat = '1s'", "line 6: who: there is no peer true, only 0 to 3"),
+        ("kind = 'crash'\nwho = ['cordinator']\nat = '1s'", "line 6: who: 'cordinator' is nobody; did you mean "),
+        ("kind = 'crash'\nat = '1s'", "line 5: kind: crash whom? who is missing"),
+        ("kind = 'link'\nwho = []\nat = '1s'\nlink = '1mbit,1ms'", "line 5: kind: link whom? who is missing"),
+        ("kind = 'crush'\nwho = [1]\nat = '1s'", "line 5: kind: 'crush' is no fault; did you mean 'crash'?"),
+        ("kind = 3", "line 5: kind: 3 is no fault; known are crash, pause, "),
+        ("who = [1]", "line 4: faults number 1: kind is missing"),
+        ("kind = 'crash'\nwho = [1]", "line 4: faults number 1: say when with one of at, at_event and at_step"),
+        ("kind = 'ring'\nat = '1s'\nat_event = 3", "line 7: at_event: say when with one of at, at_event and at_step"),
+        ("kind = 'ring'\nat = '-3s'", "line 6: at: must not be negative, got '-3s'"),
+        ("kind = 'ring'\nat = -3", 'line 6: at: must be text with a unit, such as "5ms" or "2s", got -3'),
+        ("kind = 'ring'\nat = '3'", "line 6: at: '3' is not a duration: a number and one of us, ms, s, min, h, e.g."),
+        ("kind = 'ring'\nat_event = 0", "line 6: at_event: must be a whole number from 1 to 1000000000000, got 0"),
+        ("kind = 'ring'\nat_step = 2", "line 6: at_step: a step is that of the first in who, which must be the number"),
+        ("kind = 'crash'\nwho = [1]\nat = '1s'\nfor = '2s'", "line 8: for: crash does not last"),
+        ("kind = 'crash'\nwho = [1]\nat = '1s'\nfactor = 2", "line 8: factor: crash has no use for it"),
+        ("kind = 'pause'\nwho = [1]\nat = '1s'", "line 5: kind: pause for how long? for is missing"),
+        ("kind = 'restart'\nwho = [1]\nat = '1s'", "line 5: kind: restart for how long? for is missing"),
+        ("kind = 'slow'\nwho = [1]\nat = '1s'", "line 4: faults number 1: factor is missing"),
+        ("kind = 'link'\nwho = [1]\nat = '1s'", "line 4: faults number 1: link is missing"),
+        ("kind = 'noise'\nat = '1s'", "line 5: kind: noise needs one of loss, duplicate, reorder, corrupt"),
+        ("kind = 'noise'\nat = '1s'\nloss = 2", "line 7: loss: is a probability from 0 to 1, got 2"),
+        ("kind = 'noise'\nat = '1s'\nloss = '10%'", "line 7: loss: must be a number, got '10%'"),
+        ("kind = 'clock'\nat = '1s'\njump = 3600", 'line 7: jump: must be text with a unit, such as "5ms" or "2s"'),
+    ],
+)  # fmt: skip
+def test_a_fault_that_cannot_be_is_told_with_its_line_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ScenarioError, match=f"^{re.escape('my.toml, ' + said)}") as error:
+        read_scenario(write(Path(), f"{GROUP}[[faults]]\n{fault}\n"))
+    assert "\n" not in str(error.value)
+
+
+def test_100_mb_of_toml_are_refused_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open("my.toml", "wb") as file:
+        file.truncate(100_000_000)
+    result = verb("simulate", "--scenario", "my.toml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "samovar: my.toml: larger than 1 MiB, which no settings file is\n"
+
+
+json_like = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text("ab0sm\"'[]=\n", max_size=6),
+    lambda inner: st.lists(inner, max_size=3),
+)
+KEYS = "task settings groups trunks arrivals faults traces faults_until buggify peers link kind who at for".split()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "[{}]", "[[{}]]"]), st.sampled_from(KEYS), json_like), max_size=8))
+def test_whatever_a_file_holds_it_is_a_scenario_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, object]]
+) -> None:
+    lines = [head.format(key) if head else f"{key} = {json.dumps(value)}" for head, key, value in rows]
+    file = write(tmp_path_factory.getbasetemp(), "\n".join(lines))
+    try:
+        assert read_scenario(file).scenario.peers > 0
+    except ScenarioError as error:
+        assert "\n" not in str(error)  # noqa: PT017  # either outcome is right
+        assert len(str(error)) < 500  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("simulate", "missing argument 'TASK', or --scenario, or --sweep; see samovar simulate --help"),
+        ("simulate --scenario nowhere.toml", "nowhere.toml: cannot be read: no such file or directory"),
+        ("simulate --scenario bad.toml", "bad.toml, line 1: unknown key 'perid'; known are task, settings, groups, "),
+        ("simulate --scenario good.toml --peers 3", "--scenario says it in the file: leave out --peers; see samovar"),
+        ("simulate --scenario good.toml --steps 0", "--steps must be a whole number from 1 to 1000000000000, got 0"),
+        ("simulate --scenario lost.toml", "nowhere.py: no such file"),
+        ("simulate nowhere.py --minimise", "--minimise is for a --sweep; see samovar simulate --help"),
+        ("simulate --sweep 0", "invalid value for '--sweep': 0 is not in the range x>=1; see samovar simulate --help"),
+        ("simulate --sweep 3 --steps 4", "--sweep draws all but the first seed: leave out --steps; see samovar"),
+        ("simulate nowhere.py --sweep 3", "--sweep draws its scenarios: leave out TASK and --scenario; see samovar"),
+    ],
+)
+def test_what_simulate_cannot_do_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "perid = 3\n", "bad.toml")
+    write(tmp_path, GROUP, "good.toml")
+    write(tmp_path, 'task = "nowhere.py"\n', "lost.toml")
+    result = verb(*arguments.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"samovar: {said}")
+
+
+# ---- what is played
+
+SMALL = '[settings]\nsteps = 30\nperiod = "5"\npatience_s = 1.0\n'
+
+
+def test_the_same_file_gives_the_same_digest_and_another_seed_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SMALL + GROUP + '[[faults]]\nkind = "noise"\nat = "0s"\nfor = "3s"\nloss = 0.1\n'
+    digests = [play(tmp_path, monkeypatch, text, "--seed", seed)["digest"] for seed in "112"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_run_can_be_played_again_from_what_it_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = play(tmp_path, monkeypatch, SMALL + GROUP, "--run", "first", "--seed", "5")
+    again = play(tmp_path, monkeypatch, Path("first/scenario.toml").read_text())
+    assert again["digest"] == first["digest"]
+    assert again["run"] != first["run"]
+
+
+def test_a_peer_that_needs_more_memory_than_it_has_is_killed_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = '[[groups]]\npeers = 1\nlink = "10mbit,40ms"\nmemory = "100B"\n'
+    plenty = small.replace("100B", "1MiB")
+    (lost,) = play(tmp_path, monkeypatch, SMALL + GROUP + small)["lost"]
+    assert lost["peer"] == "4"
+    assert re.fullmatch(r"out of memory: it needed \d+ B and has 100 B", lost["why"])
+    assert play(tmp_path, monkeypatch, SMALL + GROUP + plenty)["lost"] == []
+
+
+def test_who_gave_up_and_who_crashed_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = '[[faults]]\nkind = "crash"\nwho = [0, 1]\nat_event = 60\n'
+    result = play(tmp_path, monkeypatch, SMALL + GROUP + crash)
+    why = {lost["peer"]: lost["why"] for lost in result["lost"]}
+    assert why["0"] == why["1"] == "crashed, as the scenario has it"
+    assert set(why) == {"0", "1", "2", "3"}
+    assert why["2"].startswith("gave up: ")
+
+
+def test_faults_are_undone_in_whatever_order_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two other links and two noises that overlap, either within the other or beyond: when all are over, all is as it
+    was."""
+    link = '[[faults]]\nkind = "link"\nwho = [1]\nat = "{}s"\nfor = "{}s"\nlink = "{}mbit,9ms"\n'
+    noise = '[[faults]]\nkind = "noise"\nat = "{}s"\nfor = "{}s"\nreorder = {}\n'
+    from samovar.sims.loop import run_virtual
+    from samovar.sims.world import World
+
+    for first, second in ((3, 1), (1, 3)):
+        text = SMALL.replace("30", "2000") + GROUP
+        text += link.format(1, first, 5) + link.format(1.5, second, 6)
+        text += noise.format(1, first, 0.1) + noise.format(1.5, second, 0.2)
+        scenario = read_scenario(write(tmp_path, text)).scenario
+        world = World(toy_task(), scenario)
+        seen: list[tuple[float, float]] = []
+
+        def look(index: int, step: int, world: World = world, seen: list[tuple[float, float]] = seen) -> None:
+            seen.append((world.network.links["peer-1"].bandwidth_Bps * 8 / 1e6, world.network.noise.reorder))
+
+        monkeypatch.setattr(world.nemesis, "stepped", look)
+        run_virtual(world.run(within_s=100.0), seed=0)
+        there = list(dict.fromkeys(seen))
+        assert {(5.0, 0.1), (6.0, 0.2)} <= set(there)
+        assert seen[0] == seen[-1] == (10.0, 0.0)
+
+
+def test_a_broken_promise_is_exit_code_1_with_the_last_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from samovar.sims import checkers
+
+    def no_round_is_ever_committed(scenario: Scenario, entries: object) -> Any:
+        yield "one was"
+
+    monkeypatch.setitem(checkers.PROMISES, "no round is ever committed", no_round_is_ever_committed)
+    result = play(tmp_path, monkeypatch, SMALL + GROUP, code=1)
+    assert result["broken"] == "no round is ever committed: one was"
+    told = verb("simulate", "--scenario", "my.toml")
+    assert told.exit_code == 1
+    assert "broken promise: no round is ever committed: one was" in told.stdout
+    assert re.search(r"the last events:\n +\d+\.\d{4} s  \d\.0 ", told.stdout)
+    html = next(Path("runs").glob("*/report.html")).read_text() if list(Path("runs").glob("*/report.html")) else ""
+    assert "no round is ever committed: one was" in html
+
+
+# ---- the gallery
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Every scenario of the gallery, played."""
+    folder, runs = tmp_path_factory.mktemp("gallery"), {}
+    for file in sorted(GALLERY.glob("*.toml")):
+        result = verb("simulate", "--scenario", file, "--run", folder / file.stem, "--quiet")
+        assert result.exit_code == 0, result.output
+        runs[file.stem] = read_run(folder / file.stem)
+    return runs
+
+
+def test_the_gallery_is_whole(gallery: dict[str, Run]) -> None:
+    assert list(gallery) == ["churn", "flaky-mobile", "home-connections", "two-datacenters"]
+    for run in gallery.values():
+        assert run.result is not None
+        assert run.result.accuracy is not None
+        assert run.result.accuracy > 0.85
+        assert run.result.rounds == max(record.round for record in run.rounds)
+
+
+def test_what_befalls_the_gallery_is_what_its_files_say(gallery: dict[str, Run]) -> None:
+    lost = {name: {lost.peer: lost.why for lost in run.result.lost} for name, run in gallery.items() if run.result}
+    assert set(lost["two-datacenters"]) == {"5", "6", "7"}
+    assert set(lost["home-connections"]) == {"6"}
+    assert set(lost["churn"]) == {"3", "4", "5", "7"}
+    assert lost["flaky-mobile"]["6"].startswith("out of memory")
+    kinds = {name: {trouble.kind for trouble in run.scene.troubles} for name, run in gallery.items() if run.scene}
+    assert kinds == {
+        "two-datacenters": {"cut_off"},
+        "home-connections": {"link", "crash"},
+        "churn": {"restart", "link", "crash"},
+        "flaky-mobile": {"noise", "cut_off", "slow", "pause"},
+    }
+
+
+def test_every_byte_of_a_round_is_on_some_link(gallery: dict[str, Run]) -> None:
+    for run in gallery.values():
+        assert run.scene is not None
+        up = sum(place.bytes_up for place in run.scene.places)
+        assert up == sum(place.bytes_down for place in run.scene.places)
+        assert up >= sum(record.bytes_sent for record in run.rounds) > 0.5 * up
+
+
+def test_a_page_shows_the_network_who_was_up_and_the_bytes(gallery: dict[str, Run]) -> None:
+    for run in gallery.values():
+        assert run.scene is not None
+        html = (run.folder / "report.html").read_text()
+        for place in run.scene.places:
+            assert f">{place.peer}</text>" in html
+        for heading in ("The network", "Who was up when", "Bytes on each connection", "Loss over time"):
+            assert f">{heading}</h" in html
+        figures = json.loads(html.split('<script type="application/json" id="figures">')[1].split("</script>")[0])
+        assert {"presence-time", "bytes", "loss-time"} <= set(figures)
+        ups = next(bars for bars in figures["presence-time"]["data"] if bars["name"] == "up")
+        assert len(ups["y"]) == len(run.scene.stays)
+        sent = figures["bytes"]["data"][0]["x"]
+        assert len(sent) == len(run.scene.places) + len(run.scene.cables)
+    churn = gallery["churn"].scene
+    assert churn is not None
+    assert sorted(stay.peer for stay in churn.stays) == sorted("0 1 2 3 3 4 5 5 6 7 7 8 9".split())
+
+
+def test_a_spoiled_scene_is_one_line_and_a_hostile_one_is_harmless(gallery: dict[str, Run]) -> None:
+    run = gallery["two-datacenters"]
+    assert run.scene is not None
+    evil = "<script>alert(1)</script>"
+    places = tuple(replace(place, site=evil, link=evil, peer=evil) for place in run.scene.places)
+    stays = tuple(replace(stay, peer=evil, why=evil) for stay in run.scene.stays)
+    troubles = tuple(replace(trouble, kind=evil, who=(evil,)) for trouble in run.scene.troubles)
+    cables = tuple(replace(cable, a=evil, b=evil, link=evil) for cable in run.scene.cables)
+    scene = replace(run.scene, places=places, stays=stays, troubles=troubles, cables=cables, broken=evil)
+    assert evil not in page(replace(run, scene=scene), "")
+    file = run.folder / SCENE_FILE
+    whole = file.read_text()
+    try:
+        for spoiled in ("", "[]", whole.replace('"lasted_s"', '"lasted"'), whole.replace('"finished"', '"eaten"')):
+            file.write_text(spoiled)
+            with pytest.raises(ValueError, match=rf"^{re.escape(str(file))}: ") as error:
+                read_run(run.folder)
+            assert "\n" not in str(error.value)
+    finally:
+        file.write_text(whole)
+
+
+def test_a_map_of_many_peers_draws_some_and_counts_the_rest(gallery: dict[str, Run]) -> None:
+    run = gallery["churn"]
+    assert run.scene is not None
+    places = tuple(replace(run.scene.places[0], peer=str(index), site=f"s{index % 40}") for index in range(4000))
+    html = page(replace(run, scene=replace(run.scene, places=places)), "")
+    assert html.count('class="peer') == 12 * 24
+    assert "and 28 more sites" in html
+    assert html.count("and 76 more peers") == 12
