@@ -28,10 +28,10 @@ def minimise(
     task: Task,
     *,
     runs_max: int = _RUNS_MAX,
-    progress: Callable[[Verdict], object] = lambda found: None,
+    progress: Callable[[Verdict | None], object] = lambda smaller: None,
 ) -> Verdict:
     """The verdict on the smallest scenario found that breaks the same promise as `failed`, after at most `runs_max`
-    runs. `progress` is told of each smaller one."""
+    runs. `progress` hears of each run: the smaller scenario's verdict, or None."""
     best, runs = failed, 0
     while True:
         for candidate in _smaller(best.scenario):

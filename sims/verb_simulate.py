@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..peers.output import Output, run_verb
+from ..peers.records import Result
 from ..peers.runs import make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
@@ -83,6 +84,7 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
     result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
     output.end(result)
+    _tell_digest(output, result, as_json=as_json)
     return 0
 
 
@@ -95,7 +97,12 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
     output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
     result, entries = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     output.end(result)
-    if result.broken is None:
-        return 0
-    output.say("\n".join(("the last events:", *last_events(entries), f"broken promise: {result.broken}")))
-    return 1
+    if result.broken is not None:
+        output.say("\n".join(("the last events:", *last_events(entries), f"broken promise: {result.broken}")))
+    _tell_digest(output, result, as_json=as_json)
+    return 0 if result.broken is None else 1
+
+
+def _tell_digest(output: Output, result: Result, *, as_json: bool) -> None:
+    if not as_json:
+        output.say(f"digest: {result.digest}")

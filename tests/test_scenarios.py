@@ -175,10 +175,9 @@ def test_what_is_written_reads_as_the_same(tmp_path: Path) -> None:
 
 
 def test_a_written_scenario_plays_to_the_same_digest(tmp_path: Path) -> None:
-    for seed in (3, 11):
-        scenario = draw(seed)
-        again = read_scenario(write(tmp_path, scenario_text(scenario))).scenario
-        assert judge(again, toy_task()).digest == judge(scenario, toy_task()).digest
+    scenario = draw(11)
+    again = read_scenario(write(tmp_path, scenario_text(scenario))).scenario
+    assert judge(again, toy_task()).digest == judge(scenario, toy_task()).digest
 
 
 @given(st.floats(0, 1e9), st.floats(1e-3, 1e14), st.floats(1e-3, 1e14) | st.none(), st.integers(0, 1 << 45))
@@ -461,7 +460,7 @@ def test_faults_are_undone_in_whatever_order_they_end(tmp_path: Path, monkeypatc
     from samovar.sims.world import World
 
     for first, second in ((3, 1), (1, 3)):
-        text = SMALL.replace("30", "2000") + GROUP
+        text = SMALL.replace("30", "120") + GROUP + 'step_time = "50ms"\n'
         text += link.format(1, first, 5) + link.format(1.5, second, 6)
         text += noise.format(1, first, 0.1) + noise.format(1.5, second, 0.2)
         scenario = read_scenario(write(tmp_path, text)).scenario

@@ -1,0 +1,81 @@
+"""The pages under docs/ are true: their commands are run as they stand there, one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import ROOT
+
+from samovar.sims.checkers import PROMISES
+from samovar.sims.scenario import ROLES, Kind
+
+PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for name, text in PAGES.items():
+        for block in blocks(text, "sh"):
+            yield from ((name, line) for line in block.splitlines())
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """For each page where its reader stands: beside the examples, with the page's own files, which begin with their
+    name."""
+    made = {}
+    for name, text in PAGES.items():
+        made[name] = tmp_path_factory.mktemp(name.removesuffix(".md"))
+        shutil.copytree(ROOT / "examples", made[name] / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        for block in blocks(text, "toml"):
+            file, _, _ = block.removeprefix("# ").partition("\n")
+            assert re.fullmatch(r"[\w-]+\.toml", file), f"{name}: {block[:40]!r} does not begin with its name"
+            (made[name] / file).write_text(block)
+    return made
+
+
+def test_there_are_commands_to_run() -> None:
+    assert len([name for name, _ in commands() if name == "simulation.md"]) >= 6
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_a_command_of_a_page_works(page: str, command: str, homes: dict[str, Path]) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    ended = subprocess.run(command, shell=True, cwd=homes[page], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_every_kind_of_fault_and_every_role_is_on_the_page() -> None:
+    page = PAGES["simulation.md"]
+    table = {kind for row in re.findall(r"^\| (`.*?`) \|", page, re.MULTILINE) for kind in re.findall(r"`(\w+)`", row)}
+    assert table == set(Kind)
+    assert all(role in page for role in ROLES)
+
+
+def test_the_promises_on_the_page_are_promises() -> None:
+    page = " ".join(PAGES["simulation.md"].split())
+    for promise in (
+        "all who commit a round commit the same bits",
+        "every contribution counts once",
+        "nothing of an old generation is applied",
+        "who lives finishes",
+    ):
+        assert promise in page
+        assert promise in PROMISES
+
+
+def test_every_file_that_a_page_points_to_is_there() -> None:
+    for name, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / "docs" / target).exists(), f"{name}: {target}"
