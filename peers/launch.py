@@ -14,6 +14,7 @@ from typing import Any
 
 from .control import CONTROL_VARIABLE, Control, Orders
 from .orders import log_path
+from .settings import Settings
 
 GRACE_S = 2.0
 """How long peers may take to write their checkpoint and leave before they are killed."""
@@ -34,6 +35,7 @@ class Spawned:
     member: dict[str, str] | None = None
     ended: dict[str, Any] | None = None
     exit_code: int | None = None
+    error: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -46,6 +48,9 @@ class Launch:
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""
         self._stopping = False
+        self._going = False
+        """Whether a round is over: from then on the run goes on without a peer that fails."""
+        self._ending: asyncio.TimerHandle | None = None
         self.met = False
         """Whether all peers have come up, so that there is something to tell."""
 
@@ -63,10 +68,12 @@ class Launch:
             error = await over
             opening.cancel()
             stopped.cancel()
+            if self._ending is not None:
+                self._ending.cancel()
             if error:
                 raise LaunchError(error)
             if not self._stopping and not any(peer.ended for peer in self.peers):
-                raise LaunchError(f"no peer is left: {self._deaths()}")
+                raise LaunchError(next((peer.error for peer in self.peers if peer.error), "") or self._deaths())
         finally:
             await self._stop_all()
             await asyncio.gather(*watching, return_exceptions=True)
@@ -98,17 +105,31 @@ class Launch:
                 peer.member = content
                 peer.ready.set()
             elif kind == "record":
+                self._going = self._going or '"kind":"round"' in content
                 self._record(content)
             elif kind == "ended":
                 peer.ended = content
-            elif kind == "error" and not self._stopping:
-                self._end(content)
+                self._await_stragglers(peer)
+            elif kind == "error":
+                self._failed(peer, content)
         peer.exit_code = await peer.process.wait()
         await peer.control.close()
         peer.ready.set()
         gathered = all(other.member for other in self.peers)
-        if (peer.exit_code > 0 or not gathered) and not self._stopping:
-            self._end(f"peer {peer.orders.name} {self._death(peer)}")
+        if (peer.exit_code > 0 or not gathered) and not peer.error:
+            self._failed(peer, f"peer {peer.orders.name} {self._death(peer)}")
+
+    def _failed(self, peer: Spawned, error: str) -> None:
+        """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
+        peer.error = error
+        if not self._going and not self._stopping:
+            self._end(error)
+
+    def _await_stragglers(self, first: Spawned) -> None:
+        """The run is over: who still stands still has its patience to come to its end, and is not waited for longer."""
+        if self._ending is None and first.ended and first.ended["finished"]:
+            wait_s = Settings.from_json(first.orders.settings).patience_s + GRACE_S
+            self._ending = asyncio.get_running_loop().call_later(wait_s, self._signal, signal.SIGKILL)
 
     def _end(self, error: str) -> None:
         if self._over is not None and not self._over.done():

@@ -23,6 +23,12 @@ def log_path(folder: Path, name: str) -> Path:
     return folder / f"peer-{name}.log"
 
 
+def _checkpoint_of(folder: Path, name: str) -> str | None:
+    """None for a peer that was lost before it wrote one: it begins anew, and takes over what the others have."""
+    path = checkpoint_path(folder, name)
+    return str(path) if path.exists() else None
+
+
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resume: bool = False
 ) -> tuple[list[Orders], Invite | None]:
@@ -57,7 +63,7 @@ def founding_orders(
             admit=admit,
             guest=guest,
             founder=index == 0,
-            resume=str(checkpoint_path(folder, str(index))) if resume else None,
+            resume=_checkpoint_of(folder, str(index)) if resume else None,
             threads=threads,
         )
         all_orders.append(orders)

@@ -42,6 +42,7 @@ def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
     layout["yaxis"] |= _name_axis(list(row))
     ups = [stay for stay in scene.stays if stay.peer in row][:MOST_STAYS]
     bars = [_bars("up", UP_INK, 0.72, axis, [(row[stay.peer], stay.from_s, stay.until_s, _stay(stay)) for stay in ups])]
+    ends = {stay.peer: stay.until_s for stay in ups}
     kinds: dict[str, list[tuple[int, float, float, str]]] = {}
     for trouble in scene.troubles[:MOST_TROUBLES]:
         until_s = scene.lasted_s if trouble.until_s is None else min(trouble.until_s, scene.lasted_s)
@@ -50,10 +51,11 @@ def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
             for peer in trouble.who or (EVERYBODY,):
                 if peer in row:
                     found = kinds.setdefault(kind, [])
-                    found.append((row[peer], trouble.at_s, until_s, _trouble(trouble, kind, until_s)))
+                    end_s = min(until_s, ends.get(peer, until_s))
+                    found.append((row[peer], trouble.at_s, end_s, _trouble(trouble, kind, until_s)))
     bars += [_bars(kind, TROUBLE_INK[kind], 0.34, axis, found) for kind, found in kinds.items()]
-    ends = [stay for stay in ups if stay.ending in BAD_ENDINGS]
-    signs = _signs("gone", "x", LOST_INK, axis, [(row[stay.peer], stay.until_s, _stay(stay)) for stay in ends])
+    bad = [stay for stay in ups if stay.ending in BAD_ENDINGS]
+    signs = _signs("gone", "x", LOST_INK, axis, [(row[stay.peer], stay.until_s, _stay(stay)) for stay in bad])
     jumps = [trouble for trouble in scene.troubles if trouble.kind == "clock"]
     clocks = _signs("clock jumps", "diamond", OTHER_INK, axis, [(0, jump.at_s, "the clock jumps") for jump in jumps])
     return {"data": [*bars, *(sign for sign in (signs, clocks) if sign["x"])], "layout": layout}

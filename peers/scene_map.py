@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 from .scene import Cable, Place, Scene
 from .units import bytes_text, count_text, plain
 
-MOST_AT_SITE: Final = 24
-"""Peers drawn at one site."""
 MOST_SITES: Final = 12
 LINK_INKS: Final = ("#4a78b5", "#d08a3c", "#7a5ea8", "#3d8b6e", "#b5536b", "#57808f", "#9a8a3f")
 OTHER_INK: Final = "#8a94a3"
@@ -25,6 +23,8 @@ BAD_ENDINGS: Final = ("crashed", "gave up", "out of memory")
 _WIDTH: Final = 1160.0
 _PEER_R: Final = 13.0
 _WIDEST: Final = 15.0
+_WIDEST_OPEN: Final = 6.0
+"""Of a line where there is no cable."""
 _APART: Final = 50.0
 """Between the middles of two neighbouring peers."""
 _ISLAND: Final = 44.0
@@ -81,10 +81,10 @@ def network_map(scene: Scene) -> str:
         if cable.a in where and cable.b in where:
             parts += _cable(cable, where[cable.a].middle, where[cable.b].middle, scale)
     for site in sites:
-        parts += _site(site, scale)
+        parts += _site(site, scale, most_at(len(sites)))
     drawn = f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img">{"".join(parts)}</svg>'
     hidden = len({place.site for place in scene.places}) - len(sites)
-    more = [f"and {hidden:,} more sites"] if hidden > 0 else []
+    more = [f"and {count_text(hidden, 'more site')}"] if hidden > 0 else []
     return drawn + _legend(kinds, scale, more)
 
 
@@ -96,6 +96,11 @@ def link_words(link: str) -> str:
     return ", ".join(words)
 
 
+def most_at(sites: int) -> int:
+    """Peers drawn at each of so many sites."""
+    return 24 if sites <= 2 else 8 if sites <= 6 else 4
+
+
 def _laid_out(scene: Scene) -> tuple[list[_Site], float]:
     """The sites on an ellipse, one alone in the middle; peers stand on the side away from the others."""
     by_site: dict[str, list[Place]] = {}
@@ -104,38 +109,51 @@ def _laid_out(scene: Scene) -> tuple[list[_Site], float]:
     names = list(by_site)[:MOST_SITES]
     count = len(names)
     arc = 2 * math.pi if count == 1 else 1.4 * math.pi if count == 2 else 1.1 * math.pi
-    radii = [max(84.0, min(len(by_site[name]), MOST_AT_SITE) * _APART / arc) for name in names]
+    least = 84.0 if count <= 6 else 56.0
+    radii = [max(least, min(len(by_site[name]), most_at(count)) * _APART / arc) for name in names]
     widest = max(radii, default=0.0)
-    far_x = max(0.0, _WIDTH / 2 - widest - _ISLAND - _BESIDE)
-    far_y = 0.0 if count <= 2 else max(widest + 70.0, count * 34.0)
+    far_x = max(0.0, _WIDTH / 2 - widest - _ISLAND - _BESIDE) if count > 1 else 0.0
+    angles = [math.pi + 2 * math.pi * number / count for number in range(count)]
+    far_y = 0.0
+    while count > 2 and not _apart([_Spot(math.cos(a) * far_x, math.sin(a) * far_y) for a in angles], radii):
+        far_y += 20.0
     height = 2 * (far_y + widest + _ISLAND + 26.0)
     sites = []
-    for number, name in enumerate(names):
-        angle = math.pi + 2 * math.pi * number / count
-        middle = _Spot(_WIDTH / 2, height / 2 + 8)
-        if count > 1:
-            middle = _Spot(middle.x + math.cos(angle) * far_x, middle.y + math.sin(angle) * far_y)
-        sites.append(_Site(name, by_site[name], middle, radii[number], angle, arc))
+    for name, angle, radius in zip(names, angles, radii, strict=True):
+        middle = _Spot(_WIDTH / 2 + math.cos(angle) * far_x, height / 2 + 8 + math.sin(angle) * far_y)
+        sites.append(_Site(name, by_site[name], middle, radius, angle, arc))
     return sites, height
+
+
+def _apart(spots: Sequence[_Spot], radii: Sequence[float]) -> bool:
+    """Whether no two sites, with what stands beside them, are in each other's way."""
+    sites = list(zip(spots, radii, strict=True))
+    return all(
+        math.dist(one, other) >= reach + others + 2 * _ISLAND + 30
+        for number, (one, reach) in enumerate(sites)
+        for other, others in sites[number + 1 :]
+    )
 
 
 def _cable(cable: Cable, a: _Spot, b: _Spot, scale: _Scale) -> Iterator[str]:
     size = cable.bytes_ab + cable.bytes_ba
     told = [f"{cable.a} to {cable.b}: {bytes_text(cable.bytes_ab)}", f"back: {bytes_text(cable.bytes_ba)}"]
+    told += [] if cable.link else ["no cable of their own: by the peers' connections alone"]
     if cable.Bps and scale.lasted_s > 0:
         busiest = max(cable.bytes_ab, cable.bytes_ba) / (cable.Bps * scale.lasted_s)
         told.append(f"{busiest:.1%} of what it could carry")
-    style = "cable" if cable.link else "cable open"
-    width = _wide(size, scale.most_cabled, 2 * _WIDEST)
+    style, widest = ("cable", 2 * _WIDEST) if cable.link else ("cable open", _WIDEST_OPEN)
+    width = _wide(size, scale.most_cabled, widest)
     yield _line(a, b, width, f'class="{style}"', "; ".join(told))
-    lines = [*([link_words(cable.link)] if cable.link else []), bytes_text(size)]
-    above = 4 - 7 * (len(lines) - 1) if abs(a.y - b.y) > 60 else 6 - width / 2 - 14 * len(lines)
-    yield from _text((a.x + b.x) / 2, (a.y + b.y) / 2 + above, lines, "middle")
+    if cable.link:
+        lines = [link_words(cable.link), bytes_text(size)]
+        above = -3 if abs(a.y - b.y) > 60 else -22 - width / 2
+        yield from _text((a.x + b.x) / 2, (a.y + b.y) / 2 + above, lines, "middle")
 
 
-def _site(site: _Site, scale: _Scale) -> Iterator[str]:
+def _site(site: _Site, scale: _Scale, most: int) -> Iterator[str]:
     x, y = site.middle
-    shown = site.places[:MOST_AT_SITE]
+    shown = site.places[:most]
     round_about = site.arc > 6
     step = site.arc / max(1, len(shown) - (not round_about))
     first = site.outward if round_about or len(shown) == 1 else site.outward - site.arc / 2
@@ -153,7 +171,7 @@ def _site(site: _Site, scale: _Scale) -> Iterator[str]:
     for place, spot in zip(shown, spots, strict=True):
         yield from _peer(place, spot, site, scale)
     left = len(site.places) - len(shown)
-    lines = [*([site.name] if site.name else []), *([f"and {left:,} more peers"] if left else [])]
+    lines = [*([site.name] if site.name else []), *([f"and {count_text(left, 'more peer')}"] if left else [])]
     above = y - site.radius - _ISLAND - 7 - 14 * (len(lines) - 1)
     yield from _text(x, above, lines, "middle", strong=bool(site.name))
 

@@ -18,7 +18,8 @@ class Stop:
 
     def set(self) -> None:
         self.flag = True
-        for work in self._running:
+        running, self._running = self._running, set()
+        for work in running:
             work.reschedule(0.0)
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:

@@ -63,13 +63,14 @@ def load_task(path: Path) -> Task:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[spec.name] = module  # dataclasses, among others, look their module up there
+    beside = str(path.resolve().parent)
+    if beside not in sys.path:
+        sys.path.append(beside)  # for good: data() may import a neighbour when it is called
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.pop(0)
     given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
     for name, function in given.items():
         if function is not None and not callable(function):

@@ -46,13 +46,14 @@ class Training:
         Raises what the peer, the trainer or the checkpoint raise.
         """
         peer, trainer = self._peer, self._trainer
+        if trainer.steps_in_round > 0:
+            # Resumed in the middle of a round. If the others are further, the state that is fetched is another.
+            self._begun_from = peer.state
         late = await self._stop.unless(lambda: self._start(contact))
         if late is None:
             return Ended(False, None)
         trainer.take_part(peer.membership.me.data_part, peer.settings.peers)
         self._saved_at = asyncio.get_running_loop().time()
-        if trainer.steps_in_round > 0:
-            self._begun_from = peer.state  # resumed in the middle of a round
         if late:
             bystander = await self._compute.run(lambda: trainer.contribution(0.0))
             await self._after(await self._stop.unless(lambda: peer.follow(bystander)))

@@ -66,8 +66,8 @@ def train(
         else:
             settings = Settings.read(config, flags)
             folder = make_folder(settings.run, task)
-        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
+        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
         launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
 
@@ -89,10 +89,14 @@ def _resumed(folder: Path, flags: dict[str, object]) -> Settings:
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"))
-    missing = [name for name in map(str, range(settings.peers)) if not checkpoint_path(folder, name).exists()]
-    if missing:
-        raise CheckpointError(f"{folder}: nothing to resume, no checkpoint of peer {', '.join(missing)}")
-    return replace(settings, **{key: value for key, value in flags.items() if value is not None})  # type: ignore[arg-type]
+    if not any(checkpoint_path(folder, str(index)).exists() for index in range(settings.peers)):
+        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
+    given = {key: value for key, value in flags.items() if value is not None}
+    if given.get("peers", settings.peers) != settings.peers:
+        raise CheckpointError(
+            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
+        )
+    return replace(settings, **given)  # type: ignore[arg-type]
 
 
 def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:

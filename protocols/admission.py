@@ -84,10 +84,10 @@ class Admission:
         known = roster.view.member(came.member.id)
         if envelope.sender not in roster.view.ids or roster.id in (came.member.id, *roster.finished):
             return
-        if known is not None:
-            if known.since > came.generation:
-                return  # that introduction has let it in already
-            roster.joins_anew(known.id, heard=False)
+        if known is not None and known.since > came.generation:
+            return  # that introduction has let it in already
+        if known is not None or came.member.id not in roster.newcomers:
+            roster.joins_anew(came.member.id, heard=False)
         self._introduce(came)
 
     def _introduce(self, came: Introduce) -> None:

@@ -144,10 +144,9 @@ class Endpoint:
         link = self._links.get(peer)
         return None if link is None else link.lost
 
-    def linked(self, peer: PeerId) -> bool:
-        """Whether there is a link to `peer` that is not lost."""
-        link = self._links.get(peer)
-        return link is not None and link.lost is None
+    def retry(self, peer: PeerId) -> None:
+        """Give `peer`, if it is lost, another chance where it was before."""
+        self._links.retry(peer)
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""

@@ -45,7 +45,7 @@ class Entry:
 
         Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
         """
-        await self._ask(contact, for_s=0.0, returns=False)
+        await self._ask(contact, for_s=self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
         """Join again, or, when the run is over, fetch its last state. Raises MembershipError."""
@@ -88,6 +88,7 @@ class Entry:
     async def _through(self, contact: PeerId, *, returns: bool) -> bool:
         """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy."""
         endpoint, membership = self._endpoint, self._membership
+        endpoint.retry(contact)
         welcome = await membership.knock(contact)
         state, standing = self._state(), self._standing()
         same = (welcome.round, welcome.fingerprint) == (state.round, standing.fingerprint)

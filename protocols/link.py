@@ -26,6 +26,9 @@ _ACK_BYTES = 32 * 1024
 _PINGS_KEPT = 8
 
 
+BEGAN_ANEW = "it restarted, or gave this link up"
+
+
 class PeerLost(Exception):
     """A peer cannot be reached any more. Carries who, where and why."""
 
@@ -184,9 +187,8 @@ class Link:
         """Take up with an incarnation that has proved to be alive, and with that to be newer than the one before."""
         self._binding.answered(frame.incarnation)
         if self.towards:
-            why = "it restarted, or gave this link up"
-            self.lose(why)
-            raise PeerLost(self.peer, why)
+            self.lose(BEGAN_ANEW)
+            raise PeerLost(self.peer, BEGAN_ANEW)
         if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
             self._binding.bind(frame.incarnation)
 

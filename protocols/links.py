@@ -80,6 +80,12 @@ class Links:
         elif link is not None:
             self._transport.dial(peer, address)
 
+    def retry(self, peer: PeerId) -> None:
+        """A lost peer is called again when it is next needed."""
+        link = self._links.get(peer)
+        if link is not None and link.lost is not None:
+            del self._links[peer]
+
     def watch(self, peers: set[PeerId]) -> None:
         """Watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
         for peer in sorted(peers):  # in an order that a simulation repeats

@@ -67,8 +67,8 @@ class Roster:
         self.failed: Exception | None = None
         self.on_news: list[Callable[[], None]] = []
         self._endpoint = endpoint
-        self._ended: set[PeerId] = set()
-        """Members whose link has ended in this generation; if there is one, it is new."""
+        self._anew: set[PeerId] = set()
+        """Members who join anew: if there is a link to one, it is new."""
         self._old_links: set[PeerId] = set()
         """Former members whose link dates from when they were one."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -118,7 +118,7 @@ class Roster:
         self.notify()
 
     def _lost(self, peer: PeerId, why: str) -> None:
-        self._new_link(peer)
+        self._old_links.discard(peer)
         self.suspect(peer, why)
 
     def dismiss_lost(self) -> None:
@@ -161,13 +161,12 @@ class Roster:
             self._endpoint.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to who is no member any more, unless it is beyond reach. Who began a new link may be a member
-        who only lost us for a while, and does not know either."""
-        if peer not in self._ended or self._endpoint.linked(peer):
+        """Post `message` to who is no member any more, unless it joins anew and knows."""
+        if peer not in self._anew and self._endpoint.is_lost(peer) is None:
             self._endpoint.post(peer, message)
 
-    # From view to view. Both ends of a link must begin it anew when one of the two peers does, and only then: a link
-    # that ends between members means that messages are lost, and makes them suspect each other.
+    # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
+    # a link that ends between members means that messages are lost, and makes them suspect each other.
 
     def take(self, view: View, *, base: int, led: bool) -> None:
         """Go on to `view`, from round `base`; what was known of those who are not in it, or in it anew, is over.
@@ -181,11 +180,12 @@ class Roster:
         for peer in sorted(self._old_links):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member
         for peer in (member.id for member in before.members if not view.holds(member) and member.id != self.id):
-            if view.member(peer) is None and (led or peer in self.leaving) and peer not in self._ended:
+            told = (led or peer in self.leaving) and peer not in self._anew and self._endpoint.is_lost(peer) is None
+            if told and view.member(peer) is None:
                 self._old_links.add(peer)  # it still has to hear it
             else:
                 self._end_link(peer)
-        self._ended.clear()
+        self._anew.clear()
         for member in view.members:
             if member.since == view.generation:
                 self.newcomers.pop(member.id, None)
@@ -214,20 +214,16 @@ class Roster:
         self.watch()
 
     def joins_anew(self, peer: PeerId, *, heard: bool) -> None:
-        """`peer` begins anew; `heard`: we heard it from itself, over its new link."""
-        if not heard and peer in self.others:
+        """`peer` joins anew; `heard`: we heard it from itself, over its new link."""
+        if not heard and (peer in self.others or peer in self._old_links):
             self._end_link(peer)
-        self._new_link(peer)
-        self.suspect(peer, "it joins anew")
-
-    def _new_link(self, peer: PeerId) -> None:
-        """The link to `peer` has ended; if there is one, it is new."""
-        self._ended.add(peer)
+        self._anew.add(peer)
         self._old_links.discard(peer)
+        self.suspect(peer, "it joins anew")
 
     def _end_link(self, peer: PeerId) -> None:
         """Talk to `peer` over a new link only."""
-        if peer not in self._ended or self._endpoint.is_lost(peer) is not None:
+        if peer not in self._anew or self._endpoint.is_lost(peer) is not None:
             self._endpoint.forget(peer)
         self._old_links.discard(peer)
 

@@ -9,7 +9,7 @@ import torch
 
 from ..protocols.links import INBOUND_BYTES_MAX
 from ..protocols.rounds import Committed, Computed, Contributed, Installed, Key
-from .log import Complained, Entry, Gone, Held, Refused
+from .log import Began, Complained, Entry, Gone, Held, Refused
 from .scenario import Scenario
 
 Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
@@ -134,7 +134,8 @@ def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iter
 def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
     let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
-    since_s = 0.0 if scenario.survivable else _healed_s(scenario, entries)
+    always = scenario.brief and _more_than_half_live(scenario, entries)
+    since_s = 0.0 if always else _healed_s(scenario, entries)
     if since_s is None:
         return
     gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
@@ -149,7 +150,36 @@ def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator
 
 _SETTLE = 6
 """How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
-after 4."""
+after 4; and who was not heard of for so long is held for dead by all."""
+
+
+def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
+    """Whether, until the first has finished, at every moment more than half of the newest view's members live: not as
+    somebody who was started anew, and whom the view may not know of."""
+    began: dict[str, float] = {}
+    running: dict[str, str] = {}
+    seen: dict[str, int] = {}
+    newest, since_s = Installed(0, (), 0, ()), 0.0
+
+    def lives(peer: str) -> bool:
+        life = running.get(peer.removeprefix("peer-"), "")
+        old = life.endswith(".0") or began.get(life, since_s) < since_s - _SETTLE * scenario.settings.patience_s
+        return life != "" and (old or seen.get(life) == newest.generation)
+
+    for time_s, life, event in entries:
+        if isinstance(event, Began):
+            began[life], running[_peer(life)] = time_s, life
+        elif isinstance(event, Installed):
+            seen[life] = event.generation
+            if event.generation > newest.generation:
+                newest, since_s = event, time_s
+        elif isinstance(event, Gone) and event.finished:
+            return True
+        elif isinstance(event, Gone) and event.crashed:
+            running.pop(_peer(life), None)
+        if isinstance(event, Installed | Gone) and 2 * sum(map(lives, newest.members)) <= len(newest.members):
+            return False
+    return True
 
 
 def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:

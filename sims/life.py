@@ -31,7 +31,8 @@ class Disk:
     """Where one machine keeps its checkpoint."""
 
     def __init__(self) -> None:
-        self.full = False
+        self.full = 0
+        """How many have filled it up."""
         self.kept: Snapshot | None = None
 
     def save(self, snapshot: Snapshot) -> None:

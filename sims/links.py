@@ -129,10 +129,10 @@ def _quantity(text: str, units: _Units, what: str, example: str) -> float:
 
 
 def _written(value: float, units: _Units) -> str:
-    """In the unit that makes the shortest text of those that lose nothing; one of them always does."""
+    """In the unit that makes the shortest text, and no fraction of one, of those that lose nothing."""
     texts = []
     for name, unit in units.items():
         number = f"{(Decimal(repr(value)) / unit).normalize():f}"
         if float(Decimal(number) * unit) == value:
             texts.append(number + name)
-    return min(texts, key=len)
+    return min(texts, key=lambda text: (text.startswith("0."), len(text)))

@@ -27,7 +27,7 @@ class Machine:
         self.dead = False
         self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
-        self._standing = False
+        self._stops = 0
         self._waiting: list[asyncio.Handle] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -39,7 +39,7 @@ class Machine:
 
     def takes(self, handle: asyncio.Handle) -> bool:
         """Whether `handle` may run now. If not, it is kept until the machine goes on, or the world ends."""
-        runs = not (self.dead or self._standing)
+        runs = not (self.dead or self._stops)
         if not runs:
             self._waiting.append(handle)
         return runs
@@ -49,13 +49,13 @@ class Machine:
         self.dead = True
 
     def pause(self) -> None:
-        """As SIGSTOP. What arrives waits; clocks go on."""
-        self._standing = True
+        """As SIGSTOP. What arrives waits; clocks go on. Who was stopped twice goes on after the second `resume`."""
+        self._stops += 1
 
     def resume(self) -> None:
         """As SIGCONT."""
-        self._standing = False
-        if not self.dead:
+        self._stops -= 1
+        if not (self.dead or self._stops):
             self._go_on()
 
     def _go_on(self) -> None:
@@ -65,7 +65,7 @@ class Machine:
 
     def bury(self) -> None:
         """The world ends: what was left undone here may be cleaned up."""
-        self.dead = self._standing = False
+        self.dead, self._stops = False, 0
         self._go_on()
         for task in self._tasks:
             task.cancel()

@@ -3,7 +3,8 @@ smaller ones that does takes the place of the one before (delta debugging, Zelle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -18,8 +19,8 @@ _PLAIN = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.01)
 _STEP_S = 0.01
 _SHORT_S = 0.1
 """Faults, and what comes before them, are not made shorter than that."""
-_SEEDS = 3
-"""Another number of peers is another run: in how many of those to look for the failure."""
+_TRIES = 5
+"""With fewer peers everything happens at other times: so many times what befalls them is tried at other moments too."""
 _RUNS_MAX = 400
 
 
@@ -52,12 +53,9 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Scenarios that are a step simpler, those that are much simpler first."""
     for faults in _fewer(scenario.faults):
         yield replace(scenario, faults=faults)
-    every = range(scenario.peers)
-    for gone in (every[2:], every[scenario.peers // 2 :], *([index] for index in reversed(every))):
-        if 0 < len(gone) <= scenario.peers - 2:
-            fewer = _without(scenario, gone)
-            for seed in range(_SEEDS if fewer.settings.peers > 1 else 0):
-                yield replace(fewer, settings=replace(fewer.settings, seed=scenario.settings.seed + seed))
+    for count in sorted({2, 3, 4, scenario.peers // 2, scenario.peers - 1}):
+        if 2 <= count < scenario.peers:
+            yield from _with_peers(scenario, count)
     for arrivals in _fewer(scenario.arrivals):
         settings = replace(scenario.settings, peers=scenario.peers - len(arrivals))
         yield replace(scenario, arrivals=arrivals, settings=settings)
@@ -81,23 +79,46 @@ def _fewer(these: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
         yield from (these[:index] + these[index + 1 :] for index in range(len(these)))
 
 
-def _without(scenario: Scenario, gone: Collection[int]) -> Scenario:
-    """The same without these peers; those that are left move up."""
-    moved, groups, first = dict[int | str, int | str](), [], 0
+def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
+    """The same with so many peers, those that a fault is aimed at and that come late among them if there is room."""
+    late, aimed = dict(scenario.arrivals), {target for fault in scenario.faults for target in fault.who}
+    wanted = sorted(range(scenario.peers), key=lambda index: (index not in aimed, index not in late, index))
+    # Two at least are there from the start.
+    founders = [index for index in wanted if index not in late][:2]
+    kept = sorted({*founders, *[index for index in wanted if index not in founders][: count - len(founders)]})
+    fewer = _only(scenario, kept)
+    yield fewer
+    chance = random.Random(f"{scenario.settings.seed} {count}")
+    for _ in range(_TRIES if fewer.faults or fewer.arrivals else 0):
+        arrivals = tuple((index, round(chance.uniform(0.0, at_s), 3)) for index, at_s in fewer.arrivals)
+        faults = tuple(_sooner(fault, chance.random()) for fault in fewer.faults)
+        yield replace(fewer, arrivals=arrivals, faults=faults)
+
+
+def _sooner(fault: Fault, part: float) -> Fault:
+    return replace(
+        fault,
+        at_s=None if fault.at_s is None else round(fault.at_s * part, 3),
+        at_event=None if fault.at_event is None else max(1, round(fault.at_event * part)),
+        at_step=None if fault.at_step is None else max(1, round(fault.at_step * part)),
+    )
+
+
+def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
+    """The same with only these peers, who move up."""
+    moved: dict[int | str, int] = {index: place for place, index in enumerate(kept)}
+    groups, first = [], 0
     for group in scenario.groups:
-        left = [index for index in range(first, first + group.peers) if index not in gone]
-        moved.update((index, len(moved) + place) for place, index in enumerate(left))
+        left = sum(first <= index < first + group.peers for index in kept)
         first += group.peers
-        groups += [replace(group, peers=len(left))] if left else []
+        groups += [replace(group, peers=left)] if left else []
     faults = []
     for fault in scenario.faults:
         who = tuple(moved.get(target, target) for target in fault.who if target in moved or isinstance(target, str))
         if who or not fault.who or fault.kind in FOR_ALL:
             faults.append(replace(fault, who=who))
-    late = dict(scenario.arrivals)
-    founders = scenario.settings.peers - sum(index not in late for index in gone)
-    arrivals = tuple((int(moved[index]), at_s) for index, at_s in scenario.arrivals if index in moved)
-    settings = replace(scenario.settings, peers=founders)
+    arrivals = tuple((moved[index], at_s) for index, at_s in scenario.arrivals if index in moved)
+    settings = replace(scenario.settings, peers=len(kept) - len(arrivals))
     return replace(scenario, groups=tuple(groups), arrivals=arrivals, faults=tuple(faults), settings=settings)
 
 

@@ -71,13 +71,16 @@ class Nemesis:
     def arm(self) -> None:
         """Wait for the moments of all faults."""
         loop, scenario = asyncio.get_running_loop(), self._world.scenario
+        at_event: dict[int, list[Fault]] = defaultdict(list)
         for fault in scenario.faults:
             if fault.at_event is not None:
-                self._world.network.before[fault.at_event] = lambda fault=fault: self.strike(fault)  # type: ignore[misc]
+                at_event[fault.at_event].append(fault)
             elif fault.at_step is not None:
                 self._at_step.append(fault)
             else:
                 loop.call_at(fault.at_s or 0.0, self.strike, fault)
+        for number, faults in at_event.items():
+            self._world.network.before[number] = lambda faults=faults: self._strike_all(faults)  # type: ignore[misc]
         if scenario.faults_until_s is not None:
             loop.call_at(scenario.faults_until_s, self._heal_all)
         if any(group.memory_bytes for group in scenario.groups):
@@ -104,6 +107,10 @@ class Nemesis:
     def strike(self, fault: Fault) -> None:
         """Do it now, unless the time for faults is over or nobody is there to whom it could be done."""
         Context().run(self._strike, fault)  # whoever's turn it is: what follows is not for its machine to do
+
+    def _strike_all(self, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            self.strike(fault)
 
     def _strike(self, fault: Fault) -> None:
         targets = self._targets(fault)
@@ -150,10 +157,14 @@ class Nemesis:
         for life in targets:
             life.crash()
 
-    def _restart(self, fault: Fault, targets: list[Life]) -> Heal:
+    def _restart(self, fault: Fault, targets: list[Life]) -> Heal | None:
+        comes_back = bool(fault.for_s) or self._world.scenario.faults_until_s is not None
         for life in targets:
-            self._world.expect(life.index)
+            if comes_back:
+                self._world.expect(life.index)
             life.crash()
+        if not comes_back:
+            return None
 
         def start() -> None:
             for life in targets:
@@ -247,11 +258,11 @@ class Nemesis:
 
     def _full_disk(self, fault: Fault, targets: list[Life]) -> Heal:
         for life in targets:
-            life.disk.full = True
+            life.disk.full += 1
 
         def make_room() -> None:
             for life in targets:
-                life.disk.full = False
+                life.disk.full -= 1
 
         return make_room
 

@@ -13,11 +13,11 @@ from ..peers.records import Record, RecordFile, Result
 from ..peers.runs import SETTINGS_FILE, conclude
 from ..peers.task import Task
 from .checkers import broken
-from .log import Entry
 from .loop import Deadlock, run_virtual
 from .picture import lost_in, scene_of
 from .scenario import Scenario
 from .scenario_text import scenario_text
+from .tell import story
 from .world import Hung, Simulated, World
 
 SCENARIO_FILE = "scenario.toml"
@@ -52,9 +52,10 @@ class _Records:
 
 def play(
     task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
-) -> tuple[Result, list[Entry]]:
-    """Run `scenario`; the result and what was witnessed last. `judged`: whether to look for broken promises, for which
-    every vector that was averaged is kept; `within_s`: it hangs when it takes longer than that in its own time."""
+) -> tuple[Result, tuple[str, ...]]:
+    """Run `scenario`; the result and, if a promise was broken, the events up to there. `judged`: whether to look for
+    broken promises, for which every vector that was averaged is kept; `within_s`: it hangs when it takes longer than
+    that in its own time."""
     settings = scenario.settings
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
     task_file = task.path.resolve() if task.path.is_file() else None
@@ -87,4 +88,4 @@ def play(
         broken=wrong,
         report=settings.report,
     )
-    return result, world.log.entries
+    return result, story(scenario, world.log.entries, wrong) if wrong else ()

@@ -31,6 +31,8 @@ class Kind(StrEnum):
 ROLES = ("coordinator", "founder", "newest")
 """Whom a fault may be aimed at beside numbers of peers."""
 DEADLY = (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
+PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK)
+"""What makes peers hold others for dead that live."""
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.CLOCK)
 """What befalls the world, whomever it is aimed at."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK)
@@ -118,17 +120,12 @@ class Scenario:
         return sum(group.peers for group in self.groups)
 
     @property
-    def survivable(self) -> bool:
-        """Whether, whatever the faults hit, more than half of the peers can always go on together: every fault that
-        parts or stops peers is over before anybody gives up, and few enough begin anew or not at all."""
-        settings, lasting = self.settings, (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE)
-        out_s = [fault.for_s for fault in self.faults if fault.kind in lasting]
-        if any(group.memory_bytes for group in self.groups) or 0.0 in out_s or sum(out_s) > 2 * settings.patience_s:
-            return False
-        if any(fault.kind in (Kind.RESTART, Kind.REPLACE, Kind.FULL_DISK) for fault in self.faults):
-            return False
-        dying = sum(max(1, len(fault.who)) for fault in self.faults if fault.deadly)
-        return 2 * dying < settings.peers
+    def brief(self) -> bool:
+        """Whether all that parts peers, or makes them stand still, is together over before anybody gives up."""
+        if any(fault.kind is Kind.FULL_DISK for fault in self.faults):
+            return False  # who cannot keep a checkpoint goes
+        out_s = [fault.for_s for fault in self.faults if fault.kind in PARTING]
+        return 0.0 not in out_s and sum(out_s) <= 2 * self.settings.patience_s
 
     def group_of(self, index: int) -> Group:
         """The group of the peer with this number."""

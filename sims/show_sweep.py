@@ -17,7 +17,6 @@ from ..peers.units import seconds_text
 from .minimise import minimise
 from .scenario_text import scenario_text
 from .sweep import sweep, unmet
-from .tell import LAST
 from .toy import toy_task
 from .verdict import Verdict
 
@@ -41,13 +40,12 @@ class Failure:
 
     def lines(self) -> list[str]:
         scenario = scenario_text(self.verdict.scenario).rstrip()
-        last = self.verdict.last[-LAST:]
         return [
             f"seed {self.seed} broke a promise: {self.verdict.broken}",
             "the scenario:" if self.minimal is None else f"the smallest scenario that does ({self.minimal}):",
             *(f"    {line}".rstrip() for line in scenario.split("\n")),
             "the last events:",
-            *(f"    {line}" for line in last),
+            *(f"    {line}" for line in self.verdict.last),
             f"see it again with: {self.replay}",
             "",
         ]
@@ -57,7 +55,7 @@ class Failure:
             "seed": self.seed,
             "broken": self.verdict.broken,
             "scenario": scenario_text(self.verdict.scenario),
-            "last": list(self.verdict.last[-LAST:]),
+            "last": list(self.verdict.last),
             "minimal": None if self.minimal is None else str(self.minimal),
             "replay": self.replay,
         }

@@ -15,7 +15,6 @@ from .play import play
 from .scenario import Scenario
 from .scenario_file import read_scenario
 from .show_sweep import show_sweep
-from .tell import last_events
 from .toy import toy_task
 from .verdict import bound_s
 
@@ -95,10 +94,10 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
     functions, within_s = (load_task(task), None) if task else (toy_task(), bound_s(found.scenario))
     folder = make_folder(found.scenario.settings.run, file)
     output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
-    result, entries = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
+    result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     output.end(result)
     if result.broken is not None:
-        output.say("\n".join(("the last events:", *last_events(entries), f"broken promise: {result.broken}")))
+        output.say("\n".join(("the last events:", *last, f"broken promise: {result.broken}")))
     _tell_digest(output, result, as_json=as_json)
     return 0 if result.broken is None else 1
 

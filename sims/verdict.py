@@ -9,11 +9,10 @@ from ..peers.task import Task
 from .checkers import broken
 from .loop import Deadlock, run_virtual
 from .scenario import Scenario
-from .tell import entry_text
+from .tell import story
 from .world import Hung, World
 
 _BOUND_S = 600.0
-_LAST = 50
 
 
 def bound_s(scenario: Scenario) -> float:
@@ -50,5 +49,5 @@ def judge(scenario: Scenario, task: Task) -> Verdict:
     except Exception as error:  # of the world itself, or of a peer to which nothing was done
         wrong = broken(scenario, world.log.entries) or f"no error is a surprise: {error!r}"
     network, reached = world.network, world.log.reached + world.network.happened
-    last = tuple(entry_text(entry) for entry in world.log.entries[-_LAST:]) if wrong else ()
+    last = story(scenario, world.log.entries, wrong) if wrong else ()
     return Verdict(scenario, wrong, network.digest, network.delivered, reached, last)

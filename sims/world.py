@@ -85,7 +85,7 @@ class World:
         finally:
             self._close()
         errors = [life.error for life in self.lives if life.error is not None and life.index not in late]
-        if errors and not self.scenario.faults and not self.scenario.buggify:
+        if errors and self.scenario.peaceful:
             raise errors[0]
         return self._simulated(loop.time())
 

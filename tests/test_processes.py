@@ -68,6 +68,16 @@ def test_a_peer_that_stood_still_comes_back_by_catching_up(tmp_path: Path) -> No
     assert all(torch.equal(finals[0], final) for final in finals)
 
 
+def test_a_peer_that_never_wakes_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 400, "--patience-s", 1)
+    run.until(lambda: run.rounds() >= 5, "round 5")
+    run.peers()["2"].send_signal(signal.SIGSTOP)
+    ended = run.end()
+    assert ended.code == 0, ended.err
+    assert "2" in [lost["peer"] for lost in ended.result["lost"]]
+    assert ended.left == []
+
+
 def test_a_fifth_peer_joins_in_the_middle_with_the_line_that_was_printed(tmp_path: Path) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 1600)
     run.until(lambda: run.rounds() >= 5, "round 5")

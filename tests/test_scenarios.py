@@ -1,22 +1,23 @@
-"""Scenario files: what they say is played, what they cannot say is told in one line, the gallery keeps its word."""
+"""Scenario files: what they say is played, what they cannot say is told in one line, a failure can be seen again."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from live import ROOT, verb
+from live import verb
 
-from samovar.peers.records import Run, read_run
-from samovar.peers.report import page
-from samovar.peers.scene import SCENE_FILE
 from samovar.peers.settings import Settings
+from samovar.protocols.rounds import Committed
+from samovar.sims import checkers, show_sweep
 from samovar.sims.draw import draw
 from samovar.sims.links import (
     LinkSpec,
@@ -28,15 +29,19 @@ from samovar.sims.links import (
     parse_size,
     size_text,
 )
+from samovar.sims.log import Began, Entry
+from samovar.sims.loop import run_virtual
+from samovar.sims.minimise import minimise
 from samovar.sims.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.scenario_file import read_scenario
 from samovar.sims.scenario_text import scenario_text
+from samovar.sims.tell import story
 from samovar.sims.toml_rows import ScenarioError
 from samovar.sims.toy import toy_task
 from samovar.sims.traces import read_trace
 from samovar.sims.verdict import judge
+from samovar.sims.world import World
 
-GALLERY = ROOT / "examples" / "scenarios"
 GROUP = '[[groups]]\npeers = 4\nlink = "10mbit,40ms"\n'
 FULL = """
 task = "my task.py"
@@ -191,7 +196,8 @@ def test_quantities_are_written_without_loss(seconds: float, up: float, down: fl
 def test_quantities_are_written_as_people_write_them() -> None:
     for link in ("10mbit,40ms", "1gbit/500mbit,8ms,2ms", "56kbit,1s"):
         assert link_text(parse_link(link)) == link
-    assert (duration_text(0.04), duration_text(3600.0), size_text(2 << 30)) == ("40ms", "1h", "2GiB")
+    assert (duration_text(0.04), duration_text(0.1), duration_text(3600.0)) == ("40ms", "100ms", "1h")
+    assert (duration_text(0.0), duration_text(2.5), size_text(2 << 30)) == ("0s", "2.5s", "2GiB")
 
 
 def test_faults_that_do_the_same_are_equal() -> None:
@@ -456,9 +462,6 @@ def test_faults_are_undone_in_whatever_order_they_end(tmp_path: Path, monkeypatc
     was."""
     link = '[[faults]]\nkind = "link"\nwho = [1]\nat = "{}s"\nfor = "{}s"\nlink = "{}mbit,9ms"\n'
     noise = '[[faults]]\nkind = "noise"\nat = "{}s"\nfor = "{}s"\nreorder = {}\n'
-    from samovar.sims.loop import run_virtual
-    from samovar.sims.world import World
-
     for first, second in ((3, 1), (1, 3)):
         text = SMALL.replace("30", "120") + GROUP + 'step_time = "50ms"\n'
         text += link.format(1, first, 5) + link.format(1.5, second, 6)
@@ -478,8 +481,6 @@ def test_faults_are_undone_in_whatever_order_they_end(tmp_path: Path, monkeypatc
 
 
 def test_a_broken_promise_is_exit_code_1_with_the_last_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from samovar.sims import checkers
-
     def no_round_is_ever_committed(scenario: Scenario, entries: object) -> Any:
         yield "one was"
 
@@ -494,98 +495,76 @@ def test_a_broken_promise_is_exit_code_1_with_the_last_events(tmp_path: Path, mo
     assert "no round is ever committed: one was" in html
 
 
-# ---- the gallery
+# ---- sweeps
 
 
-@pytest.fixture(scope="module")
-def gallery(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Every scenario of the gallery, played."""
-    folder, runs = tmp_path_factory.mktemp("gallery"), {}
-    for file in sorted(GALLERY.glob("*.toml")):
-        result = verb("simulate", "--scenario", file, "--run", folder / file.stem, "--quiet")
-        assert result.exit_code == 0, result.output
-        runs[file.stem] = read_run(folder / file.stem)
-    return runs
+def test_a_sweep_judges_its_seeds_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(show_sweep.os, "cpu_count", lambda: 1)
+    told = json.loads(verb("simulate", "--sweep", "2", "--seed", "3", "--json").stdout)
+    assert (told["first_seed"], told["seeds"], told["broken"], told["never_met"]) == (3, 2, [], [])
+    assert told["reached"] == dict(judge(draw(3), toy_task()).reached + judge(draw(4), toy_task()).reached)
+    result = verb("simulate", "--sweep", "1", "--seed", "3")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"1 seed, every promise held; .*\n", result.stdout)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_gallery_is_whole(gallery: dict[str, Run]) -> None:
-    assert list(gallery) == ["churn", "flaky-mobile", "home-connections", "two-datacenters"]
-    for run in gallery.values():
-        assert run.result is not None
-        assert run.result.accuracy is not None
-        assert run.result.accuracy > 0.85
-        assert run.result.rounds == max(record.round for record in run.rounds)
+def test_a_sweep_that_never_met_what_it_should_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show_sweep, "unmet", lambda count, reached: ["a donor was lost"])
+    result = verb("simulate", "--sweep", "1", "--seed", "3")
+    assert result.exit_code == 1
+    assert "never met, so that nothing is known about it: a donor was lost" in result.stdout
 
 
-def test_what_befalls_the_gallery_is_what_its_files_say(gallery: dict[str, Run]) -> None:
-    lost = {name: {lost.peer: lost.why for lost in run.result.lost} for name, run in gallery.items() if run.result}
-    assert set(lost["two-datacenters"]) == {"5", "6", "7"}
-    assert set(lost["home-connections"]) == {"6"}
-    assert set(lost["churn"]) == {"3", "4", "5", "7"}
-    assert lost["flaky-mobile"]["6"].startswith("out of memory")
-    kinds = {name: {trouble.kind for trouble in run.scene.troubles} for name, run in gallery.items() if run.scene}
-    assert kinds == {
-        "two-datacenters": {"cut_off"},
-        "home-connections": {"link", "crash"},
-        "churn": {"restart", "link", "crash"},
-        "flaky-mobile": {"noise", "cut_off", "slow", "pause"},
-    }
+def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promise that is broken as soon as a second round is committed."""
+
+    def nobody_commits_a_second_round(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+        for _, life, event in entries:
+            if isinstance(event, Committed) and event.round == 2:
+                yield f"{life} did"
+
+    monkeypatch.setitem(checkers.PROMISES, "nobody commits a second round", nobody_commits_a_second_round)
 
 
-def test_every_byte_of_a_round_is_on_some_link(gallery: dict[str, Run]) -> None:
-    for run in gallery.values():
-        assert run.scene is not None
-        up = sum(place.bytes_up for place in run.scene.places)
-        assert up == sum(place.bytes_down for place in run.scene.places)
-        assert up >= sum(record.bytes_sent for record in run.rounds) > 0.5 * up
+def test_a_failure_is_told_with_all_that_is_needed_to_see_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plant(monkeypatch)
+    result = verb("simulate", "--sweep", "1", "--seed", "3")
+    assert result.exit_code == 1
+    told = result.stdout
+    assert re.search(r"^seed 3 broke a promise: nobody commits a second round: \d\.\d did$", told, re.MULTILINE)
+    assert re.search(r"^see it again with: samovar simulate --sweep 1 --seed 3$", told, re.MULTILINE)
+    shown = told.split("the scenario:\n")[1].split("the last events:")[0]
+    assert read_scenario(write(tmp_path, shown)).scenario == draw(3)
+    last = told.split("see it again")[0].rstrip().splitlines()[-1]
+    assert re.fullmatch(r" +\d+\.\d{4} s  \d\.\d +committed round=2 .*", last)
+    assert verb("simulate", "--sweep", "1", "--seed", "3").stdout.splitlines()[:-1] == told.splitlines()[:-1]
 
 
-def test_a_page_shows_the_network_who_was_up_and_the_bytes(gallery: dict[str, Run]) -> None:
-    for run in gallery.values():
-        assert run.scene is not None
-        html = (run.folder / "report.html").read_text()
-        for place in run.scene.places:
-            assert f">{place.peer}</text>" in html
-        for heading in ("The network", "Who was up when", "Bytes on each connection", "Loss over time"):
-            assert f">{heading}</h" in html
-        figures = json.loads(html.split('<script type="application/json" id="figures">')[1].split("</script>")[0])
-        assert {"presence-time", "bytes", "loss-time"} <= set(figures)
-        ups = next(bars for bars in figures["presence-time"]["data"] if bars["name"] == "up")
-        assert len(ups["y"]) == len(run.scene.stays)
-        sent = figures["bytes"]["data"][0]["x"]
-        assert len(sent) == len(run.scene.places) + len(run.scene.cables)
-    churn = gallery["churn"].scene
-    assert churn is not None
-    assert sorted(stay.peer for stay in churn.stays) == sorted("0 1 2 3 3 4 5 5 6 7 7 8 9".split())
+def test_a_minimised_failure_is_a_file_that_breaks_the_same_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plant(monkeypatch)
+    monkeypatch.setattr(show_sweep, "minimise", partial(minimise, runs_max=6))
+    told = json.loads(verb("simulate", "--sweep", "1", "--seed", "3", "--minimise", "--json").stdout)
+    (failure,) = told["broken"]
+    assert failure["replay"] == "samovar simulate --scenario minimal-3.toml"
+    assert failure["scenario"] == Path("minimal-3.toml").read_text()
+    small = read_scenario(Path("minimal-3.toml")).scenario
+    assert (small.peers, len(small.faults)) < (draw(3).peers, len(draw(3).faults))
+    again = verb(*failure["replay"].split()[1:], "--json", "--quiet")
+    assert again.exit_code == 1
+    assert json.loads(again.stdout)["broken"] == failure["broken"]
 
 
-def test_a_spoiled_scene_is_one_line_and_a_hostile_one_is_harmless(gallery: dict[str, Run]) -> None:
-    run = gallery["two-datacenters"]
-    assert run.scene is not None
-    evil = "<script>alert(1)</script>"
-    places = tuple(replace(place, site=evil, link=evil, peer=evil) for place in run.scene.places)
-    stays = tuple(replace(stay, peer=evil, why=evil) for stay in run.scene.stays)
-    troubles = tuple(replace(trouble, kind=evil, who=(evil,)) for trouble in run.scene.troubles)
-    cables = tuple(replace(cable, a=evil, b=evil, link=evil) for cable in run.scene.cables)
-    scene = replace(run.scene, places=places, stays=stays, troubles=troubles, cables=cables, broken=evil)
-    assert evil not in page(replace(run, scene=scene), "")
-    file = run.folder / SCENE_FILE
-    whole = file.read_text()
-    try:
-        for spoiled in ("", "[]", whole.replace('"lasted_s"', '"lasted"'), whole.replace('"finished"', '"eaten"')):
-            file.write_text(spoiled)
-            with pytest.raises(ValueError, match=rf"^{re.escape(str(file))}: ") as error:
-                read_run(run.folder)
-            assert "\n" not in str(error.value)
-    finally:
-        file.write_text(whole)
-
-
-def test_a_map_of_many_peers_draws_some_and_counts_the_rest(gallery: dict[str, Run]) -> None:
-    run = gallery["churn"]
-    assert run.scene is not None
-    places = tuple(replace(run.scene.places[0], peer=str(index), site=f"s{index % 40}") for index in range(4000))
-    html = page(replace(run, scene=replace(run.scene, places=places)), "")
-    assert html.count('class="peer') == 12 * 24
-    assert "and 28 more sites" in html
-    assert html.count("and 76 more peers") == 12
+def test_the_story_of_a_promise_that_no_event_breaks_is_the_end_of_the_run() -> None:
+    """`who lives finishes` is broken by what does not happen."""
+    entries = [Entry(float(number), "0.0", Began()) for number in range(100)]
+    scenario = Scenario.plain(Settings(device="cpu"))
+    assert checkers.broken(scenario, entries) == "who lives finishes: nobody finished"
+    assert story(scenario, entries, "who lives finishes: nobody finished")[-1].startswith("   99.0000 s  0.0")
