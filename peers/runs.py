@@ -31,6 +31,9 @@ def make_folder(wished: str | None, task: Path) -> Path:
     else:
         folder = _next_free(task.stem)
     words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *sys.argv[1:]]
+    # An invite is a password, and this file and the report may be shown to others.
+    words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
+    words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
     (folder / COMMAND_FILE).write_text(shlex.join(words) + "\n", encoding="utf-8")
     return folder
 

@@ -120,6 +120,11 @@ class Scenario:
         return sum(group.peers for group in self.groups)
 
     @property
+    def peaceful(self) -> bool:
+        """Whether nothing is to go wrong."""
+        return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
+
+    @property
     def brief(self) -> bool:
         """Whether all that parts peers, or makes them stand still, is together over before anybody gives up."""
         if any(fault.kind is Kind.FULL_DISK for fault in self.faults):
