@@ -62,7 +62,7 @@ class Launch:
             for peer in self.peers:
                 await self._spawn(peer)
             watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
-            asyncio.gather(*watching).add_done_callback(lambda _: self._end(""))
+            asyncio.gather(*watching).add_done_callback(self._all_ended)
             opening = asyncio.create_task(self._bring_together(met))
             stopped = asyncio.create_task(self._stop_when(stop))
             error = await over
@@ -130,6 +130,12 @@ class Launch:
         if self._ending is None and first.ended and first.ended["finished"]:
             wait_s = Settings.from_json(first.orders.settings).patience_s + GRACE_S
             self._ending = asyncio.get_running_loop().call_later(wait_s, self._signal, signal.SIGKILL)
+
+    def _all_ended(self, watched: asyncio.Future[list[None]]) -> None:
+        fault = None if watched.cancelled() else watched.exception()
+        if fault is not None and self._over is not None and not self._over.done():
+            self._over.set_exception(fault)
+        self._end("")
 
     def _end(self, error: str) -> None:
         if self._over is not None and not self._over.done():

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..aggregation.vector import Layout, all_finite
 from ..protocols.local_sgd import Contribution
+from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
 from .tensors import averaged, moved, own, samples_in
 
+T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
 
 
@@ -50,6 +51,18 @@ def derive(seed: int, *purpose: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
+def _made(task: Task, function: str, kind: type[T], made: object) -> T:
+    if not isinstance(made, kind):
+        raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {_shown(made)}")
+    return made
+
+
+def _shown(made: object) -> str:
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
+    return "None: is its return missing?" if made is None else f"a {type(made).__name__}"
+
+
 class Trainer:
     """Takes local steps on its part of the data and counts what it did since the last average."""
 
@@ -57,9 +70,9 @@ class Trainer:
         """All peers of one seed begin with the same weights; their data order and dropout differ by `part`."""
         self.task, self.device = task, device
         self._seed, self._part, self._parts = seed, part, parts
-        with self._random_state(derive(seed, "model")):
-            self.model = task.model().to(device)
-        self.optimizer = task.optimizer(self.model.parameters())
+        Chance(derive(seed, "model"), device).take()
+        self.model = _made(task, "model", nn.Module, task.model()).to(device)
+        self.optimizer = _made(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
         self.tensors = averaged(self.model)
         self.layout = Layout.of(self.tensors)
         self.steps = 0
@@ -69,7 +82,7 @@ class Trainer:
         self._epoch, self._batch = 0, 0
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
-        self._random = self._seeded(derive(seed, "steps", part))
+        self._chance = Chance(derive(seed, "steps", part), device)
 
     @property
     def learning_rate(self) -> float:
@@ -81,16 +94,16 @@ class Trainer:
             self._part, self._parts = part, parts
             self._epoch = self._batch = 0
             self._data = self._batches = None
-            self._random = self._seeded(derive(self._seed, "steps", part))
+            self._chance = Chance(derive(self._seed, "steps", part), self.device)
 
     def train(self, steps: int, stopping: Callable[[], bool] = lambda: False) -> int:
         """Take up to `steps` local steps; fewer only when `stopping`. Returns how many. Raises Diverged."""
         taken = 0
-        with self._own_random():
-            self.model.train()
-            while taken < steps and not stopping():
-                self._step(self._next_batch())
-                taken += 1
+        self._chance.take()
+        self.model.train()
+        while taken < steps and not stopping():
+            self._step(self._next_batch())
+            taken += 1
         if not math.isfinite(self._mean_loss()):
             raise Diverged(
                 f"the loss is not finite any more at local step {self.steps} "
@@ -101,6 +114,8 @@ class Trainer:
     def _step(self, batch: Any) -> None:
         self.optimizer.zero_grad()
         loss = self.task.loss(self.model, batch)
+        if not isinstance(loss, Tensor) or loss.dim():
+            raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {_shown(loss)}")
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self._losses.append(loss.detach())
@@ -127,7 +142,8 @@ class Trainer:
         """The task's accuracy of the present model, without a trace on training."""
         if self.task.evaluate is None:
             return None
-        with self._random_state(derive(self._seed, "evaluate")), torch.no_grad():
+        Chance(derive(self._seed, "evaluate"), self.device).take()
+        with torch.no_grad():
             self.model.eval()
             accuracy = float(self.task.evaluate(self.model))
             self.model.train()
@@ -138,9 +154,12 @@ class Trainer:
         tensors = {f"model/{name}": tensor.detach() for name, tensor in {**self.tensors, **own(self.model)}.items()}
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
-        tensors |= {"random": self._random, "losses": torch.stack(self._losses) if self._losses else torch.zeros(0)}
+        drawn, drawn_numbers = self._chance.to_plain()
+        tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
+        tensors |= {"losses": torch.stack(self._losses) if self._losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
+            "random": drawn_numbers,
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._samples,
@@ -167,15 +186,16 @@ class Trainer:
         self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]
         self._epoch, self._batch = numbers["epoch"], 0
         self._data = self._batches = None
-        with self._own_random():
-            for _ in range(numbers["batch"]):
-                self._next_batch()
-        self._random = tensors["random"]
+        self._chance.take()
+        for _ in range(numbers["batch"]):
+            self._next_batch()
+        drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
+        self._chance = Chance.from_plain(drawn, numbers["random"], self.device)
 
     def _next_batch(self) -> Any:
         for _ in range(2):
             if self._batches is None:
-                self._seed_all(derive(self._seed, "data", self._part, self._epoch))
+                self._chance.begin(derive(self._seed, "data", self._part, self._epoch))
                 if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
                     self._data = self.task.data(self._part, self._parts)
                 self._batches = iter(self._data)
@@ -188,33 +208,3 @@ class Trainer:
             self._batch += 1
             return moved(batch, self.device)
         raise TaskError(f"{self.task.path}: data({self._part}, {self._parts}) gives no batches")
-
-    def _seed_all(self, seed: int) -> None:
-        """torch.manual_seed for the devices in use; that one takes a stack trace for every device that is not."""
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
-
-    @staticmethod
-    def _seeded(seed: int) -> Tensor:
-        return torch.Generator().manual_seed(seed).get_state()
-
-    @contextmanager
-    def _own_random(self) -> Iterator[None]:
-        """torch's generator as this peer left it: peers that share a process do not share their chance."""
-        outside = torch.get_rng_state()
-        torch.set_rng_state(self._random)
-        try:
-            yield
-        finally:
-            self._random = torch.get_rng_state()
-            torch.set_rng_state(outside)
-
-    @contextmanager
-    def _random_state(self, seed: int) -> Iterator[None]:
-        outside = torch.get_rng_state()
-        self._seed_all(seed)
-        try:
-            yield
-        finally:
-            torch.set_rng_state(outside)

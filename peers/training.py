@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -36,7 +37,8 @@ class Training:
     ) -> None:
         self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
         self._begun_from: State | None = None
-        self._saved_at = 0.0
+        self._saved_at = -math.inf
+        """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
         self._compute_s = 0.0
         self._accuracy: float | None = None
 
@@ -53,7 +55,6 @@ class Training:
         if late is None:
             return Ended(False, None)
         trainer.take_part(peer.membership.me.data_part, peer.settings.peers)
-        self._saved_at = asyncio.get_running_loop().time()
         if late:
             bystander = await self._compute.run(lambda: trainer.contribution(0.0))
             await self._after(await self._stop.unless(lambda: peer.follow(bystander)))

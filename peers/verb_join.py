@@ -64,7 +64,7 @@ def join(
 
 async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: bool, quiet: bool) -> int:
     began, stop = time.monotonic(), Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     opening = await stop.unless(lambda: open_at(door, settings, stop, name=name, task=task))
     if opening is None:

@@ -27,6 +27,8 @@ _FLAGS = (
     "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
     "evaluate_every", "checkpoint_every_s", "report",
 )  # fmt: skip
+_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+"""What a script decides itself."""
 _STOPPED = 130
 """The exit code after Ctrl-C, as a shell's."""
 
@@ -60,8 +62,10 @@ def train(
             raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
         if resume is not None and script:
             raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
+        if script and (idle := [name for name in _OF_TASKS if flags[name] is not None]):
+            raise TaskError(f"{task}: a training script decides that itself: leave out --{idle[0].replace('_', '-')}")
         if resume is not None:
-            settings = _resumed(resume, flags)
+            settings = _resumed(resume, config, flags)
             folder = resume
         else:
             settings = Settings.read(config, flags)
@@ -84,7 +88,10 @@ def train(
     run_verb(work)
 
 
-def _resumed(folder: Path, flags: dict[str, object]) -> Settings:
+def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Settings:
+    if config is not None or flags["run"] is not None:
+        other = "--run" if config is None else "--config"
+        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
     file = folder / SETTINGS_FILE
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")

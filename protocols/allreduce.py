@@ -25,6 +25,7 @@ from ..aggregation.schedule import Op, Schedule, Step
 from ..aggregation.vector import parts
 from .endpoint import Endpoint, Envelope
 from .link import PeerLost
+from .off_loop import off_loop
 from .rounds import Key
 from .transport import PeerId
 from .wire import Lane, message
@@ -56,7 +57,8 @@ class Inbox:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.stale = 0
-        self.first_at: dict[Key, float] = {}
+        self.waited_s = 0.0
+        """For others to begin with what is due next. Whoever wants to know for how long sets it to 0 before."""
         self._floor: Key = (0, 0)
         self._queues: dict[Key, dict[PeerId, _Queue]] = {}
         endpoint.on(Chunk, self._put)
@@ -68,13 +70,17 @@ class Inbox:
             for queue in self._queues.pop(key).values():
                 for envelope in queue.waiting:
                     envelope.done()
-            self.first_at.pop(key, None)
 
-    async def take(self, key: Key, sender: PeerId) -> Envelope:
+    async def take(self, key: Key, sender: PeerId, *, first: bool = False) -> Envelope:
+        """The next chunk of `sender`; `first`: of a step; `sender` may not be there yet."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
         queue = self._queues.setdefault(key, {}).setdefault(sender, _Queue())
         while not queue.waiting:
             queue.taker = asyncio.get_running_loop().create_future()
             await queue.taker
+        if first:
+            self.waited_s += clock() - began
         return queue.waiting.popleft()
 
     def _put(self, envelope: Envelope) -> None:
@@ -83,7 +89,6 @@ class Inbox:
             self.stale += 1
             envelope.done()
             return
-        self.first_at.setdefault(key, asyncio.get_running_loop().time())
         queue = self._queues.setdefault(key, {}).setdefault(envelope.sender, _Queue())
         queue.waiting.append(envelope)
         if queue.taker is not None and not queue.taker.done():
@@ -174,10 +179,10 @@ class Allreduce:
 
     async def run(self, vector: Tensor) -> Tensor:
         """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
-        total = vector.detach().clone()
+        total = await off_loop(vector.nbytes, lambda: vector.detach().clone())
         array: Array = total.numpy()
         for number, leg in enumerate(_legs(self._plan, self._rank, len(self._members), total.numel())):
-            sent = array.copy() if leg.copied else array
+            sent = await off_loop(array.nbytes, array.copy) if leg.copied else array
             try:
                 async with asyncio.TaskGroup() as sending:
                     for peer, runs in leg.send:
@@ -199,7 +204,7 @@ class Allreduce:
         for run in leg.receive:
             at = run.start
             while at < run.stop:
-                envelope = await self._inbox.take(self._key, self._members[run.sender])
+                envelope = await self._inbox.take(self._key, self._members[run.sender], first=at == run.start)
                 try:
                     at += self._put(envelope, number, at, run, array)
                 finally:

@@ -12,10 +12,12 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..aggregation.vector import Layout
 from .endpoint import Endpoint, Envelope
 from .link import PeerLost
+from .off_loop import off_loop
 from .state import State, bytes_max, pack, unpack
 from .transport import PeerId
 from .wire import Lane, PeerMisbehaved, message
@@ -147,7 +149,7 @@ class Donor:
         state = self._state()
         offer = self._kept(state.round)
         if offer is None:
-            offer = await asyncio.get_running_loop().run_in_executor(None, _offer, state)
+            offer = await off_loop(state.vector.nbytes, lambda: _offer(state))
             self._offers[offer.round] = offer
             for old in list(self._offers)[:-_KEPT]:
                 del self._offers[old]
@@ -163,7 +165,7 @@ async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layo
             for _ in range(_MANIFESTS_MAX):
                 blob = await _fetch_from(endpoint, donor, layout, round, kept)
                 if blob is not None:
-                    return await asyncio.get_running_loop().run_in_executor(None, unpack, blob, layout)
+                    return await off_loop(len(blob), partial(unpack, blob, layout))
             failures.append(f"{donor:.12}: it went on to a later round {_MANIFESTS_MAX} times before one had come over")
         except (PeerLost, PeerMisbehaved) as error:
             sometimes("a donor was lost")

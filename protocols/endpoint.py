@@ -135,10 +135,9 @@ class Endpoint:
         """The payload size that suits the link to `to` now."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self._links.known(to).chunk_bytes
 
-    def link_facts(self, to: PeerId) -> tuple[float | None, float | None]:
-        """Round-trip time in seconds and bandwidth in bytes a second towards `to`, as far as measured."""
-        link = self._links.known(to)
-        return link.rtt_s, link.bandwidth_Bps
+    def bandwidth_Bps(self, to: PeerId) -> float | None:
+        """What the way to `to` carries, in bytes a second, as far as measured."""
+        return self._links.known(to).bandwidth_Bps
 
     def is_lost(self, peer: PeerId) -> str | None:
         link = self._links.get(peer)

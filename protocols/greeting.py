@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .endpoint import Endpoint, Envelope
+from .link import PeerLost
 from .transport import PeerId
 from .wire import message
+
+_GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
+"""What one member lets in for the guest: an invite that leaked must not fill up its memory."""
 
 
 @message()
@@ -43,7 +47,10 @@ class Admit:
 @message()
 @dataclass(frozen=True, slots=True)
 class Admitted:
+    """`why`: why not, if it was not."""
+
     ask: int
+    why: str
 
 
 @message()
@@ -67,6 +74,7 @@ class Greeter:
         members: Callable[[], Iterable[PeerId]],
     ) -> None:
         self._endpoint, self._run, self._settings, self._guest, self._members = endpoint, run, settings, guest, members
+        self._guests: set[PeerId] = set()
         if guest is not None:
             endpoint.admit(guest)
         endpoint.on(AskRun, self._tell_run)
@@ -80,11 +88,16 @@ class Greeter:
         if envelope.sender != self._guest:
             return
         key = envelope.message.key
+        if len(key) > _KEY_LETTERS_MAX or len(self._guests | {key}) > _GUESTS_MAX:
+            why = f"it has let in {len(self._guests)} keys for this invite and takes no more"
+            self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, why))
+            return
+        self._guests.add(key)
         self._endpoint.admit(key)
         for member in self._members():
             if member != self._endpoint.id:
                 self._endpoint.post(member, Vouch(key))
-        self._endpoint.post(envelope.sender, Admitted(envelope.message.ask))
+        self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, ""))
 
     def _take_vouch(self, envelope: Envelope) -> None:
         if envelope.sender in self._members():
@@ -100,4 +113,6 @@ async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
     """As guest, have `key` admitted. Raises PeerLost."""
-    await endpoint.ask(contact, lambda ask: Admit(ask, key))
+    answer = await endpoint.ask(contact, lambda ask: Admit(ask, key))
+    if answer.message.why:
+        raise PeerLost(contact, answer.message.why)

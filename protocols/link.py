@@ -53,7 +53,6 @@ class Link:
         """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused."""
         self.peer = peer
         self.lost: str | None = None
-        self.rtt_s: float | None = None
         self.retransmitted = 0
         self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
         self.heard_at = clock()
@@ -61,7 +60,7 @@ class Link:
         self._in = {lane: Inbound() for lane in _LANES}
         self._pace = Pace()
         self._binding = Binding(incarnation)
-        self._pings: dict[int, float] = {}
+        self._pings: set[int] = set()
         self._asking = 0
         self._draining: list[asyncio.Future[None]] = []
 
@@ -222,9 +221,9 @@ class Link:
         """Tell the other side where we stand; with `ping`, ask where it stands."""
         number = self._binding.next_ping() if ping else 0
         if ping:
-            self._pings[number] = self._clock()
+            self._pings.add(number)
             if len(self._pings) > _PINGS_KEPT:
-                del self._pings[min(self._pings)]
+                self._pings.remove(min(self._pings))
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
         lanes = self._in.values()
@@ -260,8 +259,7 @@ class Link:
     def _take_pong(self, pong: int) -> None:
         if pong >= self._asking:
             self._asking = 0
-        sample_s = self._clock() - self._pings.pop(pong)
-        self.rtt_s = sample_s if self.rtt_s is None else 0.875 * self.rtt_s + 0.125 * sample_s
+        self._pings.remove(pong)
         missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
         for packet in missing:
             packet.after_ping, packet.acked_at = self._binding.last_ping, None

@@ -32,6 +32,7 @@ from .endpoint import Endpoint
 from .entry import Entry
 from .link import PeerLost
 from .membership import Expelled, Membership, MembershipError, Standing
+from .off_loop import off_loop
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
@@ -130,15 +131,18 @@ class LocalSGD:
         Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
         finite: then nothing is committed.
         """
-        contribution.check()
-        began, before = asyncio.get_running_loop().time(), self.state
-        key: Key | None = None
+        clock = asyncio.get_running_loop().time
+        began, before = clock(), self.state
+        self._inbox.waited_s = 0.0
+        await off_loop(self._layout.nbytes, contribution.check)
         while True:
+            unsettled = clock()
             await self.settle()
+            self._inbox.waited_s += clock() - unsettled
             if self._behind is not None:
                 await self._catch_up()
             if self.state is not before:
-                return self._outcome(contribution, began, key)
+                return self._outcome(contribution, clock() - began)
             if self.membership.settled and self._behind is None:
                 key = (self.membership.view.generation, before.round + 1)
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
@@ -174,15 +178,17 @@ class LocalSGD:
         if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
             self._commit(self._result_of(key, Mean(contribution.vector, signals, weight), 0))
             return
-        brought = contribute(contribution.vector, weight, signals)
+        nbytes = self._layout.nbytes
+        brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals))
         self._inbox.advance(key)
         schedule = self._schedule(len(view.members))
         total = await allreduce(self.endpoint, self._inbox, view.ids, schedule, brought, key=key)
+        result = await off_loop(nbytes, lambda: self._result_of(key, combine(total, _SIGNALS), fingerprint(total)))
         if not self._in(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
-        self._result = self._result_of(key, combine(total, _SIGNALS), fingerprint(total))
-        witness(Computed(key, self._result.fingerprint))
-        await self._verdicts.reach(key, self._result.fingerprint)
+        self._result = result
+        witness(Computed(key, result.fingerprint))
+        await self._verdicts.reach(key, result.fingerprint)
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
         loss, elapsed_s, learning_rate = mean.signals
@@ -242,11 +248,10 @@ class LocalSGD:
         self._result = None
         self._behind = None if has_it and self.state.round == round_ else (round_, donors)
 
-    def _outcome(self, contribution: Contribution, began: float, key: Key | None) -> Outcome:
-        now, view, own = asyncio.get_running_loop().time(), self.membership.view, self._committed
+    def _outcome(self, contribution: Contribution, took_s: float) -> Outcome:
+        view, own = self.membership.view, self._committed
         averaged = own is not None and own.state is self.state
-        first = self._inbox.first_at.get(key, now) if averaged and key is not None else now
-        first = min(max(first, began), now)
+        wait_s = min(self._inbox.waited_s, took_s) if averaged else took_s
         return Outcome(
             state=self.state,
             loss=own.loss if own is not None and averaged else contribution.loss,
@@ -254,6 +259,6 @@ class LocalSGD:
             generation=view.generation,
             members=len(view.members),
             caught_up=not averaged,
-            wait_s=first - began,
-            transfer_s=now - first,
+            wait_s=wait_s,
+            transfer_s=took_s - wait_s,
         )

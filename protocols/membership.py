@@ -237,11 +237,12 @@ class Membership:
             sometimes("an old generation was refused")
             if now >= self._stale_until.get(sender, now):
                 self._stale_until[sender] = now + self._endpoint.interval_s
-                self._endpoint.post(sender, Stale(self.view.generation, self.me.id))
+                self._endpoint.post(sender, Stale(self.view.generation, self.me.id, self.view.ids))
 
     def _on_stale(self, envelope: Envelope) -> None:
         stale: Stale = envelope.message
-        if self.me.id in self.view.ids and stale.generation > self.view.generation and self.failed is None:
+        behind = self.me.id in self.view.ids and stale.generation > self.view.generation
+        if behind and self.me.id not in stale.members and self.failed is None:
             self._expelled(stale)
 
     def _expelled(self, stale: Stale) -> None:
@@ -260,13 +261,13 @@ class Membership:
             if self.me.id not in before.ids:
                 return
             contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
-            self._expelled(Stale(view.generation, contact))
+            self._expelled(Stale(view.generation, contact, view.ids))
             return
         parting = [member for member in before.members if not view.holds(member) and member.id != self.me.id]
         for member in parting:
             self._record_loss(member, decree)
             if teller == self.me.id and view.member(member.id) is None and member.id not in roster.leaving:
-                roster.tell_former(member.id, Stale(view.generation, self.me.id))
+                roster.tell_former(member.id, Stale(view.generation, self.me.id, view.ids))
         self._stale_until.clear()
         roster.take(view, base=decree.round, led=teller == self.me.id)
         self._change.begin(decree)

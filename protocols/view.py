@@ -240,10 +240,18 @@ class Leave:
 @message()
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """You speak from a generation that is over, and you are no member of the present one: join again, by `contact`."""
+    """You speak from a generation that is over, and you are none of the `members` of the present one: join again, by
+    `contact`. Who hears it tells those on its side of a split, who may be members all the same."""
 
     generation: int
     contact: PeerId
+    members: tuple[PeerId, ...]
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """I begin anew: this link ends here, and who waits to be let in through me asks another."""
 
 
 @message()

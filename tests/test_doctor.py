@@ -97,7 +97,7 @@ def test_in_a_run_it_measures_the_way_to_each_peer_and_back(tmp_path: Path) -> N
         findings = found(*way, *HERE, code=0)
         lines = verb("doctor", *way, *HERE).stdout.splitlines()
     peers = {finding["peer"]: finding for finding in findings.values() if "peer" in finding}
-    assert list(peers) == ["0", "1"]
+    assert set(peers) == {"0", "1"}
     assert peers["0"]["address"] == way[0]
     for peer in peers.values():
         assert 0 < peer["rtt_s"] < math.inf

@@ -90,7 +90,6 @@ def test_a_long_run_keeps_nothing_of_past_rounds() -> None:
         assert len(verdicts._commits) <= 2
         assert len(verdicts._votes) <= 2
         assert len(inbox._queues) <= 2
-        assert len(inbox.first_at) <= 2
         assert len(walker.membership._roster._waiting) <= 4
 
 

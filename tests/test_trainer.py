@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -67,12 +71,31 @@ def test_trainers_that_share_a_process_do_not_share_their_chance() -> None:
     assert torch.equal(weights(alone), weights(one))
 
 
-def test_the_process_wide_generator_is_left_as_it_was() -> None:
-    before = torch.get_rng_state()
-    trainer = trainer_of(noisy_task())
-    trainer.train(3)
-    trainer.evaluate()
-    assert torch.equal(before, torch.get_rng_state())
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1).item(), np.random.rand, random.random])
+def test_evaluation_and_other_peers_draw_nothing_of_a_peers_own_chance(draw: Callable[[], float]) -> None:
+    task = replace(noisy_task(), loss=lambda model, batch: model(batch[0]).mean() * draw())
+    task = replace(task, evaluate=lambda model: draw())
+    alone, disturbed, other = (trainer_of(task, part) for part in (0, 0, 1))
+    alone.train(10)
+    for _ in range(10):
+        disturbed.train(1)
+        disturbed.evaluate()
+        other.train(1)
+    assert torch.equal(weights(alone), weights(disturbed))
+    assert disturbed.evaluate() == disturbed.evaluate()
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1).item(), np.random.rand, random.random])
+def test_a_resumed_trainer_draws_what_it_would_have_drawn(tmp_path: Path, draw: Callable[[], float]) -> None:
+    task = replace(noisy_task(), loss=lambda model, batch: model(batch[0]).mean() * draw())
+    straight, stopped, resumed = (trainer_of(task) for _ in range(3))
+    straight.train(10)
+    stopped.train(4)
+    save(tmp_path / "peer.safetensors", stopped.snapshot())
+    stopped.train(3)
+    resumed.restore(load(tmp_path / "peer.safetensors"))
+    resumed.train(6)
+    assert torch.equal(weights(straight), weights(resumed))
 
 
 @pytest.mark.parametrize("taken", [1, 4, 5, 7, 13])

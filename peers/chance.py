@@ -1,0 +1,86 @@
+"""Chance: the random generators that a task may draw from, torch's, NumPy's and Python's, as one peer's own.
+
+A process has one of each. Peers that share a process, as in simulation, take turns at them: whoever takes them finds
+them as it left them. Where there is only one peer, nothing is ever swapped.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The generators as somebody left them. `device`: of an accelerator, if it computes on one."""
+
+    torch: Tensor
+    device: Tensor | None
+    numpy: Any
+    python: Any
+
+
+class Chance:
+    """All that a task draws between two `take`s of different owners comes from what `seed` began."""
+
+    _owner: ClassVar[Chance | None] = None
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._seed, self._device = seed, device
+        self._left: _Left | None = None
+
+    def take(self) -> None:
+        """The process's generators are this one's until another takes them."""
+        if Chance._owner is self:
+            return
+        if Chance._owner is not None:
+            Chance._owner._left = Chance._owner._now()
+        Chance._owner = self
+        if self._left is None:
+            self.begin(self._seed)
+        else:
+            self._restore(self._left)
+
+    def begin(self, seed: int) -> None:
+        """Have all that is drawn from now on begin with `seed`."""
+        # torch.manual_seed takes a stack trace for every device that is not in use.
+        torch.default_generator.manual_seed(seed)
+        if self._device.type == "cuda":
+            torch.cuda.default_generators[self._device.index or 0].manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+
+    def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What goes into a checkpoint: tensors, and numbers that JSON carries."""
+        self.take()
+        now = self._now()
+        tensors = {"torch": now.torch} | ({} if now.device is None else {"device": now.device})
+        kind, words, *rest = now.numpy
+        return tensors, {"numpy": [kind, words.tolist(), *rest], "python": now.python}
+
+    @classmethod
+    def from_plain(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], device: torch.device) -> Chance:
+        """As it was when `to_plain` told; on another kind of device that one's own chance begins anew."""
+        chance = cls(0, device)
+        kind, words, *rest = numbers["numpy"]
+        (version, state, gauss) = numbers["python"]
+        numpy = (kind, np.array(words, dtype=np.uint32), *rest)
+        chance._left = _Left(tensors["torch"], tensors.get("device"), numpy, (version, tuple(state), gauss))
+        return chance
+
+    def _now(self) -> _Left:
+        device = torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None
+        return _Left(torch.get_rng_state(), device, np.random.get_state(), random.getstate())
+
+    def _restore(self, left: _Left) -> None:
+        torch.set_rng_state(left.torch)
+        if left.device is not None and self._device.type == "cuda":
+            torch.cuda.set_rng_state(left.device, self._device)
+        np.random.set_state(left.numpy)
+        random.setstate(left.python)
