@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from .wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
 
-WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 64 * 1024, 256 * 1024, 8 << 20
-CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 16 * 1024, PAYLOAD_BYTES_MAX
-CREDIT_BYTES_MIN = WINDOW_BYTES_START
+WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 << 20
+"""Heartbeats go behind what is under way: on the slowest way it must be there well before the patience ends."""
+CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
+CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
 HORIZON_S = 1.0
 """How much a link may have under way, in seconds of its measured bandwidth; a chunk is a quarter of that."""
@@ -174,7 +175,7 @@ class Pace:
 
     @property
     def chunk_bytes(self) -> int:
-        """How large a payload suits the way now: a quarter of its window, a multiple of 16 KiB."""
+        """How large a payload suits the way now: a quarter of its window, a multiple of 2 KiB."""
         fitting = self.window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
         return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
 
@@ -190,3 +191,7 @@ class Pace:
         fitting = int(self.bandwidth_Bps * HORIZON_S)
         # A window at most doubles at a time: one lucky sample must not flood a slow link.
         self.window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
+
+    def broke(self) -> None:
+        """The link was lost with something under way: that may have been too much for the way."""
+        self.bandwidth_Bps, self.window_bytes = None, max(WINDOW_BYTES_MIN, self.window_bytes // 2)

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 
 from .binding import Binding
-from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
+from .lane import CHUNK_BYTES_MIN, CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
 from .transport import PeerId
 from .wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, pack, seal
 from .witness import sometimes
@@ -49,8 +49,10 @@ class Link:
         post: Callable[[bytes, Buffer], None],
         deliver: Callable[[object, Buffer, int], None],
         credit_bytes: Callable[[], int],
+        pace: Pace | None = None,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused."""
+        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`: as
+        the link before to the same peer left it."""
         self.peer = peer
         self.lost: str | None = None
         self.retransmitted = 0
@@ -58,7 +60,7 @@ class Link:
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
         self._in = {lane: Inbound() for lane in _LANES}
-        self._pace = Pace()
+        self._pace = pace or Pace()
         self._binding = Binding(incarnation)
         self._pings: set[int] = set()
         self._asking = 0
@@ -204,7 +206,9 @@ class Link:
             if frame.lane is Lane.CONTROL:
                 inbound.consumed_bytes += due[2]
             self._deliver(*due)
-        if inbound.unacked_bytes >= _ACK_BYTES and self.lost is None:
+        # Four chunks make a window: where they are small, half of one is acknowledged, lest the sender stands still.
+        half = 2 * cost if len(payload) >= CHUNK_BYTES_MIN else _ACK_BYTES
+        if inbound.unacked_bytes >= min(half, _ACK_BYTES) and self.lost is None:
             self.pulse()
 
     def consumed(self, cost: int) -> None:
@@ -274,6 +278,8 @@ class Link:
         if self.lost is not None:
             return
         self.lost = why
+        if self._out[Lane.DATA].in_flight:
+            self._pace.broke()
         for out in self._out.values():
             for packet in out.queue:
                 if packet.posted is not None and not packet.posted.done():

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 
-from .lane import CREDIT_BYTES_MIN
+from .lane import CREDIT_BYTES_MIN, Pace
 from .link import Link, PeerLost
 from .transport import PeerId, Transport
 from .wire import Buffer
@@ -31,6 +31,8 @@ class Links:
         self._transport, self._rng, self._deliver = transport, rng, deliver
         self._links: dict[PeerId, Link] = {}
         self._addresses: dict[PeerId, str] = {}
+        self._paces: dict[PeerId, Pace] = {}
+        """What is known of the way to a peer outlives the link: else each new one would flood a slow way again."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._links.values()))
@@ -68,6 +70,7 @@ class Links:
             post=lambda header, payload: self._post(peer, header, payload),
             deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
             credit_bytes=self._credit_bytes,
+            pace=self._paces.setdefault(peer, Pace()),
         )
         return link
 
@@ -118,6 +121,7 @@ class Links:
         for peer, link in self._links.items():
             if link.lost is not None or not (link.busy or peer in self.watched):
                 self.forget(peer, "there were too many others to talk to")
+                self._paces.pop(peer, None)
                 return
         raise PeerLost(newcomer, f"{len(self._links)} others are being talked to, and there is no room for more")
 

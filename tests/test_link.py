@@ -461,18 +461,20 @@ def test_one_key_on_two_machines_is_cut_off_instead_of_flapping_for_ever() -> No
 def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_flood_it() -> None:
     pace = Pace()
     assert pace.window_bytes == WINDOW_BYTES_START
-    pace.measured(50_000, full=False)
+    pace.measured(WINDOW_BYTES_START / 2, full=False)
     assert pace.bandwidth_Bps is None, "less than could have been says nothing"
     pace.measured(125_000, full=True)
-    assert (pace.window_bytes, pace.chunk_bytes) == (125_000, CHUNK_BYTES_MIN)
+    assert (pace.window_bytes, pace.chunk_bytes) == (2 * WINDOW_BYTES_START, WINDOW_BYTES_START // 2)
     pace.measured(1e9, full=True)
-    assert pace.window_bytes == 250_000
+    assert pace.window_bytes == 4 * WINDOW_BYTES_START
     for _ in range(10):
         pace.measured(1e9, full=True)
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MAX, 1 << 20)
     for _ in range(60):
         pace.measured(1.0, full=True)
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MIN, CHUNK_BYTES_MIN)
+    pace.broke()
+    assert pace.window_bytes == WINDOW_BYTES_MIN
     before = pace.window_bytes
     pace.measured(0.5, full=False)
     assert pace.window_bytes == before

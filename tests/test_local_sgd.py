@@ -82,6 +82,16 @@ def test_every_peer_agrees_on_the_period() -> None:
     assert len({period.period for period in periods[0]}) >= 3, "it did change"
 
 
+@pytest.mark.parametrize("slow", range(4))
+def test_time_spent_waiting_for_a_slow_peer_is_told_from_the_transfer(slow: int) -> None:
+    """Wherever in the ring it stands: all but itself wait, and nobody has much to transfer."""
+    company = simulate(Company(4, rounds=1, train_s=lambda index: 5.0 if index == slow else 1.0).run())
+    for walker in company.walkers:
+        (outcome,) = walker.outcomes
+        assert outcome.wait_s == pytest.approx(0.0 if walker is company[slow] else 4.0, abs=0.5)
+        assert outcome.transfer_s < 0.2
+
+
 def test_a_long_run_keeps_nothing_of_past_rounds() -> None:
     company = simulate(Company(3, rounds=60, train_s=lambda index: 0.05).run())
     company.agree()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from samovar.peers.records import Record, RoundRecord
+from samovar.peers.records import EventRecord, Record, RoundRecord
 from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
 from samovar.peers.training import Ended
@@ -50,6 +50,17 @@ def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) ->
     for peer in [life.peer for life in world.lives]:
         assert torch.allclose(peer.state.vector, expected, atol=1e-5, rtol=0)
     assert max(r.round for r in records if isinstance(r, RoundRecord)) == 50
+
+
+@pytest.mark.parametrize("link", ["64kbit,200ms", "256kbit,100ms"])
+def test_who_is_on_a_slow_way_is_not_taken_for_lost(link: str) -> None:
+    """A megabyte takes minutes there, the patience is 5 s, and heartbeats go behind what is under way."""
+    ended, records, world = simulate(TASKS / "megabyte.py", peers=4, period="1", steps=2, link=link)
+    assert all(life.result is not None and life.result.finished for life in world.lives)
+    assert not [record for record in records if isinstance(record, EventRecord) and record.event == "lost"]
+    rounds = [record for record in records if isinstance(record, RoundRecord)]
+    assert all(record.members == 4 and record.transfer_s > 2 * record.wait_s for record in rounds)
+    assert ended.virtual_s > 60
 
 
 def test_a_longer_period_is_not_the_same_run() -> None:
