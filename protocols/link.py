@@ -51,8 +51,8 @@ class Link:
         credit_bytes: Callable[[], int],
         pace: Pace | None = None,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`: as
-        the link before to the same peer left it."""
+        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`:
+        as the link before to the same peer left it."""
         self.peer = peer
         self.lost: str | None = None
         self.retransmitted = 0

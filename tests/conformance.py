@@ -358,7 +358,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
     await a.send(b.id, Postcard(0))
     at_b = collect(b, consume=False)
     world.ways["a"].posting = measure
-    sending = asyncio.create_task(ship(a, b, 300, 100_000))
+    sending = asyncio.create_task(ship(a, b, 3000, 10_000))
     await stuck(sending, a, b)
     assert len(over) > 0
     assert max(over) <= 0
@@ -373,7 +373,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
         taken += len(unused)
         await asyncio.sleep(0.005)
     await a.drain()
-    assert numbers(at_b[Parcel]) == list(range(300))
+    assert numbers(at_b[Parcel]) == list(range(3000))
     assert max(over) <= 0
 
 
