@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from .records import EventRecord, Record, RoundRecord
+from .records import EventRecord, Record, RoundRecord, natural
 from .units import bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
 
 MOST_ROWS: Final = 16
@@ -25,12 +25,11 @@ SLOWEST: Final = 5
 STATES: Final[Mapping[str, str]] = {
     "started": "starting",
     "joined": "training",
-    "caught_up": "training",
     "resumed": "training",
     "left": "left",
     "lost": "lost",
-    "refused": "refused",
-    "paused": "paused",
+    "waiting": "waiting",
+    "alone": "training",
     "stopped": "stopped",
     "error": "error",
 }
@@ -49,13 +48,13 @@ COLUMNS: Final[Mapping[str, int]] = {
 }
 """What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps."""
 GONE: Final = ("left", "stopped")
-TROUBLE: Final = ("lost", "refused", "error")
+TROUBLE: Final = ("lost", "waiting", "error")
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
     "missing": "yellow",
     "lost": "red",
-    "refused": "red",
+    "waiting": "yellow",
     "error": "red",
 }
 
@@ -137,8 +136,10 @@ class Board:
             parts.append(f"loss {loss_text(self.loss)}")
         if self.accuracy is not None:
             parts.append(f"accuracy {self.accuracy:.2%}")
-        lost = sum(peer.state == "lost" for peer in self.peers.values())
-        parts.append(count_text(len(self.peers), "peer") + (f", {lost:,} lost" if lost else ""))
+        states = Counter(peer.state for peer in self.peers.values())
+        there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
+        away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
+        parts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
 
@@ -165,7 +166,7 @@ class Board:
         return Group(Text(self.headline(elapsed_s), style="bold", no_wrap=True, overflow="ellipsis"), table)
 
     def _rows(self) -> list[PeerState]:
-        peers = list(self.peers.values())
+        peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
         if len(peers) <= MOST_ROWS:
             return peers
         active = (peer for peer in peers if peer.state not in (*GONE, *TROUBLE, "done"))

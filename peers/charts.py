@@ -116,7 +116,7 @@ def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | N
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     layout = base_layout(axis)
-    layout["yaxis"] |= {"title": {"text": quantity.title, "standoff": 8}} | _scale(name, finite)
+    layout["yaxis"] |= {"title": {"text": quantity.title, "standoff": 12}, "automargin": True} | _scale(name, finite)
     layout["shapes"], layout["annotations"] = loss_marks(axis, missing)
     return {"data": [*(_band(axis, points, quantity.ink) if name == "loss" else ()), line], "layout": layout}
 
@@ -156,7 +156,7 @@ def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -
 
 
 def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
-    text = f"{escape(plain(peers[0], 12)) if len(peers) == 1 else len(peers)} lost"
+    text = f"peer {escape(plain(peers[0], 12))} lost" if len(peers) == 1 else f"{len(peers)} peers lost"
     place = {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if x > axis.end / 2 else "left"}
     hover = "lost: " + ", ".join(escape(plain(peer, 30)) for peer in peers[:12]) + (" …" if len(peers) > 12 else "")
     return place | {"text": text, "hovertext": hover, "showarrow": False, "font": {"size": 11, "color": LOST_INK}}

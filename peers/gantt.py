@@ -37,7 +37,7 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
     """The timeline of the peers in `names`, with a cross where one was lost and a triangle where one came."""
     row = {name: index for index, name in enumerate(names)}
     drawn = slots((record for record in run.rounds if record.peer in row), most=MOST_SLOTS)
-    came = [(event.subject, event.time_s, event.why) for event in run.events if event.event in ("joined", "caught_up")]
+    came = [(event.subject, event.time_s, event.why) for event in run.events if event.event == "joined"]
     lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
     layout = base_layout(axis)
     layout["margin"] |= {"t": 54}
@@ -57,7 +57,7 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
     layout["shapes"], _ = loss_marks(axis, missing, labels=False)
     signs = [
         _signs("lost", LOST_INK, "x", axis, row, lost),
-        _signs("joined or caught up", BACK_INK, "triangle-up", axis, row, came),
+        _signs("joined", BACK_INK, "triangle-up", axis, row, came),
     ]
     return {"data": [*_bars(drawn, row, axis), *(sign for sign in signs if sign["x"])], "layout": layout}
 

@@ -26,7 +26,7 @@ class LaunchError(Exception):
 
 @dataclass(slots=True)
 class Spawned:
-    """A peer process. `ended` is what it told last: finished, accuracy, summary."""
+    """A peer process. `ended` is what it told last: finished, accuracy."""
 
     orders: Orders
     command: list[str]

@@ -43,7 +43,7 @@ class Absence:
     lost_s: tuple[float, ...]
     """When it was given up: seconds since the run started; empty for a peer that only missed rounds."""
     missed: int
-    """Rounds made without it, as far as they name it."""
+    """Rounds that others made between its losses and its returns."""
     back: bool
     """It committed a round after that."""
     why: str
@@ -81,26 +81,66 @@ def absences(run: Run) -> list[Absence]:
         for absent in record.missing:
             missed.setdefault(absent.peer, set()).add(record.round)
             last_missing[absent.peer] = absent
-    alive: dict[str, list[float]] = {}
-    for record in run.rounds:
-        alive.setdefault(record.peer, []).append(record.time_s)
+    alive, returns, made = _alive(run), _returns(run), _Made(run)
     found = []
     for name in {**lost, **missed}:
         losses, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
         told = (why for _, why in reversed(losses) if why)
         since = losses[-1][0] if losses else missing.since_s if missing else 0.0
+        returned = [*returns.get(name, []), math.inf]
+        without = made.between((when, returned[bisect_right(returned, when)]) for when, _ in losses)
         found.append(
             Absence(
                 peer=name,
                 address=missing.address if missing else "",
                 lost_s=_episodes([when for when, _ in losses], seen),
-                missed=len(missed.get(name, ())),
-                back=bool(seen) and seen[-1] > since,
+                missed=len((without | missed.get(name, set())) - made.by.get(name, set())),
+                back=any(times[-1] > since for times in (seen, returned[:-1]) if times),
                 why=causes.get(name) or next(told, missing.why if missing else ""),
                 advice=missing.advice if missing else "",
             )
         )
     return sorted(found, key=lambda absence: (absence.lost_s or (math.inf,))[0])
+
+
+class _Made:
+    """Rounds by when the first peer had committed them. `by`: which ones a peer averaged itself."""
+
+    def __init__(self, run: Run) -> None:
+        first: dict[int, float] = {}
+        self.by: dict[str, set[int]] = {}
+        for record in run.rounds:
+            first.setdefault(record.round, record.time_s)
+            if not record.caught_up:
+                self.by.setdefault(record.peer, set()).add(record.round)
+        self._rounds = sorted(first, key=first.__getitem__)
+        self._times = [first[number] for number in self._rounds]
+
+    def between(self, times: Iterable[tuple[float, float]]) -> set[int]:
+        """The rounds committed in any of these stretches of time."""
+        spans = ((bisect_right(self._times, start), bisect_right(self._times, end)) for start, end in times)
+        return {number for first, last in spans for number in self._rounds[first:last]}
+
+
+def _alive(run: Run) -> dict[str, list[float]]:
+    """When each peer wrote a record of a round."""
+    alive: dict[str, list[float]] = {}
+    for record in run.rounds:
+        alive.setdefault(record.peer, []).append(record.time_s)
+    return alive
+
+
+def _returns(run: Run) -> dict[str, list[float]]:
+    """When each peer took part: as its own records say, or else, if it wrote none here, as others saw it join."""
+    returns: dict[str, list[float]] = {}
+    for record in run.rounds:
+        if not record.caught_up:
+            returns.setdefault(record.peer, []).append(record.time_s)
+    own = set(returns)
+    for event in run.events:
+        if event.event == "joined" and event.subject not in own:
+            returns.setdefault(event.subject, []).append(event.time_s)
+    return returns
 
 
 def totals(run: Run) -> list[PeerSummary]:
@@ -115,8 +155,8 @@ def totals(run: Run) -> list[PeerSummary]:
 def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
     return PeerSummary(
         peer=peer,
-        steps=max((record.step for record in rounds), default=0),
-        rounds=len(rounds),
+        steps=sum(_own_steps(record) for record in rounds),
+        rounds=sum(not record.caught_up for record in rounds),
         bytes_sent=sum(record.bytes_sent for record in rounds),
         bytes_received=sum(record.bytes_received for record in rounds),
         compute_s=sum(record.compute_s for record in rounds),
@@ -124,6 +164,13 @@ def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
         transfer_s=sum(record.transfer_s for record in rounds),
         loss=rounds[-1].loss if rounds else math.nan,
     )
+
+
+def _own_steps(record: RoundRecord) -> int:
+    """Local steps that the peer itself took for the round."""
+    if record.compute_s > 0:
+        return round(record.steps_per_s * record.compute_s)
+    return 0 if record.caught_up else record.period
 
 
 def _grouped(records: Iterable[RoundRecord], keys: Iterable[int]) -> list[list[RoundRecord]]:

@@ -14,7 +14,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, cast
 
@@ -229,7 +228,7 @@ class Run:
             await _within(patience_s if done else _HURRY_S, peer.leave(why))
             peer.close()
             self._file.close()
-            opening.ended({"finished": done, "accuracy": None, "summary": asdict(peer.summary())})
+            opening.ended({"finished": done, "accuracy": None})
         if error is not None:
             opening.failed(error)
         await opening.close()

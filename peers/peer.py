@@ -23,7 +23,7 @@ from ..protocols.probe import Prober
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from ..protocols.view import Member, View
-from .records import EventName, EventRecord, Missing, PeerSummary, Record, RoundRecord
+from .records import EventName, EventRecord, Missing, Record, RoundRecord
 from .settings import Settings
 
 SMALL_MODEL_BYTES = 256 * 1024
@@ -41,20 +41,6 @@ def schedule_for(settings: Settings, layout: Layout) -> Schedule:
     """The schedule of ``--schedule``."""
     auto = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
     return SCHEDULES[auto if settings.schedule == "auto" else settings.schedule]
-
-
-def _before_the_first_round(name: str) -> PeerSummary:
-    return PeerSummary(
-        peer=name,
-        steps=0,
-        rounds=0,
-        bytes_sent=0,
-        bytes_received=0,
-        compute_s=0.0,
-        wait_s=0.0,
-        transfer_s=0.0,
-        loss=float("nan"),
-    )
 
 
 def first_state(settings: Settings, vector: Tensor) -> State:
@@ -125,6 +111,7 @@ class Peer:
             steps=steps,
         )
         self.membership = self.averaging.membership
+        self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))
         Greeter(
             endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
         )
@@ -136,7 +123,6 @@ class Peer:
         self._losses_told = 0
         self._events_told = 0
         self._bytes = (0, 0)
-        self._totals = _before_the_first_round(self.name)
 
     @property
     def state(self) -> State:
@@ -207,7 +193,6 @@ class Peer:
             caught_up=outcome.caught_up,
         )
         self._bytes = (sent, received)
-        self._add(record, steps)
         self._record(record)
 
     def _new_losses(self) -> list[Loss]:
@@ -218,24 +203,6 @@ class Peer:
     def _missing(self, loss: Loss) -> Missing:
         since = loss.since_s - (self._started_at or 0.0)
         return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
-
-    def _add(self, record: RoundRecord, steps: int) -> None:
-        totals = self._totals
-        self._totals = PeerSummary(
-            peer=self.name,
-            steps=totals.steps + steps,
-            rounds=totals.rounds + 1,
-            bytes_sent=self.endpoint.bytes_sent,
-            bytes_received=self.endpoint.bytes_received,
-            compute_s=totals.compute_s + record.compute_s,
-            wait_s=totals.wait_s + record.wait_s,
-            transfer_s=totals.transfer_s + record.transfer_s,
-            loss=record.loss,
-        )
-
-    def summary(self) -> PeerSummary:
-        """Totals so far."""
-        return self._totals
 
     def tell(self, event: EventName, *, about: str = "", why: str = "") -> None:
         """Write an event."""
@@ -252,6 +219,8 @@ class Peer:
         for loss in self.membership.losses[self._events_told :]:
             self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
         self._events_told = len(self.membership.losses)
+        if len(view.members) == 1 < len(known.members):
+            self.tell("alone", why="everybody else has gone; it trains on, and others may join")
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""

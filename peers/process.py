@@ -15,7 +15,7 @@ import torch
 
 from .checkpoint import load, save
 from .compute import ThreadCompute
-from .errors import is_plain
+from .errors import is_plain, one_line
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
 from .orders import checkpoint_path
 from .peer import Identity, Peer, first_state
@@ -28,7 +28,7 @@ from .training import Ended, Training, resume
 _LEAVE_S = 0.5
 
 
-async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[Ended, Peer]:
+async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
     """Train the task of the orders to its end, or until told to stop. Closes the endpoint."""
     orders, settings, endpoint = opening.orders, opening.settings, opening.endpoint
     compute, peer = ThreadCompute(), None
@@ -57,7 +57,11 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> tuple[
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else _LEAVE_S):
                 await (endpoint.drain() if ended.finished else peer.leave("stopped by its user"))
-        return ended, peer
+        return ended
+    except Exception as error:
+        if peer is not None:
+            peer.tell("error", why=one_line(error))
+        raise
     finally:
         if peer is not None:
             peer.close()
@@ -80,8 +84,8 @@ async def _spawned() -> int:
         opening = await open_for_launcher(control, orders)
         file, record = opening.recorder()
         with file:
-            ended, peer = await run_peer(opening, record)
-        opening.ended({**asdict(ended), "summary": asdict(peer.summary())})
+            ended = await run_peer(opening, record)
+        opening.ended(asdict(ended))
         return 0
     except Exception as error:
         traceback.print_exc()

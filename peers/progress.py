@@ -26,6 +26,8 @@ from .units import bytes_text, count_text, event_text, loss_text, moment_text, p
 
 LINE_EVERY_S: Final = 2.0
 """Without a terminal, lines come at least this far apart."""
+ROUTINE: Final = ("started", "checkpoint")
+"""Events that a line does not tell."""
 MOST_TOLD: Final = 3
 """Events that one line tells in full."""
 
@@ -71,7 +73,7 @@ class Progress:
             self._board.update(record)
             self._changed = True
             if self.mode == "lines":
-                if isinstance(record, EventRecord):
+                if isinstance(record, EventRecord) and record.event not in ROUTINE:
                     self._untold.append(record)
                 if self._clock() - self._last_line >= LINE_EVERY_S:
                     self._line()

@@ -21,7 +21,7 @@ COMMAND_FILE: Final = "command.txt"
 """The command line that started the run, as a person would type it. Optional."""
 
 EventName = Literal[
-    "started", "joined", "left", "lost", "refused", "caught_up", "checkpoint", "resumed", "paused", "stopped", "error"
+    "started", "joined", "left", "lost", "waiting", "alone", "checkpoint", "resumed", "stopped", "error"
 ]
 
 
@@ -228,7 +228,7 @@ def read_run(folder: Path) -> Run:
     command = folder / COMMAND_FILE
     return Run(
         folder=folder,
-        peers=tuple(sorted(names, key=_natural)),
+        peers=tuple(sorted(names, key=natural)),
         rounds=rounds,
         events=events,
         result=ended,
@@ -259,5 +259,5 @@ def _record(row: Mapping[str, Any], place: str) -> Record:
     raise ValueError(f"{place}: kind is {kind!r:.40}, neither 'round' nor 'event'")
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

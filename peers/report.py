@@ -129,7 +129,8 @@ def _world(scene: Scene) -> str:
 line for more.</p>
 <div class="card">{network_map(scene)}</div>
 <h2>Who was up when</h2>
-<p class="note">The thin bars over a peer's own are what was done to it; a cross: it was gone before the end.</p>
+<p class="note">The thin bars over a peer's own are what was done to it; a cross: it went before
+its work was done.</p>
 <div class="card"><div id="presence-time"></div></div>
 <h2>Bytes on each connection</h2>
 <div class="card"><div id="bytes"></div></div>"""

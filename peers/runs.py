@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .overview import totals
-from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, PeerSummary, Result, read_run
+from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, Result, read_run
 from .trace import write_trace
 
 SETTINGS_FILE = "settings.json"
@@ -60,7 +60,6 @@ def losses(events: Iterable[EventRecord]) -> tuple[Lost, ...]:
 
 def conclude(
     folder: Path,
-    summaries: Iterable[PeerSummary],
     *,
     wall_s: float,
     accuracy: float | None = None,
@@ -72,11 +71,9 @@ def conclude(
 ) -> Result:
     """The result of a run, from its records; written to its folder, with the trace beside it.
 
-    `summaries`: of the peers that told theirs; `lost`: what is known beside what peers have told, who saw when a peer
-    went silent, but not why.
+    `lost`: what is known beside what peers have told, who saw when a peer went silent, but not why.
     """
     run = replace(read_run(folder), result=None)
-    told = {summary.peer: summary for summary in summaries}
     evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
     last = max(run.rounds, key=lambda record: (record.round, record.time_s), default=None)
     why = {loss.peer: loss.why for loss in lost}
@@ -86,7 +83,7 @@ def conclude(
         loss=last.loss if last else float("nan"),
         wall_s=wall_s,
         rounds=last.round if last else 0,
-        peers=tuple(told.get(total.peer, total) for total in totals(run)),
+        peers=tuple(totals(run)),
         lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,

@@ -48,9 +48,9 @@ class TomlFile:
         return [Entry(key, value, self.place(*keys, key)) for key, value in table.items()]
 
 
-def read_toml(path: Path) -> TomlFile:
+def read_toml(path: Path, what: str = "settings file") -> TomlFile:
     """Accepts a byte order mark and CRLF. Raises ValueError."""
-    text = read_text(path)
+    text = read_text(path, what)
     all_lines = text.rstrip().split("\n")
     for number, line in enumerate(all_lines, 1):
         if len(line) > LINE_CHARS_MAX:  # tomllib takes minutes for a long enough dotted key

@@ -60,8 +60,8 @@ def plain(text: str, most: int = 200) -> str:
 
 
 def event_text(event: EventRecord, *, subject: bool = True) -> str:
-    """'c lost: no heartbeat for 5 s'; without its subject 'lost: no heartbeat for 5 s'."""
-    name = f"{plain(event.subject, 40)} " if subject else ""
+    """'peer c lost: no heartbeat for 5 s'; without its subject 'lost: no heartbeat for 5 s'."""
+    name = f"peer {plain(event.subject, 40)} " if subject else ""
     return name + event.event.replace("_", " ") + (f": {plain(event.why)}" if event.why else "")
 
 

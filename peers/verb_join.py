@@ -77,11 +77,9 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
         output.put(what)
 
     with output, file:
-        ended, peer = await run_peer(opening, tell)
-    summary = peer.summary()
+        ended = await run_peer(opening, tell)
     result = conclude(
         folder,
-        [summary],
         wall_s=time.monotonic() - began,
         accuracy=ended.accuracy,
         report=settings.report,

@@ -17,7 +17,7 @@ from .keys import Invite
 from .launch import Launch, LaunchError, peer_command
 from .orders import checkpoint_path, founding_orders, log_path
 from .output import Output, fail, run_verb
-from .records import Lost, PeerSummary, Result
+from .records import Lost, Result
 from .runs import SETTINGS_FILE, conclude, make_folder
 from .settings import Settings, click_options
 from .task import TaskError, kind_of
@@ -139,7 +139,6 @@ async def _train(
 def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
     accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
-    summaries = [PeerSummary(**end["summary"]) for end in ended]
     killed = [
         Lost(peer=peer.orders.name, when=wall_s, why=f"killed by signal {-peer.exit_code}")
         for peer in launch.peers
@@ -147,7 +146,6 @@ def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -
     ]
     return conclude(
         folder,
-        summaries,
         wall_s=wall_s,
         accuracy=accuracies[-1] if accuracies else None,
         lost=killed,

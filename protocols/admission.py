@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from .endpoint import Endpoint, Envelope
 from .link import PeerLost
-from .roster import MembershipError, Roster, Standing
+from .roster import Expelled, MembershipError, Roster, Standing
 from .transport import PeerId
-from .view import Introduce, Join, Refused, Welcome, in_words
+from .view import Anew, Introduce, Join, Refused, Welcome, in_words
 
 _NEWCOMERS_MAX = 1024
 
@@ -29,8 +29,11 @@ class Admission:
     ) -> None:
         self._endpoint, self._roster, self._standing = endpoint, roster, standing
         self._run, self._layout, self._model = run, layout, model
+        self._host: PeerId | None = None
+        """Who has promised to introduce this peer."""
         endpoint.on(Join, self._on_join)
         endpoint.on(Introduce, self._on_introduce)
+        endpoint.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
         """Ask `contact` to be let in, or, not `ready`, whether it would do so.
@@ -38,6 +41,7 @@ class Admission:
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
         me, has = self._roster.me, self._standing()
+        self._host = contact if ready else None
         answer = await self._endpoint.ask(
             contact,
             lambda ask: Join(ask, self._run, me, self._layout, self._model, has.held, has.fingerprint, ready),
@@ -89,6 +93,12 @@ class Admission:
         if known is not None or came.member.id not in roster.newcomers:
             roster.joins_anew(came.member.id, heard=False)
         self._introduce(came)
+
+    def _on_anew(self, envelope: Envelope) -> None:
+        roster, sender = self._roster, envelope.sender
+        roster.gave_up(sender)
+        if sender == self._host and not roster.view.ids and roster.failed is None:
+            roster.fail(Expelled(sender))  # it has our introduction in its hands, and nobody to give it to
 
     def _introduce(self, came: Introduce) -> None:
         if len(self._roster.newcomers) < _NEWCOMERS_MAX:

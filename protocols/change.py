@@ -66,6 +66,7 @@ class Change:
         """Whether a round is being averaged here: then newcomers wait, lest joining over and over stalls it."""
         self._waiting: asyncio.TimerHandle | None = None
         self._waited = False
+        self._waiting_told = False
         roster.on_news.append(self.consider)
         endpoint.on(Promise, self._on_promise)
         endpoint.on(Adopted, self._on_adopted)
@@ -81,7 +82,7 @@ class Change:
         """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
         self._cancel_wait()
         self._acceptor.begin(decree)
-        self._ballot, self._renew = 0, False
+        self._ballot, self._renew, self._waiting_told = 0, False, False
 
     def consider(self) -> None:
         """As coordinator, lead a change when there is reason for one."""
@@ -146,6 +147,7 @@ class Change:
                 pause_s = min(2 * pause_s, self._endpoint.patience_s)
             elif not enough:
                 sometimes("too few answered")
+                self._tell_of_waiting(view)
                 if self._now() - self._acceptor.unsettled_s > _TRY_FOR * self._endpoint.patience_s:
                     self._give_up()
                     return
@@ -227,6 +229,13 @@ class Change:
             if member.id in self._roster.gone:
                 self._endpoint.dial(member.id, member.address)
                 self._endpoint.post(member.id, Propose(self._roster.view.generation, self._ballot))
+
+    def _tell_of_waiting(self, view: View) -> None:
+        if not self._waiting_told:
+            self._waiting_told = True
+            why = f"only {len(self._promises)} of {len(view.members)} peers answer"
+            for told in self._roster.on_waiting:
+                told(f"{why}, for at most {_TRY_FOR * self._endpoint.patience_s:g} s")
 
     def _give_up(self) -> None:
         view, present = self._roster.view, len(self._promises)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
@@ -18,7 +19,7 @@ from .state import State
 from .transport import PeerId
 
 _ASK_MAX = 8
-"""How often to ask to be let in before giving up."""
+"""How often to ask to be let in, at least, before giving up."""
 _TRY_FOR = 4
 """How long one who was given up goes on when nobody can be reached, in patiences: as long as for a quorum."""
 
@@ -65,14 +66,15 @@ class Entry:
                 # It may have ended just now: then the last state can still be fetched.
 
     async def _ask(self, contact: PeerId, *, for_s: float, returns: bool) -> None:
-        """`for_s`: how long to go on when nobody can be reached."""
+        """`for_s`: how long to go on, at least."""
         clock, tried, failure = asyncio.get_running_loop().time, [contact], ""
         until_s = clock() + for_s
-        for _ in range(_ASK_MAX):
+        for asked in count(1):
             try:
                 if await self._through(tried[-1], returns=returns):
                     return
                 failure = "nobody let it in"
+                await asyncio.sleep(self._endpoint.interval_s)
             except (PeerLost, CatchUpFailed) as error:
                 failure = str(error)
                 untried = [peer for peer in self._membership.hosts if peer not in tried]
@@ -83,7 +85,8 @@ class Entry:
                     raise
                 tried = [contact]  # somebody may be there, and let us in, later
                 await asyncio.sleep(self._endpoint.interval_s)
-        raise MembershipError(f"asked to be let in {_ASK_MAX} times, the last time: {failure}")
+            if asked >= _ASK_MAX and clock() >= until_s:
+                raise MembershipError(f"asked to be let in {asked} times, the last time: {failure}")
 
     async def _through(self, contact: PeerId, *, returns: bool) -> bool:
         """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy."""

@@ -111,6 +111,11 @@ class Membership:
         return tuple(self._roster.addresses)
 
     @property
+    def on_waiting(self) -> list[Callable[[str], None]]:
+        """Told why, when too few members answer to go on."""
+        return self._roster.on_waiting
+
+    @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
         return self.view.started and not self._change.promised and self.me.id in self._roster.staying

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .endpoint import Endpoint
 from .transport import PeerId
-from .view import Introduce, Member, Suspicion, View, in_words
+from .view import Anew, Introduce, Member, Suspicion, View, in_words
 
 NOBODY = View(0, (), False)
 
@@ -66,6 +66,8 @@ class Roster:
         """The other members, the last ones known when this peer is none itself."""
         self.failed: Exception | None = None
         self.on_news: list[Callable[[], None]] = []
+        self.on_waiting: list[Callable[[str], None]] = []
+        """Told why, when too few members answer to go on."""
         self._endpoint = endpoint
         self._anew: set[PeerId] = set()
         """Members who join anew: if there is a link to one, it is new."""
@@ -206,6 +208,9 @@ class Roster:
     def retire(self) -> None:
         """Be a member of nothing, in order to become one anew."""
         addresses = self.addresses
+        told = (*self.others, *(self.newcomers if self.coordinator == self.id else ()))
+        for peer in dict.fromkeys(told):
+            self._endpoint.post(peer, Anew())  # or it would take the end of this link for a loss when we are let in
         self.leaving.clear()
         self.take(NOBODY, base=0, led=False)
         self.addresses = addresses
@@ -220,6 +225,12 @@ class Roster:
         self._anew.add(peer)
         self._old_links.discard(peer)
         self.suspect(peer, "it joins anew")
+
+    def gave_up(self, peer: PeerId) -> None:
+        """`peer` is about to join anew and has ended the link by which it says so."""
+        self._endpoint.forget(peer)
+        self.newcomers.pop(peer, None)
+        self.joins_anew(peer, heard=True)
 
     def _end_link(self, peer: PeerId) -> None:
         """Talk to `peer` over a new link only."""

@@ -139,13 +139,28 @@ def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator
     if since_s is None:
         return
     gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
-    over_s = max((time_s for time_s, _, event in gone if event.finished), default=None)
+    over_s = _over_s(entries)
     members = {life for _, life, event in entries if isinstance(event, Installed)}
     for time_s, life, event in gone:
         if event.error and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
             yield f"{life} gave up: {event.error}"
     if over_s is None:
         yield "nobody finished"
+
+
+def _over_s(entries: Sequence[Entry]) -> float | None:
+    """When more than half of the newest view's members had ended the run, or the last who did; None: nobody has."""
+    members: tuple[str, ...] = ()
+    generation, over_s, finished = 0, None, set[str]()
+    for time_s, life, event in entries:
+        if isinstance(event, Installed) and event.generation > generation:
+            generation, members = event.generation, event.members
+        elif isinstance(event, Gone) and event.finished:
+            over_s = time_s
+            finished.add(f"peer-{_peer(life)}")
+            if 2 * len(finished.intersection(members)) > len(members):
+                break
+    return over_s
 
 
 _SETTLE = 6

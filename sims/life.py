@@ -74,20 +74,20 @@ class Life:
         disk: Disk,
         again: Callable[[asyncio.Handle], None],
         step_s: float,
-        buggify: bool,
+        buggify_until_s: float,
         record: Callable[[Record], None],
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
         """`stepped` is told of (index, local step) before that step counts as done, `on_end` of its end."""
         self.index, self.number, self.disk = index, number, disk
-        self.machine = Machine(f"{index}.{number}", again)
+        self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
         self.result: Ended | None = None
         self.error: Exception | None = None
         self.founds = False
         self._log, self._network, self._record, self._on_end = log, network, record, on_end
-        observer = Observer(log, self.name, settings.seed, buggify=buggify)
+        observer = Observer(log, self.name, settings.seed, buggify_until_s=buggify_until_s)
         self.machine.context.run(WITNESS.set, observer)
         self._compute = VirtualCompute(self.machine, step_s, lambda step: stepped(index, step))
         self.machine.context.run(self._build, task, settings)

@@ -92,14 +92,15 @@ class Log:
 
 _SITE_ACTIVE = 0.25
 _SITE_FIRES = 0.05
+_FIRST_FIRES = 0.25
 
 
 class Observer:
-    """One life of a peer under observation (`protocols.witness`). With `buggify`, a quarter of all sites of a run are
-    active, and each fires at one visit in twenty."""
+    """One life of a peer under observation (`protocols.witness`). Until `buggify_until_s` a quarter of all sites of a
+    run are active, and each fires at one visit in twenty, and at the first in four: to some places few ever come."""
 
-    def __init__(self, log: Log, life: str, seed: int, *, buggify: bool) -> None:
-        self._log, self._life, self._seed, self._buggify = log, life, seed, buggify
+    def __init__(self, log: Log, life: str, seed: int, *, buggify_until_s: float) -> None:
+        self._log, self._life, self._seed, self._until_s = log, life, seed, buggify_until_s
         self._chance: dict[str, random.Random | None] = {}
 
     def saw(self, event: object) -> None:
@@ -109,13 +110,14 @@ class Observer:
         self._log.reached[what] += 1
 
     def buggify(self, site: str) -> bool:
-        if not self._buggify:
+        if self._until_s == 0 or asyncio.get_running_loop().time() >= self._until_s:
             return False
-        if site not in self._chance:
+        first = site not in self._chance
+        if first:
             active = random.Random(f"{self._seed} {site}").random() < _SITE_ACTIVE
             self._chance[site] = random.Random(f"{self._seed} {site} {self._life}") if active else None
         chance = self._chance[site]
-        fires = chance is not None and chance.random() < _SITE_FIRES
+        fires = chance is not None and chance.random() < (_FIRST_FIRES if first else _SITE_FIRES)
         if fires:
             self._log.reached[f"buggify: {site}"] += 1
         return fires

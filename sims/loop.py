@@ -97,7 +97,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, self._tie(), callback, args, self, context)
+        machine = MACHINE.get() if context is None else context.get(MACHINE)
+        # Each machine draws for itself: one timer more on one of them does not reshuffle the others'.
+        tie = self._tie() if machine is None else machine.tie()
+        timer = _Timer(when, tie, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
         timer._scheduled = True
         return timer

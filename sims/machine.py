@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -20,9 +21,11 @@ MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machin
 class Machine:
     """`slowness`: how many times longer than usual its numerical work takes."""
 
-    def __init__(self, name: str, again: Callable[[asyncio.Handle], None]) -> None:
-        """`again`: how to have a callback run after all (`VirtualLoop.again`)."""
+    def __init__(self, name: str, again: Callable[[asyncio.Handle], None], seed: int = 0) -> None:
+        """`again`: how to have a callback run after all (`VirtualLoop.again`). `seed` draws which of the timers that
+        are due at the same time goes off first."""
         self.name, self._again = name, again
+        self.tie = random.Random(f"{seed} {name}").random
         self.slowness = 1.0
         self.dead = False
         self.context = contextvars.Context()

@@ -85,7 +85,7 @@ class Nemesis:
             loop.call_at(scenario.faults_until_s, self._heal_all)
         if any(group.memory_bytes for group in scenario.groups):
             self._number = {peer: index for index, peer in enumerate(self._world.ids)}
-            self._world.network.after = self._weigh
+            self._world.network.after.append(self._weigh)
 
     def stepped(self, index: int, step: int) -> None:
         """The peer with this number takes its local step of that number."""
@@ -205,7 +205,7 @@ class Nemesis:
 
     def _ring(self, fault: Fault, targets: list[Life]) -> Heal:
         ids = self._world.ids
-        count, reach = len(ids), len(ids) // 4 + 1
+        count, reach = len(ids), (len(ids) // 2 + 1) // 2
         near = {(ids[i], ids[(i + d) % count]) for i in range(count) for d in range(-reach, reach + 1)}
         return self._cut([(one, two) for one in ids for two in ids if (one, two) not in near])
 

@@ -70,7 +70,7 @@ class Network:
         """Bytes sent, by way."""
         self.before: dict[int, Callable[[], None]] = {}
         """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
-        self.after: Callable[[PeerId], None] | None = None
+        self.after: list[Callable[[PeerId], None]] = []
         """What to do after every delivery, with the receiver."""
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
@@ -209,8 +209,8 @@ class Network:
         told = struct.pack("<d", asyncio.get_running_loop().time())
         self._hash.update(b"".join((told, f"{sender}>{to}".encode(), frame.header, frame.payload)))
         there.arrivals.frames(sender, frame.header, frame.payload, frame.size)
-        if self.after is not None:
-            self.after(to)
+        for look in self.after:
+            look(to)
 
     def _break(self, way: _Way, sender: PeerId, to: PeerId) -> None:
         """The connection broke; it is made again at once, of which its dialler learns."""

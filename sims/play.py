@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,16 +69,13 @@ def play(
             simulated = run_virtual(world.run(within_s=within_s), seed=settings.seed)
         except (Hung, Deadlock) as error:
             wrong = f"everybody comes to an end: {error}"
-            simulated = Simulated([], None, within_s or world.log.entries[-1].time_s, world.network.digest)
+            simulated = Simulated(None, within_s or world.log.entries[-1].time_s, world.network.digest)
     if judged:
         wrong = broken(scenario, world.log.entries) or wrong
     scene = scene_of(world, began_s=records.began_s, lasted_s=simulated.virtual_s, broken=wrong or "")
     scene.write(folder)
-    lives = Counter(life.index for life in world.lives)
     result = conclude(
         folder,
-        # A peer with several lives tells of the last one only: its records know more.
-        [summary for summary in simulated.summaries if lives[int(summary.peer)] == 1],
         wall_s=time.monotonic() - began,
         accuracy=simulated.accuracy,
         lost=lost_in(scene),

@@ -3,6 +3,7 @@ gives the same run, to the last bit."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -123,6 +124,13 @@ class Scenario:
     def peaceful(self) -> bool:
         """Whether nothing is to go wrong."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
+
+    @property
+    def buggify_until_s(self) -> float:
+        """Until when our own code does what is unlikely: it is healed as all else is."""
+        if not self.buggify:
+            return 0.0
+        return math.inf if self.faults_until_s is None else self.faults_until_s
 
     @property
     def brief(self) -> bool:

@@ -43,7 +43,7 @@ class ScenarioFile:
 def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> ScenarioFile:
     """`flags` win over ``[settings]``. Raises ScenarioError."""
     try:
-        file = read_toml(path)
+        file = read_toml(path, "scenario")
     except ValueError as error:
         raise ScenarioError(str(error)) from None
     top = Row(file, (), _TOP)
@@ -66,7 +66,7 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
         groups=groups,
         trunks=_trunks(rows(file, "trunks", ("between", "link")), [group.site for group in groups]),
         arrivals=arrivals,
-        faults=(*(_fault(row, groups, heals=until is not None) for row in rows(file, "faults", _FAULT)), *trace.faults),
+        faults=(*_faults(rows(file, "faults", _FAULT), groups, heals=until is not None), *trace.faults),
         faults_until_s=until,
         buggify=top.take("buggify", read.flag, False),
     )
@@ -152,6 +152,16 @@ def _traces(found: list[Row], folder: Path, peers: int) -> Trace:
         arrivals |= trace.arrivals
         faults += trace.faults
     return Trace(arrivals, faults)
+
+
+def _faults(found: list[Row], groups: Sequence[Group], *, heals: bool) -> list[Fault]:
+    faults, peers, crashed = [], sum(group.peers for group in groups), 0
+    for row in found:
+        faults.append(fault := _fault(row, groups, heals=heals))
+        crashed += len(fault.who) if fault.kind is Kind.CRASH else 0
+        if crashed > peers:
+            raise row.wrong("who", f"more faults than peers: {crashed} are to crash for good, there are {peers}")
+    return faults
 
 
 def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from ..peers.records import PeerSummary, Record
+from ..peers.records import Record
 from ..peers.task import Task
 from ..peers.trainer import derive
 from ..protocols.transport import PeerId
 from .life import Disk, Life
-from .log import Complained, Log
+from .log import Complained, Held, Log
 from .loop import VirtualLoop
 from .nemesis import Nemesis
 from .network import Network
@@ -30,7 +30,6 @@ from .wall_clock import WallClock
 class Simulated:
     """How a simulation ended. `virtual_s`: how long it took in its own world."""
 
-    summaries: list[PeerSummary]
     accuracy: float | None
     virtual_s: float
     digest: str
@@ -55,6 +54,8 @@ class World:
         self.clock = WallClock(lambda: asyncio.get_running_loop().time())
         self._expected: Counter[int] = Counter()
         self._met = False
+        self._index = {peer: index for index, peer in enumerate(self.ids)}
+        self._most_held: Counter[PeerId] = Counter()
         self.nemesis = Nemesis(self)
         for index, peer in enumerate(self.ids):
             self.network.links[peer] = scenario.group_of(index).link
@@ -74,6 +75,8 @@ class World:
             else:
                 self.begin(index)
         self.nemesis.arm()
+        if self.log.judged:
+            self.network.after.append(self._measure)
         loop.set_exception_handler(self._complain)
         try:
             async with asyncio.timeout(within_s):
@@ -131,7 +134,7 @@ class World:
             disk=self._disks[index],
             again=loop.again,
             step_s=self.scenario.group_of(index).step_s,
-            buggify=self.scenario.buggify,
+            buggify_until_s=self.scenario.buggify_until_s,
             record=self._record,
             stepped=self.nemesis.stepped,
             on_end=self._ended,
@@ -153,6 +156,13 @@ class World:
         """The life that the peer with this number leads now."""
         return next((life for life in reversed(self.lives) if life.index == index and life.running), None)
 
+    def _measure(self, peer: PeerId) -> None:
+        """Tell how much waits at `peer` whenever it is twice as much as ever."""
+        life = self.life(self._index[peer])
+        if life is not None and life.endpoint.held_bytes >= 2 * self._most_held[peer] + 1:
+            self._most_held[peer] = life.endpoint.held_bytes
+            self.log.add(life.name, Held(self._most_held[peer]))
+
     def lose_disk(self, index: int) -> None:
         self._disks[index] = Disk()
 
@@ -166,7 +176,6 @@ class World:
     def _simulated(self, virtual_s: float) -> Simulated:
         accuracies = [life.result.accuracy for life in self.lives if life.result and life.result.accuracy is not None]
         return Simulated(
-            summaries=[life.peer.summary() for life in self.lives],
             accuracy=accuracies[-1] if accuracies else None,
             virtual_s=virtual_s,
             digest=self.network.digest,

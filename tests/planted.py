@@ -1,5 +1,10 @@
-"""Bugs that a sweep has to find: each is planted by a test, in the library's own code, and gone when the test ends."""
+"""Bugs that a sweep has to find: each is planted by a test, in the library's own code, and gone when the test ends.
 
+`python tests/planted.py` looks for each of them in 300 seeds, from 1 on, makes the first failures as small as can be,
+and prints how many seeds found it and what is left of the scenario.
+"""
+
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +16,11 @@ from samovar.protocols.endpoint import Envelope
 from samovar.protocols.local_sgd import Contribution, LocalSGD
 from samovar.protocols.rounds import Key
 from samovar.protocols.verdict import Commit, Have, Verdicts
+from samovar.sims.draw import draw
+from samovar.sims.minimise import minimise
+from samovar.sims.scenario_text import scenario_text
+from samovar.sims.toy import toy_task
+from samovar.sims.verdict import Verdict, judge
 
 
 def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
@@ -51,3 +61,28 @@ PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
     counts_an_update_twice_after_a_retry,
     accepts_a_stale_generation,
 ]
+
+
+def found_by(seeds: range) -> list[Verdict]:
+    """The verdicts of the seeds that break a promise."""
+    verdicts = (judge(draw(seed), toy_task()) for seed in seeds)
+    return [verdict for verdict in verdicts if verdict.broken is not None]
+
+
+def search(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        found = found_by(range(1, 301))
+        seeds = [verdict.scenario.settings.seed for verdict in found]
+        took_s = time.monotonic() - began
+        print(f"{plant.__name__}: {len(found)} of 300 seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
+        for verdict in found[:3]:
+            small = minimise(verdict, toy_task())
+            peers, faults = small.scenario.peers, len(small.scenario.faults)
+            print(f"{peers} peers, {faults} faults: {small.broken}\n{scenario_text(small.scenario)}", flush=True)
+
+
+if __name__ == "__main__":
+    for bug in PLANTED:
+        search(bug)

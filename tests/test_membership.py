@@ -211,6 +211,42 @@ def test_a_coordinator_that_dies_with_an_introduction_in_hand_delays_it_only() -
         simulate(main())
 
 
+def test_a_coordinator_that_is_given_up_sends_elsewhere_who_waits_to_be_let_in() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=20)
+        await gathered(company, rounds=1)
+        company.network.partition(["p0"], ["p1", "p2"])
+        company.add(3, "p0")
+        await company.until(lambda: "p0" not in company[1].membership.view.ids)
+        assert "p3" in company[0].membership._roster.newcomers
+        company.network.heal()
+        healed = now()
+        await company.until(lambda: "p3" in company[1].membership.view.ids)
+        assert now() - healed < PATIENCE_S, "else it would wait for four patiences, and then ask again"
+        await company.ended()
+        company.agree()
+
+    simulate(main())
+
+
+def test_who_joins_anew_is_not_given_up_for_the_links_it_had_before() -> None:
+    """It may have begun another link since it was given up, and before it knew; that one ends too."""
+
+    async def main() -> None:
+        company = Company(4, rounds=20)
+        await gathered(company, rounds=1)
+        company[0].membership.suspect("p3", "a whim")
+        await company.until(lambda: "p3" not in company[1].membership.view.ids)
+        await company.until(lambda: "p3" in company[1].membership.view.ids)
+        generation = company[1].membership.view.generation
+        await asyncio.sleep(4 * PATIENCE_S)
+        assert company[1].membership.view.generation == generation
+        await company.ended()
+        company.agree()
+
+    simulate(main())
+
+
 def test_a_restarted_peer_returns_under_its_old_name() -> None:
     for pause_s in (0.0, 0.3, 1.0, 3.0, 6.0, 10.0):
 

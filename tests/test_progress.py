@@ -96,7 +96,7 @@ def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() ->
 def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
     found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
     assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))
-    assert "2 peers, 1 lost" in found.headline(1)
+    assert "1 peer, 1 lost" in found.headline(1)
     found.update(committed("b", 3, caught_up=True))
     assert "training" in row(drawn(found.render(1, 120)), "b")
 

@@ -267,6 +267,35 @@ def test_a_peer_that_came_back_and_was_lost_again_was_lost_twice(run: Run) -> No
     assert carol.why == "again"
 
 
+def test_rounds_without_a_peer_are_those_between_its_loss_and_its_return() -> None:
+    """A record names only who was lost since the one before. Dora came late, went at 4.5 and was back in round 8."""
+    took_part = {"anna": range(1, 11), "bert": range(1, 11), "dora": [3, 4, 8, 9, 10]}
+    files: dict[str, list[Record]] = {
+        name: [round_record(name, number, caught_up=(name, number) == ("dora", 3)) for number in numbers]
+        for name, numbers in took_part.items()
+    }
+    files["anna"] += [EventRecord(peer="anna", time_s=4.5, event="lost", about="dora", why=WHY)]
+    files["dora"] += [round_record("dora", 7, caught_up=True)]
+    (dora,) = absences(in_memory(files))
+    assert (dora.missed, dora.back) == (3, True)
+    (gone,) = absences(in_memory({name: [told for told in files[name] if told.time_s < 7] for name in files}))
+    assert (gone.missed, gone.back) == (2, False)
+
+
+def test_a_peer_whose_records_are_elsewhere_is_back_when_others_saw_it_join() -> None:
+    events = [("lost", 2.5), ("joined", 5.5)]
+    told = [EventRecord(peer="anna", time_s=time, event=event, about="far") for event, time in events]  # type: ignore[arg-type]
+    (far,) = absences(in_memory({"anna": [*(round_record("anna", number) for number in range(1, 11)), *told]}))
+    assert (far.missed, far.back) == (3, True)
+
+
+def round_record(peer: str, number: int, *, caught_up: bool = False) -> RoundRecord:
+    """Of a round a second."""
+    nothing = {"compute_s": 0.0, "wait_s": 0.0, "transfer_s": 0.0, "bytes_sent": 0, "bytes_received": 0, "members": 2}
+    made: dict[str, Any] = {"generation": 1, "period": 1, "step": number, "loss": 0.1, "steps_per_s": 1.0} | nothing
+    return RoundRecord(peer=peer, round=number, time_s=float(number), caught_up=caught_up, **made)
+
+
 def test_peers_that_do_not_keep_in_step_still_give_a_curve_that_runs_forward() -> None:
     run = in_memory(synthetic_records(peers=6, rounds=200, lost=None))
     slower = {name: 1 + index for index, name in enumerate(run.peers)}

@@ -324,6 +324,10 @@ def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
     [
         ("kind = 'crash'\nwho = [0, 1, 2, 3, 3]\nat = '1s'", "line 6: who: more faults than peers: 5 are meant, "),
         ("kind = 'crash'\nwho = [4]\nat = '1s'", "line 6: who: there is no peer 4, only 0 to 3"),
+        (
+            "kind = 'crash'\nwho = [0, 1, 'newest']\nat = '1s'\n[[faults]]\nkind = 'crash'\nwho = [2, 3]\nat = '2s'",
+            "line 10: who: more faults than peers: 5 are to crash for good, there are 4",
+        ),
         ("kind = 'crash'\nwho = [-1]\nat = '1s'", "line 6: who: there is no peer -1, only 0 to 3"),
         ("kind = 'crash'\nwho = [true]\nat = '1s'", "line 6: who: there is no peer true, only 0 to 3"),
         ("kind = 'crash'\nwho = ['cordinator']\nat = '1s'", "line 6: who: 'cordinator' is nobody; did you mean "),
@@ -366,7 +370,7 @@ def test_100_mb_of_toml_are_refused_by_their_size(tmp_path: Path, monkeypatch: p
         file.truncate(100_000_000)
     result = verb("simulate", "--scenario", "my.toml")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "samovar: my.toml: larger than 1 MiB, which no settings file is\n"
+    assert result.stderr == "samovar: my.toml: larger than 1 MiB, which no scenario is\n"
 
 
 json_like = st.recursive(
