@@ -12,9 +12,8 @@ ring, over Reno, the congestion control that every Linux has. Without `--quick` 
 control that this machine prefers, are shown besides.
 
 The simulation knows no TCP: its links are full whenever there is something to send. In halving_doubling two peers send
-to each other at once, and each one's acknowledgements wait behind its own data. Reno fills the links even so; BBR does
-not always, and takes up to 1.6 times as long. Nor does it know what encryption costs: at 300 Mbit/s four peers on two
-cores feel that.
+to each other at once; Reno fills the links even so, BBR does not always and takes up to 1.7 times as long. Nor does the
+simulation charge for encryption, which four peers on two cores may feel at 300 Mbit/s.
 """
 
 from __future__ import annotations

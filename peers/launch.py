@@ -54,8 +54,8 @@ class Launch:
         self.met = False
         """Whether all peers have come up, so that there is something to tell."""
 
-    async def run(self, stop: asyncio.Event, met: Callable[[dict[str, str]], None]) -> None:
-        """Run to the end; `met` hears where the run can be joined. Raises LaunchError when a peer says it cannot."""
+    async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
+        """Run to the end; `met` hears where the peers are. Raises LaunchError when a peer says it cannot."""
         self._over = over = asyncio.get_running_loop().create_future()
         watching: list[asyncio.Task[None]] = []
         try:
@@ -141,7 +141,7 @@ class Launch:
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
 
-    async def _bring_together(self, met: Callable[[dict[str, str]], None]) -> None:
+    async def _bring_together(self, met: Callable[[list[dict[str, str]]], None]) -> None:
         founder = next(peer for peer in self.peers if peer.orders.founder)
         await founder.ready.wait()
         for peer in self.peers:
@@ -150,7 +150,7 @@ class Launch:
                 peer.control.tell("contact", founder.member)
         if founder.member is not None:
             self.met = True
-            met(founder.member)
+            met([peer.member for peer in self.peers if peer.member is not None])
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -50,7 +50,7 @@ class Run:
         self._peer: Peer | None = None
         self._steps = 0
         self._loss_sum: float | torch.Tensor = 0.0
-        self._losses, self._mean_loss = 0, 0.0
+        self._losses, self._mean_loss = 0, math.nan
         self._trained_since_s = 0.0
         self._unhook: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -145,7 +145,8 @@ class Run:
             self._mean_loss = mean
         rate = float(self._optimizer.param_groups[0]["lr"])
         vector = finite(self._layout.flatten(averaged(self._model)), rate)
-        return Contribution(vector, weight, self._mean_loss, rate, 0.0 if self._peer is None else self._peer.elapsed_s)
+        loss = 0.0 if math.isnan(self._mean_loss) else self._mean_loss
+        return Contribution(vector, weight, loss, rate, 0.0 if self._peer is None else self._peer.elapsed_s)
 
     def _after_step(self) -> None:
         if self._opening.stop.flag:
@@ -164,7 +165,7 @@ class Run:
         assert self._peer is not None
         compute_s = asyncio.get_running_loop().time() - self._trained_since_s
         outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
-        self._peer.note()
+        self._peer.note(loss_told=not math.isnan(self._mean_loss))
         self._trained_since_s = asyncio.get_running_loop().time()
         alone = outcome.members == 1 and not outcome.caught_up
         return None if alone else outcome.state.vector
@@ -199,6 +200,8 @@ class Run:
     def _forgotten(self) -> None:
         """The script ended without leaving, or with an error: the others must not wait for this peer."""
         if os.getpid() == self._process:  # a child that was forked has no part in the run
+            if self._steps and not self._gone:
+                print(f"samovar: run.leave() was not called: {self._steps} local steps are lost", file=sys.stderr)
             self._fail(getattr(sys, "last_value", None))
 
     def _fail(self, error: BaseException | None) -> None:

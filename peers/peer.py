@@ -4,6 +4,7 @@ drive one of these; in simulation it is the very same."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -169,7 +170,7 @@ class Peer:
         self._pending = (outcome, period, compute_s, steps)
         return outcome
 
-    def note(self, accuracy: float | None = None) -> None:
+    def note(self, accuracy: float | None = None, *, loss_told: bool = True) -> None:
         """Write the record of the round that was averaged last, with the accuracy if it was evaluated."""
         outcome, period, compute_s, steps = self._pending
         sent, received = self.endpoint.bytes_sent, self.endpoint.bytes_received
@@ -180,7 +181,7 @@ class Peer:
             period=period,
             step=outcome.state.step,
             time_s=self.elapsed_s,
-            loss=outcome.loss,
+            loss=outcome.loss if loss_told else math.nan,
             compute_s=compute_s,
             wait_s=outcome.wait_s,
             transfer_s=outcome.transfer_s,

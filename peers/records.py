@@ -32,7 +32,7 @@ class Missing:
     peer: str
     address: str = ""
     since_s: float
-    """When it was last heard: seconds since the run started."""
+    """When it was missed: seconds since the run started."""
     why: str
     advice: str = ""
     """What a person can do about it."""
@@ -57,15 +57,15 @@ class RoundRecord:
     """Mean training loss agreed in this round."""
     compute_s: float
     wait_s: float
-    """Seconds spent waiting for others."""
+    """Seconds in which others had not begun with what was due, or had to be agreed on."""
     transfer_s: float
-    """Seconds in which bytes moved."""
+    """The other seconds of the averaging."""
     bytes_sent: int
     """In this round, as they crossed the wire; so are `bytes_received`."""
     bytes_received: int
     steps_per_s: FloatOrNaN
     members: int
-    """Peers that contributed."""
+    """Of the membership that made the round."""
     missing: tuple[Missing, ...] = ()
     accuracy: float | None = None
     """From 0 to 1; None on a peer that did not evaluate."""

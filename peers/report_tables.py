@@ -99,7 +99,7 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
             _cell(bytes_text(peer.bytes_received)),
             *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in PARTS),
             f"<td>{_share_bar(peer)}</td>",
-            _cell(loss_text(peer.loss)),
+            _cell(loss_text(peer.loss) if peer.rounds else "-"),
         ]
         for peer in peers[:MOST_PEERS]
     )

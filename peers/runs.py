@@ -13,6 +13,7 @@ from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, Result, read_
 from .trace import write_trace
 
 SETTINGS_FILE = "settings.json"
+WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
 

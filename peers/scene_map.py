@@ -192,6 +192,8 @@ def _peer(place: Place, spot: _Spot, site: _Site, scale: _Scale) -> Iterator[str
     drop = 4 - 7 * (len(lines) - 1)
     if anchor == "middle":
         drop = 10 if math.sin(angle) > 0 else -14 * (len(lines) - 1)
+    else:  # right beside its circle, whatever the angle
+        beside = _Spot(spot.x + math.copysign(_PEER_R + 6, math.cos(angle)), spot.y + math.sin(angle) * _PEER_R)
     yield from _text(beside.x, beside.y + drop, lines, anchor)
 
 

@@ -45,7 +45,9 @@ def moment_text(seconds: float) -> str:
 
 
 def loss_text(loss: float) -> str:
-    """Four significant digits; a loss that diverged is spelled out."""
+    """Four significant digits; nothing for NaN, a loss that nobody told; an infinite one is spelled out."""
+    if math.isnan(loss):
+        return "-"
     return f"{loss:#.4g}".rstrip(".") if math.isfinite(loss) else "not finite"
 
 

@@ -18,7 +18,7 @@ from .launch import Launch, LaunchError, peer_command
 from .orders import checkpoint_path, founding_orders, log_path
 from .output import Output, fail, run_verb
 from .records import Lost, Result
-from .runs import SETTINGS_FILE, conclude, make_folder
+from .runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
 from .settings import Settings, click_options
 from .task import TaskError, kind_of
 
@@ -75,8 +75,10 @@ def train(
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
         launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
 
-        def met(member: dict[str, str]) -> None:
-            output.say(_join_line(task, script, invite, member))
+        def met(members: list[dict[str, str]]) -> None:
+            lines = [_join_line(task, script, invite, member) for member in members]
+            output.say(lines[0])
+            _write_ways_in(folder / WAYS_IN_FILE, lines)
             if script:
                 output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
@@ -106,8 +108,16 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Set
     return replace(settings, **given)  # type: ignore[arg-type]
 
 
+def _write_ways_in(file: Path, lines: list[str]) -> None:
+    """How to join through each peer, should the first be gone. An invite is a password, so nobody else may read it."""
+    file.touch(0o600)
+    file.chmod(0o600)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
     address, key = member["address"], member["id"]
+    invite = replace(invite, contact=key) if invite else None
     if script:
         how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
         return f"others join with: samovar.join({address!r}, {how})"
@@ -117,7 +127,7 @@ def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str
 
 
 async def _train(
-    launch: Launch, output: Output, settings: Settings, folder: Path, met: Callable[[dict[str, str]], None]
+    launch: Launch, output: Output, settings: Settings, folder: Path, met: Callable[[list[dict[str, str]]], None]
 ) -> int:
     began, stop = time.monotonic(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -76,7 +76,7 @@ class Admission:
         if join.member.id != sender:
             return "it asks in another peer's name"
         if join.layout != self._layout:
-            return f"its model has another layout: {join.model} there, {self._model} here"
+            return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
         if sender not in view.ids and not view.has_room(join.member):
             return f"the run is full: {len(view.members)} members"
         if join.ready and self._roster.id in self._roster.finished:

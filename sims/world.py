@@ -48,6 +48,7 @@ class World:
         self.network = Network(scenario.groups[0].link, derive(self._settings.seed, "network"))
         self.lives: list[Life] = []
         """Every life of every peer, in the order in which they began."""
+        self._latest: dict[int, Life] = {}
         self._chance = random.Random(derive(self._settings.seed, "contacts"))
         self._disks = [Disk() for _ in range(scenario.peers)]
         self.ids: list[PeerId] = [f"peer-{index}" for index in range(scenario.peers)]
@@ -140,6 +141,7 @@ class World:
             on_end=self._ended,
         )
         self.lives.append(life)
+        self._latest[index] = life
         life.begin(contact, self.ids)
 
     def _ended(self, life: Life) -> None:
@@ -154,7 +156,8 @@ class World:
 
     def life(self, index: int) -> Life | None:
         """The life that the peer with this number leads now."""
-        return next((life for life in reversed(self.lives) if life.index == index and life.running), None)
+        life = self._latest.get(index)
+        return life if life is not None and life.running else None
 
     def _measure(self, peer: PeerId) -> None:
         """Tell how much waits at `peer` whenever it is twice as much as ever."""

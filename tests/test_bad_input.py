@@ -212,8 +212,8 @@ def test_a_peer_whose_model_has_another_layout_is_refused_and_the_run_goes_on(fo
         way = ["join", here["address"], "other.py", "--invite", here["invite"], *join]
         for _ in range(2):  # and who is refused may try again, in the same folder
             assert complaint(verb(*way)) == (
-                "its model has another layout: 9 elements in 2 tensors (peer other) there, "
-                "3 elements in 2 tensors (peer 0) here"
+                "the models have different layouts: 9 elements in 2 tensors (peer other), "
+                "3 elements in 2 tensors (peer 0); is it the same task file?"
             )
     assert {event.event for event in read_run(folder / "here").events} == {"started"}
 

@@ -78,13 +78,16 @@ def test_a_peer_that_never_wakes_does_not_hold_up_the_end(tmp_path: Path) -> Non
     assert ended.left == []
 
 
-def test_a_fifth_peer_joins_in_the_middle_with_the_line_that_was_printed(tmp_path: Path) -> None:
+def test_a_fifth_peer_joins_in_the_middle_by_any_of_the_peers(tmp_path: Path) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 100_000)
     run.until(lambda: run.rounds() >= 5, "round 5")
     assert run.process.stderr is not None
     line = run.process.stderr.readline()
-    words = re.search(r"samovar (join \S+ \S+ --invite \S+)", line)
-    assert words is not None, line
+    file = tmp_path / "run/join.txt"
+    printed, *_, last = file.read_text().splitlines()
+    assert (line.strip(), file.stat().st_mode & 0o777) == (printed, 0o600)
+    words = re.search(r"samovar (join \S+ \S+ --invite \S+)", last)
+    assert words is not None, last
     fifth = Live(tmp_path, *words[1].split(), "--json", "--run", "fifth", "--name", "fifth", run="fifth")
     fifth.until(lambda: fifth.rounds() >= 5, "five rounds with the newcomer")
     rounds = [row for row in fifth.records("fifth") if row["kind"] == "round"]

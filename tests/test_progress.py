@@ -135,7 +135,7 @@ def test_more_than_sixteen_peers_are_one_row_and_the_slowest() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_said_and_breaks_nothing() -> None:
-    found = board(committed("a", 1, loss=math.nan, steps_per_s=math.inf))
+    found = board(committed("a", 1, loss=math.inf, steps_per_s=math.inf))
     assert "not finite" in drawn(found.render(1, 120))
     assert "loss" not in found.headline(1)
 
@@ -302,6 +302,7 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
         (loss_text(0.145), "0.1450"),
         (loss_text(2300.0), "2300"),
         (loss_text(math.inf), "not finite"),
+        (loss_text(math.nan), "-"),
         (plain("a\x1bb\u202ec"), "a\ufffdb\ufffdc"),
         (plain("x" * 300, 10), "xxxxxxxxx…"),
     ],

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.charts import MOST_POINTS
+from samovar.peers.charts import MOST_POINTS, loss_marks, time_axis
 from samovar.peers.gantt import MOST_SLOTS
-from samovar.peers.overview import absences, curve, totals
+from samovar.peers.overview import Absence, absences, curve, totals
 from samovar.peers.records import (
     COMMAND_FILE,
     RESULT_FILE,
@@ -280,6 +280,17 @@ def test_rounds_without_a_peer_are_those_between_its_loss_and_its_return() -> No
     assert (dora.missed, dora.back) == (3, True)
     (gone,) = absences(in_memory({name: [told for told in files[name] if told.time_s < 7] for name in files}))
     assert (gone.missed, gone.back) == (2, False)
+
+
+def test_a_lost_peer_is_labelled_by_its_name_and_several_by_their_number() -> None:
+    """A peer may be called 3: its label must not read as if three were lost."""
+
+    def labels(*when: float) -> list[str]:
+        found = Absence(peer="3", address="", lost_s=when, missed=0, back=False, why="", advice="")
+        return [mark["text"] for mark in loss_marks(time_axis((), 10.0), [found])[1]]
+
+    assert labels(5.0) == ["peer 3 lost"]
+    assert labels(5.0, 5.5, 9.0) == ["2 peers lost", "peer 3 lost"]
 
 
 def test_a_peer_whose_records_are_elsewhere_is_back_when_others_saw_it_join() -> None:

@@ -346,8 +346,8 @@ def test_a_peer_with_another_model_is_refused_and_does_no_harm(tmp_path: Path) -
             stranger.wrap(torch.optim.SGD(model.parameters()), model)
         said = str(refused.value)
         assert "\n" not in said
-        assert "another layout: 3 elements in 2 tensors (peer stranger) there" in said
-        assert "41 elements in 4 tensors (peer 0) here" in said
+        assert "different layouts: 3 elements in 2 tensors (peer stranger)" in said
+        assert "41 elements in 4 tensors (peer 0)" in said
         return scheduled(run)
 
     founder = begin(tmp_path / "0", peers=2, period=5)

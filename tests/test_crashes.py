@@ -1,0 +1,119 @@
+"""A peer dies before any one delivery of a round, or two peers do: the round is decided all the same.
+
+Here a part of the deliveries is tried; `python tests/test_crashes.py` tries them all, with every peer as the victim,
+and 2,000 pairs, and prints how many there were and how the runs ended.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from samovar.peers.settings import Settings
+from samovar.protocols.membership import NoQuorum
+from samovar.protocols.rounds import Committed
+from samovar.sims.checkers import broken
+from samovar.sims.log import Gone
+from samovar.sims.loop import run_virtual
+from samovar.sims.scenario import Fault, Kind, Scenario
+from samovar.sims.toy import toy_task
+from samovar.sims.world import World
+
+ROUNDS = 3
+SCHEDULES = {peers: ("ring", "halving_doubling")[peers % 2] for peers in range(2, 9)}
+"""For so many peers."""
+
+Crash = tuple[int, int]
+"""Who dies, and before which delivery."""
+
+
+def peaceful(peers: int) -> Scenario:
+    settings = Settings(
+        peers=peers, period="4", steps=4 * ROUNDS, schedule=SCHEDULES[peers], patience_s=1.0, seed=peers, device="cpu"
+    )
+    return Scenario.plain(settings)
+
+
+def played(peers: int, crashes: Iterable[Crash]) -> World:
+    """The world at its end. Raises Hung."""
+    faults = tuple(Fault(kind=Kind.CRASH, who=(victim,), at_event=event) for victim, event in crashes)
+    world = World(toy_task(), replace(peaceful(peers), faults=faults))
+    run_virtual(world.run(within_s=120), seed=peers)
+    return world
+
+
+def the_second_round(peers: int) -> range:
+    """The deliveries of it, from the one after which all had committed the first to the one after which all had it."""
+    world, seen = World(toy_task(), peaceful(peers)), list[tuple[int, int]]()
+    world.network.after.append(lambda peer: seen.append((world.network.delivered, len(world.log.entries))))
+    run_virtual(world.run(), seed=peers)
+    rounds = [entry.event.round if isinstance(entry.event, Committed) else 0 for entry in world.log.entries]
+    ends = [next(number for number, known in seen if rounds[:known].count(round_) == peers) for round_ in (1, 2)]
+    return range(ends[0] + 1, ends[1] + 1)
+
+
+def end_of(world: World) -> str:
+    """How it ended, in a word, when all that is promised holds."""
+    assert broken(world.scenario, world.log.entries) is None
+    crashed = [entry.life for entry in world.log.entries if isinstance(entry.event, Gone) and entry.event.crashed]
+    assert len(crashed) == len(world.scenario.faults)
+    survivors = [life for life in world.lives if life.name not in crashed]
+    assert len({(life.peer.state.round, life.peer.state.vector.numpy().tobytes()) for life in survivors}) == 1
+    if 2 * len(survivors) > world.scenario.peers:
+        assert all(life.result is not None and life.result.finished for life in survivors)
+        assert survivors[0].peer.state.round == ROUNDS
+        return "went on"
+    assert all(isinstance(life.error, NoQuorum) for life in survivors)
+    return f"too few were left after round {survivors[0].peer.state.round}"
+
+
+def single_crashes(peers: int) -> list[Crash]:
+    return [(victim, event) for event in the_second_round(peers) for victim in range(peers)]
+
+
+def pairs_of_crashes(count: int) -> list[tuple[Crash, Crash]]:
+    """Of 5 peers; the second dies in the same round, or while the others still see to the first."""
+    chance, events = random.Random("pairs"), the_second_round(5)
+    pairs = []
+    for _ in range(count):
+        one, other = chance.sample(range(5), 2)
+        first = chance.choice(events)
+        pairs.append(((one, first), (other, chance.randrange(first, events.stop + len(events)))))
+    return pairs
+
+
+def ends(peers: int, tries: Iterable[tuple[Crash, ...]]) -> Counter[str]:
+    return Counter(end_of(played(peers, crashes)) for crashes in tries)
+
+
+@pytest.mark.parametrize(("peers", "every"), [(2, 1), (3, 2), (4, 7), (5, 13), (6, 23), (7, 31), (8, 61)])
+def test_a_crash_before_any_delivery_of_a_round_decides_it(peers: int, every: int) -> None:
+    """`every` has no divisor in common with the number of peers, so everybody is the victim in turn."""
+    tried = single_crashes(peers)[::every]
+    assert {victim for victim, _ in tried} == set(range(peers))
+    met = ends(peers, [(crash,) for crash in tried])
+    if peers > 2:
+        assert met == {"went on": len(tried)}
+    else:
+        assert met.keys() == {f"too few were left after round {round_}" for round_ in (1, 2)}
+
+
+def test_of_five_any_two_may_crash_in_one_round() -> None:
+    tried = pairs_of_crashes(60)
+    assert ends(5, tried) == {"went on": len(tried)}
+
+
+def everything() -> Iterator[tuple[str, int, Counter[str]]]:
+    for peers in SCHEDULES:
+        tried = single_crashes(peers)
+        yield f"{peers} peers, one crash", len(tried), ends(peers, [(crash,) for crash in tried])
+    yield "5 peers, two crashes", 2000, ends(5, pairs_of_crashes(2000))
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    for what, count, met in everything():
+        print(f"{what}: {count} runs, {dict(met)}; {time.monotonic() - began:.0f} s", flush=True)
