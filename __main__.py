@@ -3,11 +3,11 @@
 import click
 
 from . import __version__
-from .peers.output import CommandLine
-from .peers.verb_doctor import doctor
-from .peers.verb_join import join
-from .peers.verb_tools import keys, report
-from .peers.verb_train import train
+from .peers.verbs.doctor import doctor
+from .peers.verbs.join import join
+from .peers.verbs.output import CommandLine
+from .peers.verbs.tools import keys, report
+from .peers.verbs.train import train
 from .sims.verb_simulate import simulate
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

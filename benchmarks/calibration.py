@@ -42,11 +42,11 @@ from samovar.peers.task import load_task
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.transport import Transport
-from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.links import LinkSpec, parse_rate
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
-from samovar.sims.scenario import Scenario
+from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import World
 
 PEERS, WARM_UP, PATIENCE_S = 4, 2, 30.0

@@ -27,7 +27,7 @@ from samovar.peers.task import Task
 from samovar.peers.trainer import Trainer, derive
 from samovar.peers.training import Training
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 CPU = torch.device("cpu")
 

@@ -24,7 +24,7 @@ from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution
-from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 PARAMETERS, WARM_UP, GOAL_S = 650, 5, 0.050
 

@@ -26,9 +26,9 @@ from samovar.aggregation.schedules import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.local_sgd import Contribution, LocalSGD
-from samovar.protocols.membership import Membership
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
-from samovar.protocols.view import Member
 from samovar.protocols.wire import message
 from samovar.sims.links import LinkSpec
 from samovar.sims.loop import run_virtual

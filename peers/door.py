@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..protocols.addresses import dialable, split_address
+from ..protocols.delivery.link import BEGAN_ANEW, PeerLost
 from ..protocols.endpoint import Endpoint
 from ..protocols.greeting import RunIs, ask_admission, ask_run
-from ..protocols.link import BEGAN_ANEW, PeerLost
 from ..protocols.transport import PeerId
-from ..protocols.zeromq import KeyPair
+from ..protocols.zeromq.transport import KeyPair
 from .control import Orders
 from .keys import Invite, read_key
 from .opening import Opening, open_as, open_endpoint

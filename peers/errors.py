@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 
 from ..protocols.catch_up import CatchUpFailed
-from ..protocols.link import PeerLost
-from ..protocols.membership import MembershipError
+from ..protocols.delivery.link import PeerLost
+from ..protocols.members.membership import MembershipError
 from .task import MODULE_PREFIX
 
 _LIBRARY = __name__.partition(".")[0]

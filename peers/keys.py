@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..protocols.zeromq import KeyPair
+from ..protocols.zeromq.transport import KeyPair
 
 _KEY_CHARS = 64
 _KEY_FILE_BYTES_MAX = 1024

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..protocols.endpoint import Endpoint
 from ..protocols.transport import PeerId
-from ..protocols.zeromq import KeyPair, ZeroMQTransport
+from ..protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
 from .errors import is_plain, one_line
 from .orders import log_path

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
-from ..protocols.zeromq import KeyPair
+from ..protocols.zeromq.transport import KeyPair
 from .control import Orders
 from .keys import Invite, read_authorized, read_key
 from .settings import Settings

@@ -22,7 +22,7 @@ from torch import nn
 
 from ..aggregation.vector import Layout
 from ..protocols.local_sgd import Contribution
-from ..protocols.membership import Expelled, MembershipError
+from ..protocols.members.membership import Expelled, MembershipError
 from .background import Background
 from .errors import one_line
 from .opening import Opening

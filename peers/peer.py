@@ -19,11 +19,11 @@ from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
 from ..protocols.greeting import Greeter
 from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
-from ..protocols.membership import Loss, Membership, Standing
+from ..protocols.members.membership import Loss, Membership, Standing
+from ..protocols.members.view import Member, View
 from ..protocols.probe import Prober
 from ..protocols.state import State
 from ..protocols.transport import PeerId
-from ..protocols.view import Member, View
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
 from .settings import Settings
 
@@ -128,6 +128,11 @@ class Peer:
     @property
     def state(self) -> State:
         return self.averaging.state
+
+    @property
+    def started(self) -> bool:
+        """Whether it has taken part."""
+        return self._started_at is not None
 
     @property
     def elapsed_s(self) -> float:

@@ -59,7 +59,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
                 await (endpoint.drain() if ended.finished else peer.leave("stopped by its user"))
         return ended
     except Exception as error:
-        if peer is not None:
+        if peer is not None and peer.started:
             peer.tell("error", why=one_line(error))
         raise
     finally:

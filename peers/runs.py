@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .overview import totals
 from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, Result, read_run
-from .trace import write_trace
+from .report.overview import totals
+from .report.trace import write_trace
 
 SETTINGS_FILE = "settings.json"
 WAYS_IN_FILE = "join.txt"

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ..aggregation.schedule import Op, Schedule, Step
 from ..aggregation.vector import parts
+from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope
-from .link import PeerLost
 from .off_loop import off_loop
 from .rounds import Key
 from .transport import PeerId

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..aggregation.vector import Layout
+from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope
-from .link import PeerLost
 from .off_loop import off_loop
 from .state import State, bytes_max, pack, unpack
 from .transport import PeerId

@@ -13,12 +13,12 @@ import contextlib
 import random
 from collections.abc import Callable, Set
 
-from .lane import cost_bytes
-from .link import Link, PeerLost
-from .links import CLOSED, Links
-from .reception import Envelope, Handler, Reception
+from .delivery.lane import cost_bytes
+from .delivery.link import Link, PeerLost
+from .delivery.links import CLOSED, Links
+from .delivery.reception import Envelope, Handler, Reception
+from .delivery.trust import Trust
 from .transport import Arrivals, PeerId, Transport
-from .trust import Trust
 from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 from .witness import buggify
 

@@ -12,9 +12,9 @@ from itertools import count
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
+from .delivery.link import PeerLost
 from .endpoint import Endpoint
-from .link import PeerLost
-from .membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .members.membership import Expelled, JoinRefused, Membership, MembershipError, Standing
 from .state import State
 from .transport import PeerId
 

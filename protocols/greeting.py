@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope
-from .link import PeerLost
 from .transport import PeerId
 from .wire import message
 

@@ -28,10 +28,11 @@ from ..aggregation.schedule import Schedule
 from ..aggregation.vector import Layout
 from .allreduce import Inbox, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state
+from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
-from .link import PeerLost
-from .membership import Expelled, Membership, MembershipError, Standing
+from .members.membership import Expelled, Membership, MembershipError, Standing
+from .members.view import View
 from .off_loop import off_loop
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
@@ -39,7 +40,6 @@ from .rounds import Outcome as Outcome
 from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
-from .view import View
 from .witness import sometimes, witness
 
 _SIGNALS = 3

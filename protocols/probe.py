@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from .addresses import split_address
 from .endpoint import Endpoint, Envelope
+from .members.view import Member
 from .transport import PeerId
-from .view import Member
 from .wire import Lane, message
 
 _ADDRESSES_MAX = 16

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .endpoint import Endpoint, Envelope
-from .membership import Membership
+from .members.membership import Membership
 from .rounds import Key
 from .transport import PeerId
 from .wire import message

@@ -14,7 +14,7 @@ from .life import Life
 from .links import QUIET
 from .log import Fell, Log, OutOfMemory
 from .network import Network
-from .scenario import AT_ONCE, Fault, Kind, Scenario
+from .scenarios.scenario import AT_ONCE, Fault, Kind, Scenario
 from .wall_clock import WallClock
 
 

@@ -10,7 +10,7 @@ from ..peers.scene import Cable, Ending, Place, Scene, Stay, Trouble
 from ..peers.units import bytes_text
 from .links import link_text
 from .log import Began, Fell, Gone, OutOfMemory
-from .scenario import FOR_ALL
+from .scenarios.scenario import FOR_ALL
 from .world import World
 
 _PEERS_MOST = 5000

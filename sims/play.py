@@ -7,16 +7,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..peers.output import Output
 from ..peers.records import Record, RecordFile, Result
 from ..peers.runs import SETTINGS_FILE, conclude
 from ..peers.task import Task
-from .checkers import broken
+from ..peers.verbs.output import Output
 from .loop import Deadlock, run_virtual
 from .picture import lost_in, scene_of
-from .scenario import Scenario
-from .scenario_text import scenario_text
-from .tell import story
+from .scenarios.scenario import Scenario
+from .scenarios.text import scenario_text
+from .sweeps.checkers import broken
+from .sweeps.tell import story
 from .world import Hung, Simulated, World
 
 SCENARIO_FILE = "scenario.toml"

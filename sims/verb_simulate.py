@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from ..peers.output import Output, run_verb
 from ..peers.records import Result
 from ..peers.runs import make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
+from ..peers.verbs.output import Output, run_verb
 from .play import play
-from .scenario import Scenario
-from .scenario_file import read_scenario
-from .show_sweep import show_sweep
+from .scenarios.file import read_scenario
+from .scenarios.scenario import Scenario
+from .sweeps.show import show_sweep
+from .sweeps.verdict import bound_s
 from .toy import toy_task
-from .verdict import bound_s
 
 _FLAGS = (
     "peers", "link", "step_time", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps",

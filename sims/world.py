@@ -22,7 +22,7 @@ from .log import Complained, Held, Log
 from .loop import VirtualLoop
 from .nemesis import Nemesis
 from .network import Network
-from .scenario import Scenario
+from .scenarios.scenario import Scenario
 from .wall_clock import WallClock
 
 

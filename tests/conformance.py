@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN, MESSAGE_BYTES_MAX, WINDOW_BYTES_MAX, Outbound
+from samovar.protocols.delivery.link import Link, PeerLost
 from samovar.protocols.endpoint import Endpoint, Envelope
-from samovar.protocols.lane import CREDIT_BYTES_MIN, MESSAGE_BYTES_MAX, WINDOW_BYTES_MAX, Outbound
-from samovar.protocols.link import Link, PeerLost
 from samovar.protocols.transport import Arrivals, PeerId, Transport
 from samovar.protocols.wire import Buffer, Lane, message
 

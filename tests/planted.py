@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from samovar.protocols.change import Change
 from samovar.protocols.endpoint import Envelope
 from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.members.change import Change
 from samovar.protocols.rounds import Key
 from samovar.protocols.verdict import Commit, Have, Verdicts
-from samovar.sims.draw import draw
-from samovar.sims.minimise import minimise
-from samovar.sims.scenario_text import scenario_text
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.text import scenario_text
+from samovar.sims.sweeps.minimise import minimise
+from samovar.sims.sweeps.verdict import Verdict, judge
 from samovar.sims.toy import toy_task
-from samovar.sims.verdict import Verdict, judge
 
 
 def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:

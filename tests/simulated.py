@@ -17,9 +17,9 @@ from samovar.aggregation.schedules import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
-from samovar.protocols.membership import Membership
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
-from samovar.protocols.view import Member
 from samovar.sims.links import parse_link
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from samovar.aggregation.schedule import Op, Receipt, Schedule, Step, Transfer, prove
 from samovar.aggregation.schedules import SCHEDULES
-from samovar.protocols import link as link_module
 from samovar.protocols.allreduce import Chunk, Inbox, allreduce
+from samovar.protocols.delivery import link as link_module
+from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
+from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.delivery.links import Links
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.lane import CREDIT_BYTES_MIN
-from samovar.protocols.link import PeerLost
-from samovar.protocols.links import Links
 from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 
 from samovar.peers.settings import Settings
-from samovar.protocols.membership import NoQuorum
+from samovar.protocols.members.membership import NoQuorum
 from samovar.protocols.rounds import Committed
-from samovar.sims.checkers import broken
 from samovar.sims.log import Gone
 from samovar.sims.loop import run_virtual
-from samovar.sims.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.sweeps.checkers import broken
 from samovar.sims.toy import toy_task
 from samovar.sims.world import World
 

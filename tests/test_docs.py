@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from live import ROOT
 
-from samovar.sims.checkers import PROMISES
-from samovar.sims.scenario import ROLES, Kind
+from samovar.sims.scenarios.scenario import ROLES, Kind
+from samovar.sims.sweeps.checkers import PROMISES
 
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 

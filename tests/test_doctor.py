@@ -18,10 +18,10 @@ import torch
 from live import run_here, verb
 
 import samovar
-from samovar.peers import verb_doctor
 from samovar.peers.keys import Invite
+from samovar.peers.verbs import doctor as verb_doctor
 from samovar.protocols.addresses import split_address
-from samovar.protocols.zeromq import KeyPair
+from samovar.protocols.zeromq.transport import KeyPair
 
 
 def found(*arguments: object, code: int) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from samovar.sims.links import QUIET, LinkSpec, Noise
 from samovar.sims.log import Began, Fell, Gone
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport, _Frame
-from samovar.sims.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.toy import toy_task
 from samovar.sims.world import World
 

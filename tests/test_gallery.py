@@ -10,7 +10,7 @@ import pytest
 from live import ROOT, verb
 
 from samovar.peers.records import Run, read_run
-from samovar.peers.report import page
+from samovar.peers.report.write import page
 from samovar.peers.scene import SCENE_FILE
 
 GALLERY = ROOT / "examples" / "scenarios"

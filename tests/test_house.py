@@ -164,8 +164,8 @@ def test_aggregation_is_mathematics_only() -> None:
 
 def test_zeromq_is_known_to_one_file() -> None:
     known_to = importers("zmq", library())
-    landed = (ROOT / "protocols/zeromq.py").exists()
-    assert known_to == (["protocols/zeromq.py"] if landed else [])
+    landed = (ROOT / "protocols/zeromq/transport.py").exists()
+    assert known_to == (["protocols/zeromq/transport.py"] if landed else [])
 
 
 def test_the_library_never_unpickles_reads_the_wall_clock_or_draws_unseeded() -> None:
@@ -248,8 +248,12 @@ def test_what_the_rules_allow_is_let_through(path: str, source: str) -> None:
 
 
 def test_a_second_file_that_knows_zeromq_is_found() -> None:
-    planted = [("protocols/zeromq.py", "import zmq"), ("peers/peer.py", "from zmq.auth import certs"), ("a.py", "")]
-    assert importers("zmq", planted) == ["protocols/zeromq.py", "peers/peer.py"]
+    planted = [
+        ("protocols/zeromq/transport.py", "import zmq"),
+        ("peers/peer.py", "from zmq.auth import certs"),
+        ("a.py", ""),
+    ]
+    assert importers("zmq", planted) == ["protocols/zeromq/transport.py", "peers/peer.py"]
 
 
 def test_a_definition_in_the_public_face_is_found() -> None:

@@ -10,9 +10,16 @@ from collections.abc import Callable
 import pytest
 
 from samovar.protocols import wire
+from samovar.protocols.delivery.lane import (
+    CHUNK_BYTES_MIN,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+    WINDOW_BYTES_START,
+    Pace,
+    Pulse,
+)
+from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
 from samovar.protocols.endpoint import Endpoint, Envelope
-from samovar.protocols.lane import CHUNK_BYTES_MIN, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WINDOW_BYTES_START, Pace, Pulse
-from samovar.protocols.link import CONTROL_QUEUE_MAX, Link, PeerLost
 from samovar.protocols.transport import Arrivals, PeerId
 from samovar.protocols.wire import Buffer, Frame, Lane, PeerMisbehaved
 from samovar.sims.loop import run_virtual

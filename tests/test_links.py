@@ -2,8 +2,8 @@
 
 import random
 
-from samovar.protocols.lane import CREDIT_BYTES_MIN
-from samovar.protocols.links import INBOUND_BYTES_MAX, Links
+from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
+from samovar.protocols.delivery.links import INBOUND_BYTES_MAX, Links
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.sims.loop import run_virtual
 

@@ -15,7 +15,7 @@ from samovar.protocols import allreduce as allreduce_module
 from samovar.protocols import local_sgd as local_sgd_module
 from samovar.protocols.allreduce import Chunk
 from samovar.protocols.local_sgd import Contribution
-from samovar.protocols.membership import MembershipError, NoQuorum
+from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.state import State
 
 

@@ -7,14 +7,13 @@ import pytest
 import torch
 from simulated import LINK, PATIENCE_S, Company, Walker, endpoint_in, no_complaints, simulate  # noqa: F401
 
-from samovar.protocols.decree import next_decree
+from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.link import PeerLost
 from samovar.protocols.local_sgd import LocalSGD
-from samovar.protocols.membership import JoinRefused, MembershipError, NoQuorum
-from samovar.protocols.roster import Gone, Roster
-from samovar.protocols.verdict import Commit, Have
-from samovar.protocols.view import (
+from samovar.protocols.members.decree import next_decree
+from samovar.protocols.members.membership import JoinRefused, MembershipError, NoQuorum
+from samovar.protocols.members.roster import Gone, Roster
+from samovar.protocols.members.view import (
     VIEW_BYTES_MAX,
     Adopt,
     Adopted,
@@ -28,6 +27,7 @@ from samovar.protocols.view import (
     in_words,
     with_data_parts,
 )
+from samovar.protocols.verdict import Commit, Have
 from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 
@@ -305,13 +305,13 @@ async def stranger(company: Company, contact: str = "p0", **changed: Any) -> Exc
     ("changed", "said"),
     [
         ({"_run": "another"}, "this is run 'test', not 'another'"),
-        ({"_layout": "0" * 32, "_model": "1 element"}, "another layout: 1 element there, test here"),
+        ({"_layout": "0" * 32, "_model": "1 element"}, "different layouts: 1 element, test"),
         ({"me": Member("p1", "p9", "sim://p9", 9, 0)}, "another peer's name"),
         ({"me": Member("p9", "p9", "x" * 1000, 9, 0)}, "the run is full: 3 members"),
     ],
 )
 def test_who_does_not_fit_is_refused_with_the_reason(changed: dict[str, Any], said: str, monkeypatch) -> None:
-    monkeypatch.setattr("samovar.protocols.view.VIEW_BYTES_MAX", 500)
+    monkeypatch.setattr("samovar.protocols.members.view.VIEW_BYTES_MAX", 500)
 
     async def main() -> None:
         company = Company(3, rounds=4)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from samovar.protocols.redial import PAUSE_MAX_S, PAUSE_MIN_S, Redial
+from samovar.protocols.zeromq.redial import PAUSE_MAX_S, PAUSE_MIN_S, Redial
 from samovar.sims.loop import run_virtual
 
 

@@ -17,9 +17,6 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.charts import MOST_POINTS, loss_marks, time_axis
-from samovar.peers.gantt import MOST_SLOTS
-from samovar.peers.overview import Absence, absences, curve, totals
 from samovar.peers.records import (
     COMMAND_FILE,
     RESULT_FILE,
@@ -35,9 +32,12 @@ from samovar.peers.records import (
     read_record,
     read_run,
 )
-from samovar.peers.report import page, write_report
-from samovar.peers.timeline import slots
-from samovar.peers.trace import write_trace
+from samovar.peers.report.charts import MOST_POINTS, loss_marks, time_axis
+from samovar.peers.report.gantt import MOST_SLOTS
+from samovar.peers.report.overview import Absence, absences, curve, totals
+from samovar.peers.report.timeline import slots
+from samovar.peers.report.trace import write_trace
+from samovar.peers.report.write import page, write_report
 
 HOSTILE = "</script><script>alert(1)</script>"
 WHY = "no heartbeat for 5 s"

@@ -17,8 +17,6 @@ from live import verb
 
 from samovar.peers.settings import Settings
 from samovar.protocols.rounds import Committed
-from samovar.sims import checkers, show_sweep
-from samovar.sims.draw import draw
 from samovar.sims.links import (
     LinkSpec,
     Noise,
@@ -31,15 +29,18 @@ from samovar.sims.links import (
 )
 from samovar.sims.log import Began, Entry
 from samovar.sims.loop import run_virtual
-from samovar.sims.minimise import minimise
-from samovar.sims.scenario import Fault, Group, Kind, Scenario
-from samovar.sims.scenario_file import read_scenario
-from samovar.sims.scenario_text import scenario_text
-from samovar.sims.tell import story
-from samovar.sims.toml_rows import ScenarioError
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.file import read_scenario
+from samovar.sims.scenarios.rows import ScenarioError
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.text import scenario_text
+from samovar.sims.scenarios.traces import read_trace
+from samovar.sims.sweeps import checkers
+from samovar.sims.sweeps import show as show_sweep
+from samovar.sims.sweeps.minimise import minimise
+from samovar.sims.sweeps.tell import story
+from samovar.sims.sweeps.verdict import judge
 from samovar.sims.toy import toy_task
-from samovar.sims.traces import read_trace
-from samovar.sims.verdict import judge
 from samovar.sims.world import World
 
 GROUP = '[[groups]]\npeers = 4\nlink = "10mbit,40ms"\n'

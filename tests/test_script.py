@@ -25,7 +25,7 @@ from samovar.peers.records import read_run
 from samovar.peers.task import load_task
 from samovar.peers.trainer import Diverged
 from samovar.protocols.addresses import split_address
-from samovar.protocols.membership import JoinRefused
+from samovar.protocols.members.membership import JoinRefused
 
 HERE = "tcp://127.0.0.1:0"
 STEPS = 10

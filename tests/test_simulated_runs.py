@@ -13,7 +13,7 @@ from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
 from samovar.peers.training import Ended
 from samovar.sims.loop import run_virtual
-from samovar.sims.scenario import Scenario
+from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import Simulated, World
 
 TASKS = Path(__file__).parent / "tasks"

@@ -12,21 +12,21 @@ import pytest
 import torch
 
 from samovar.peers.settings import Settings
-from samovar.protocols.links import INBOUND_BYTES_MAX
+from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.rounds import Committed, Computed, Contributed, Installed
 from samovar.protocols.transport import Arrivals
-from samovar.sims.checkers import PROMISES, broken
-from samovar.sims.draw import draw
 from samovar.sims.links import LinkSpec
 from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Observer, Refused
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine
-from samovar.sims.minimise import minimise
 from samovar.sims.network import Network
-from samovar.sims.scenario import Fault, Kind, Scenario
-from samovar.sims.sweep import REQUIRED, SITES, judge_seed, sweep, unmet
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.sweeps.checkers import PROMISES, broken
+from samovar.sims.sweeps.minimise import minimise
+from samovar.sims.sweeps.sweep import REQUIRED, SITES, judge_seed, sweep, unmet
+from samovar.sims.sweeps.verdict import judge
 from samovar.sims.toy import toy_task
-from samovar.sims.verdict import judge
 
 # ---- seeds
 

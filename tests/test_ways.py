@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from samovar.protocols.ways import OutLink, Ways
 from samovar.protocols.wire import Buffer
-from samovar.protocols.zeromq import KeyPair
+from samovar.protocols.zeromq.transport import KeyPair
+from samovar.protocols.zeromq.ways import OutLink, Ways
 
 from .conformance import Postcard, ask, collect, eventually, numbers, solve
 from .town import LOCAL, Station, Town

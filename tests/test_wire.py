@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import samovar.protocols
 from samovar.protocols import wire
 from samovar.protocols.allreduce import Chunk
-from samovar.protocols.lane import Pulse
+from samovar.protocols.delivery.lane import Pulse
 from samovar.protocols.schema import INT_MAX, ITEMS_MAX, STR_BYTES_MAX
 from samovar.protocols.wire import (
     HEADER_BYTES_MAX,

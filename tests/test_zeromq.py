@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import zmq
 
-from samovar.protocols import zeromq
 from samovar.protocols.addresses import split_address
-from samovar.protocols.lane import Pulse
+from samovar.protocols.delivery.lane import Pulse
 from samovar.protocols.wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, encode
-from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.protocols.zeromq import transport as zeromq
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 from .conformance import ask, eventually, solve
 from .town import FAILED, LOCAL, SUCCEEDED, Town

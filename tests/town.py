@@ -14,7 +14,7 @@ from samovar.protocols.addresses import split_address
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.transport import Arrivals, PeerId
 from samovar.protocols.wire import Buffer
-from samovar.protocols.zeromq import KeyPair, ZeroMQTransport
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 LOCAL = "tcp://127.0.0.1:0"
 SUCCEEDED = zmq.EVENT_HANDSHAKE_SUCCEEDED

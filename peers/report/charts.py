@@ -1,0 +1,201 @@
+"""The curves of a report, as plotly figures in plain data: plotly is not needed to make them, only to draw them.
+
+A curve keeps at most `MOST_POINTS`, whatever the size of the run. Text of peers is escaped: plotly reads tags in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any, Final, Literal
+
+from ..units import bytes_text, loss_text, moment_text, plain
+from .overview import Absence, Point
+
+Figure = dict[str, Any]
+
+MOST_POINTS: Final = 1500
+MOST_LOUD: Final = 12
+"""More losses than this are drawn faintly, or one would see nothing else."""
+GRID: Final = "rgba(128,140,155,0.18)"
+LOST_INK: Final = "#c2412d"
+NOWHERE: Final = "rgba(0,0,0,0)"
+_SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """What a curve shows."""
+
+    title: str
+    ink: str
+    of: Callable[[Point], float | None]
+    text: Callable[[float], str]
+    steps: bool = False
+    """A point tells what held since the point before."""
+
+
+QUANTITIES: Final = {
+    "loss": Quantity(title="training loss", ink="#3f6fb0", of=lambda point: point.loss, text=loss_text),
+    "accuracy": Quantity(title="accuracy", ink="#3d8b6e", of=lambda point: point.accuracy, text="{:.2%}".format),
+    "period": Quantity(
+        title="local steps", ink="#7a5ea8", of=lambda point: point.period, text="{:g} local steps".format, steps=True
+    ),
+    "members": Quantity(
+        title="peers", ink="#66788a", of=lambda point: point.members, text="{:g} peers".format, steps=True
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """What runs along the bottom of a chart, in a unit that suits the size of the run."""
+
+    over: Literal["time", "bytes"]
+    title: str
+    unit: float
+    """Seconds or bytes in one of the axis' own unit."""
+    end: float
+    """In the axis' own unit."""
+    points: Sequence[Point]
+
+    def scaled(self, value: float) -> float:
+        """Seconds or bytes, in the axis' own unit."""
+        return _round(value / self.unit)
+
+    def of(self, point: Point) -> float:
+        """Where a point of the run lies."""
+        return self.scaled(point.time_s if self.over == "time" else point.bytes_sent)
+
+    def at(self, time_s: float) -> float:
+        """Where a moment of the run lies."""
+        if self.over == "time":
+            return self.scaled(time_s)
+        before = bisect_right(self.points, time_s, key=lambda point: point.time_s)
+        return self.of(self.points[before - 1]) if before else 0.0
+
+
+def time_axis(points: Sequence[Point], end_s: float) -> Axis:
+    """Since the run started, in seconds, minutes, hours or days."""
+    unit, name = _unit(end_s, ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")))
+    return Axis(over="time", title=f"time ({name})", unit=unit, end=end_s / unit, points=points)
+
+
+def bytes_axis(points: Sequence[Point], end: float) -> Axis:
+    """Bytes that all peers together sent since the run started."""
+    unit, name = _unit(end, _SIZES)
+    return Axis(over="bytes", title=f"sent by all peers ({name})", unit=unit, end=end / unit, points=points)
+
+
+def size_axis(end: float) -> Axis:
+    """Bytes."""
+    unit, name = _unit(end, _SIZES)
+    return Axis(over="bytes", title=name, unit=unit, end=end / unit, points=())
+
+
+def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
+    """One of `QUANTITIES` along an axis, with a line where a peer was lost; None when nobody measured it."""
+    quantity = QUANTITIES[name]
+    points = [point for point in axis.points if quantity.of(point) is not None]
+    points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
+    values = [value if value is not None and math.isfinite(value) else None for value in map(quantity.of, points)]
+    finite = [value for value in values if value is not None]
+    if not finite:
+        return None
+    line = {
+        "type": "scatter",
+        "x": [axis.of(point) for point in points],
+        "y": values,
+        "mode": "lines" if len(points) > (1 if quantity.steps else 40) else "lines+markers",
+        "line": {"color": quantity.ink, "width": 2, "shape": "vh" if quantity.steps else "linear"},
+        "marker": {"size": 5},
+        "customdata": [_hover(quantity, point) for point in points],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    layout = base_layout(axis)
+    layout["yaxis"] |= {"title": {"text": quantity.title, "standoff": 12}, "automargin": True} | _scale(name, finite)
+    layout["shapes"], layout["annotations"] = loss_marks(axis, missing)
+    return {"data": [*(_band(axis, points, quantity.ink) if name == "loss" else ()), line], "layout": layout}
+
+
+def base_layout(axis: Axis) -> Figure:
+    """What all charts share. The page sets the colour of text, for it knows whether it is light or dark."""
+    lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": "outside", "tickcolor": GRID}
+    return {
+        "height": 280,
+        "margin": {"l": 64, "r": 18, "t": 42, "b": 46},
+        "paper_bgcolor": NOWHERE,
+        "plot_bgcolor": NOWHERE,
+        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 12},
+        "hovermode": "closest",
+        "showlegend": False,
+        "xaxis": lines | {"title": {"text": axis.title, "standoff": 8}, "range": [0, (axis.end or 1) * 1.015]},
+        "yaxis": dict(lines),
+    }
+
+
+def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
+    """A dotted line where a peer was lost, with its name above; those close to each other share a label."""
+    places = sorted((axis.at(when), absence.peer) for absence in missing for when in absence.lost_s)
+    faint = 1.0 if len(places) <= MOST_LOUD else 0.3
+    dotted = {"color": LOST_INK, "width": 1, "dash": "dot"}
+    lines = [
+        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted, "opacity": faint}
+        for x in sorted({x for x, _ in places})
+    ]
+    groups: list[tuple[float, list[str]]] = []
+    for x, peer in places if labels else ():
+        if groups and x - groups[-1][0] < axis.end / 5:
+            groups[-1][1].append(peer)
+        else:
+            groups.append((x, [peer]))
+    return lines, [_label(axis, x, peers) for x, peers in groups]
+
+
+def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
+    text = f"peer {escape(plain(peers[0], 12))} lost" if len(peers) == 1 else f"{len(peers)} peers lost"
+    place = {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if x > axis.end / 2 else "left"}
+    hover = "lost: " + ", ".join(escape(plain(peer, 30)) for peer in peers[:12]) + (" …" if len(peers) > 12 else "")
+    return place | {"text": text, "hovertext": hover, "showarrow": False, "font": {"size": 11, "color": LOST_INK}}
+
+
+def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
+    """From the lowest to the highest loss among the peers, where they differ."""
+    points = [point for point in points if math.isfinite(point.loss)]
+    if all(point.high - point.low <= 1e-6 * abs(point.high) for point in points):
+        return []
+    edge: Figure = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    edge["x"] = [axis.of(point) for point in points]
+    fill = {"fill": "tonexty", "fillcolor": f"rgba({', '.join(str(int(ink[i : i + 2], 16)) for i in (1, 3, 5))}, 0.16)"}
+    return [edge | {"y": [p.low for p in points]}, edge | fill | {"y": [p.high for p in points]}]
+
+
+def _scale(name: str, values: Sequence[float]) -> Figure:
+    low, high = min(values), max(values)
+    if name == "loss" and low > 0 and high > 100 * low:
+        return {"type": "log", "dtick": 1}
+    if name == "accuracy":
+        return {"tickformat": ".0%" if high - low > 0.05 else ".2%"}
+    if name == "loss":
+        return {}
+    return {"range": [0, high * 1.12 or 1], "tickformat": "~s"} | ({"dtick": 1} if high <= 8 else {})
+
+
+def _hover(quantity: Quantity, point: Point) -> str:
+    value = quantity.of(point)
+    shown = "-" if value is None else quantity.text(value)
+    sent = bytes_text(point.bytes_sent)
+    return f"<b>{shown}</b><br>round {point.round:,} · {moment_text(point.time_s)} · {sent} sent"
+
+
+def _unit(end: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The largest unit that the end is three of, so that an axis never counts in fractions only."""
+    return next((choice for choice in units if end >= 3 * choice[0]), units[-1])
+
+
+def _round(value: float) -> float:
+    """Seven significant digits: more than a screen shows, fewer than a double prints."""
+    return float(f"{value:.7g}")

@@ -1,0 +1,115 @@
+"""The timeline of a report: a row a peer, and in it compute, wait and transfer as they followed each other.
+
+At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of three bars are drawn, so that a browser stays quick: in a longer
+run a bar is the sum of several rounds, and in a larger one those peers are left out that there is least to say about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Final
+
+from ..records import PeerSummary, Run
+from ..units import loss_text, moment_text, plain, seconds_text
+from .charts import LOST_INK, Axis, Figure, base_layout, loss_marks
+from .overview import Absence
+from .timeline import PARTS, Slot, slots
+
+MOST_ROWS: Final = 64
+MOST_SLOTS: Final = 2000
+PART_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c"}
+BACK_INK: Final = "#2f7d5f"
+
+
+def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
+    """Who gets a row: everyone, or else those that were missing and then those that take longest over a step."""
+    names = [peer.peer for peer in peers]
+    if len(names) <= MOST_ROWS:
+        return names
+    absent = {absence.peer for absence in missing}
+    by_need = sorted(peers, key=lambda peer: (peer.peer not in absent, -peer.compute_s / max(1, peer.steps)))
+    chosen = {peer.peer for peer in by_need[:MOST_ROWS]}
+    return [name for name in names if name in chosen]
+
+
+def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Absence]) -> Figure:
+    """The timeline of the peers in `names`, with a cross where one was lost and a triangle where one came."""
+    row = {name: index for index, name in enumerate(names)}
+    drawn = slots((record for record in run.rounds if record.peer in row), most=MOST_SLOTS)
+    came = [(event.subject, event.time_s, event.why) for event in run.events if event.event == "joined"]
+    lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
+    layout = base_layout(axis)
+    layout["margin"] |= {"t": 54}
+    layout |= {"height": round(112 + len(names) * max(15, min(36, 640 / max(1, len(names)))))}
+    layout |= {"barmode": "overlay", "showlegend": True}
+    layout["legend"] = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "constant"}
+    layout["yaxis"] |= {
+        "range": [len(names) - 0.45, -0.55],
+        "tickvals": list(range(len(names))),
+        "ticktext": [escape(plain(name, 18)) for name in names],
+        "showgrid": False,
+        "ticks": "",
+        "ticklabelstandoff": 6,
+        "automargin": True,
+        "fixedrange": True,
+    }
+    layout["shapes"], _ = loss_marks(axis, missing, labels=False)
+    signs = [
+        _signs("lost", LOST_INK, "x", axis, row, lost),
+        _signs("joined", BACK_INK, "triangle-up", axis, row, came),
+    ]
+    return {"data": [*_bars(drawn, row, axis), *(sign for sign in signs if sign["x"])], "layout": layout}
+
+
+def _bars(drawn: Iterable[Slot], row: Mapping[str, int], axis: Axis) -> list[Figure]:
+    bars: dict[str, list[tuple[int, float, float, str]]] = {part: [] for part in PARTS}
+    for slot in drawn:
+        for part, start, length, spent in slot.parts():
+            bars[part].append((row[slot.peer], axis.at(start), axis.at(length), _slot_text(slot, part, spent)))
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": part,
+            "y": [bar[0] for bar in found],
+            "base": [bar[1] for bar in found],
+            "x": [bar[2] for bar in found],
+            "customdata": [bar[3] for bar in found],
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": {"color": PART_INK[part], "line": {"width": 0}},
+            "width": 0.74,
+        }
+        for part, found in bars.items()
+    ]
+
+
+def _signs(
+    name: str, ink: str, symbol: str, axis: Axis, row: Mapping[str, int], events: Iterable[tuple[str, float, str]]
+) -> Figure:
+    shown = [(peer, when, why) for peer, when, why in events if peer in row]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [axis.at(when) for _, when, _ in shown],
+        "y": [row[peer] for peer, _, _ in shown],
+        "customdata": [_sign_text(name, peer, when, why) for peer, when, why in shown],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"color": ink, "symbol": symbol, "size": 10, "line": {"width": 1, "color": "white"}},
+        "cliponaxis": False,
+    }
+
+
+def _sign_text(name: str, peer: str, when: float, why: str) -> str:
+    return f"<b>{escape(plain(peer, 40))}</b> {name} at {moment_text(when)}<br>{escape(plain(why, 120))}"
+
+
+def _slot_text(slot: Slot, part: str, spent: float) -> str:
+    which = f"round {slot.last.round:,}"
+    if slot.first is not slot.last:
+        which = f"rounds {slot.first.round:,} to {slot.last.round:,}"
+    return (
+        f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}<br>{part} {seconds_text(spent)}"
+        f"<br>loss {loss_text(slot.last.loss)} · period {slot.last.period:,}"
+    )

@@ -1,0 +1,205 @@
+"""A run in a few small tables, whatever its size: the curve of its learning, who was missing, and totals per peer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Final
+
+from ..records import PeerSummary, RoundRecord, Run
+
+STRETCHES: Final = 300
+"""Points on the curve of a run whose peers do not keep in step."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """The whole run at one moment, over the peers that committed a round then."""
+
+    time_s: float
+    round: int
+    bytes_sent: int
+    """By all peers since the run started."""
+    loss: float
+    """Mean of the finite ones; NaN when there are none. `low` and `high` are their extremes."""
+    low: float
+    high: float
+    accuracy: float | None
+    period: float
+    """Median, in local steps."""
+    members: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Absence:
+    """A peer that the others had to do without."""
+
+    peer: str
+    address: str
+    lost_s: tuple[float, ...]
+    """When it was given up: seconds since the run started; empty for a peer that only missed rounds."""
+    missed: int
+    """Rounds that others made between its losses and its returns."""
+    back: bool
+    """It committed a round after that."""
+    why: str
+    advice: str
+
+
+def curve(run: Run) -> list[Point]:
+    """How the run went: a point a round, in order of time; a point a stretch of time if peers do not keep in step."""
+    averaged = [record for record in run.rounds if not record.caught_up] or list(run.rounds)
+    times = [record.time_s for record in run.rounds]
+    sent = list(accumulate((record.bytes_sent for record in run.rounds), initial=0))
+    by_round = _grouped(averaged, [record.round for record in averaged])
+    ends = [group[-1].time_s for group in by_round]
+    if ends != sorted(ends):
+        width = times[-1] / STRETCHES or 1.0
+        by_round = _grouped(averaged, [math.ceil(record.time_s / width) for record in averaged])
+    return [_point(group, sent[bisect_right(times, group[-1].time_s)]) for group in by_round]
+
+
+def absences(run: Run) -> list[Absence]:
+    """Everyone who was lost or missed a round, in order of the first loss."""
+    lost: dict[str, list[tuple[float, str]]] = {}
+    for event in run.events:
+        if event.event == "lost":
+            lost.setdefault(event.subject, []).append((event.time_s, event.why))
+    known = {name: {why for _, why in losses} for name, losses in lost.items()}
+    causes: dict[str, str] = {}
+    for peer in run.result.lost if run.result else ():
+        if peer.why not in known.get(peer.peer, {""}):
+            causes[peer.peer] = peer.why  # who started the peers knows what the others only guess
+        lost.setdefault(peer.peer, []).append((peer.when, peer.why))
+    missed: dict[str, set[int]] = {}
+    last_missing = {}
+    for record in run.rounds:
+        for absent in record.missing:
+            missed.setdefault(absent.peer, set()).add(record.round)
+            last_missing[absent.peer] = absent
+    alive, returns, made = _alive(run), _returns(run), _Made(run)
+    found = []
+    for name in {**lost, **missed}:
+        losses, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
+        told = (why for _, why in reversed(losses) if why)
+        since = losses[-1][0] if losses else missing.since_s if missing else 0.0
+        returned = [*returns.get(name, []), math.inf]
+        without = made.between((when, returned[bisect_right(returned, when)]) for when, _ in losses)
+        found.append(
+            Absence(
+                peer=name,
+                address=missing.address if missing else "",
+                lost_s=_episodes([when for when, _ in losses], seen),
+                missed=len((without | missed.get(name, set())) - made.by.get(name, set())),
+                back=any(times[-1] > since for times in (seen, returned[:-1]) if times),
+                why=causes.get(name) or next(told, missing.why if missing else ""),
+                advice=missing.advice if missing else "",
+            )
+        )
+    return sorted(found, key=lambda absence: (absence.lost_s or (math.inf,))[0])
+
+
+class _Made:
+    """Rounds by when the first peer had committed them. `by`: which ones a peer averaged itself."""
+
+    def __init__(self, run: Run) -> None:
+        first: dict[int, float] = {}
+        self.by: dict[str, set[int]] = {}
+        for record in run.rounds:
+            first.setdefault(record.round, record.time_s)
+            if not record.caught_up:
+                self.by.setdefault(record.peer, set()).add(record.round)
+        self._rounds = sorted(first, key=first.__getitem__)
+        self._times = [first[number] for number in self._rounds]
+
+    def between(self, times: Iterable[tuple[float, float]]) -> set[int]:
+        """The rounds committed in any of these stretches of time."""
+        spans = ((bisect_right(self._times, start), bisect_right(self._times, end)) for start, end in times)
+        return {number for first, last in spans for number in self._rounds[first:last]}
+
+
+def _alive(run: Run) -> dict[str, list[float]]:
+    """When each peer wrote a record of a round."""
+    alive: dict[str, list[float]] = {}
+    for record in run.rounds:
+        alive.setdefault(record.peer, []).append(record.time_s)
+    return alive
+
+
+def _returns(run: Run) -> dict[str, list[float]]:
+    """When each peer took part: as its own records say, or else, if it wrote none here, as others saw it join."""
+    returns: dict[str, list[float]] = {}
+    for record in run.rounds:
+        if not record.caught_up:
+            returns.setdefault(record.peer, []).append(record.time_s)
+    own = set(returns)
+    for event in run.events:
+        if event.event == "joined" and event.subject not in own:
+            returns.setdefault(event.subject, []).append(event.time_s)
+    return returns
+
+
+def totals(run: Run) -> list[PeerSummary]:
+    """What each peer did, from its own records; from the result where they are not here."""
+    told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
+    rounds: dict[str, list[RoundRecord]] = {name: [] for name in run.peers}
+    for record in run.rounds:
+        rounds[record.peer].append(record)
+    return [_total(name, rounds[name]) if rounds[name] or name not in told else told[name] for name in run.peers]
+
+
+def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
+    return PeerSummary(
+        peer=peer,
+        steps=sum(_own_steps(record) for record in rounds),
+        rounds=sum(not record.caught_up for record in rounds),
+        bytes_sent=sum(record.bytes_sent for record in rounds),
+        bytes_received=sum(record.bytes_received for record in rounds),
+        compute_s=sum(record.compute_s for record in rounds),
+        wait_s=sum(record.wait_s for record in rounds),
+        transfer_s=sum(record.transfer_s for record in rounds),
+        loss=rounds[-1].loss if rounds else math.nan,
+    )
+
+
+def _own_steps(record: RoundRecord) -> int:
+    """Local steps that the peer itself took for the round."""
+    if record.compute_s > 0:
+        return round(record.steps_per_s * record.compute_s)
+    return 0 if record.caught_up else record.period
+
+
+def _grouped(records: Iterable[RoundRecord], keys: Iterable[int]) -> list[list[RoundRecord]]:
+    groups: dict[int, list[RoundRecord]] = {}
+    for key, record in zip(keys, records, strict=True):
+        groups.setdefault(key, []).append(record)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _point(group: Sequence[RoundRecord], bytes_sent: int) -> Point:
+    losses = [record.loss for record in group if math.isfinite(record.loss)]
+    accuracies = [record.accuracy for record in group if record.accuracy is not None]
+    return Point(
+        time_s=group[-1].time_s,
+        round=max(record.round for record in group),
+        bytes_sent=bytes_sent,
+        loss=fmean(losses) if losses else math.nan,
+        low=min(losses, default=math.nan),
+        high=max(losses, default=math.nan),
+        accuracy=fmean(accuracies) if accuracies else None,
+        period=median(record.period for record in group),
+        members=max(record.members for record in group),
+    )
+
+
+def _episodes(when: Sequence[float], alive: Sequence[float]) -> tuple[float, ...]:
+    """Many peers tell of one loss: times with no sign of life between them are one, told first."""
+    kept: list[float] = []
+    for time in when:
+        if not kept or bisect_right(alive, time) > bisect_right(alive, kept[-1]):
+            kept.append(time)
+    return tuple(kept)

@@ -1,0 +1,166 @@
+"""The written half of a report: headline numbers, who was missing, what each peer did, what happened; all escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from ..records import PeerSummary, Run
+from ..units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text
+from .gantt import PART_INK
+from .overview import Absence, Point
+from .timeline import PARTS
+
+MOST_EVENTS: Final = 500
+MOST_PEERS: Final = 2000
+
+
+def run_name(run: Run) -> str:
+    return _text(run.folder.resolve().name)
+
+
+def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]) -> str:
+    """The numbers one looks for first. What an unfinished run has no result for is taken from its last round."""
+    result = run.result
+    evaluated = [point.accuracy for point in reversed(points) if point.accuracy is not None]
+    accuracy = result.accuracy if result else next(iter(evaluated), None)
+    loss = result.loss if result else (points[-1].loss if points else math.nan)
+    rounds = result.rounds if result else max((point.round for point in points), default=0)
+    wall_s = result.wall_s if result else (run.rounds[-1].time_s if run.rounds else 0.0)
+    sent = sum(peer.bytes_sent for peer in peers)
+    lost = sum(bool(absence.lost_s) for absence in missing)
+    ending = "" if result else "not finished"
+    if result and result.virtual_s is not None:
+        ending = f"{seconds_text(result.virtual_s)} of virtual time"
+    return '<div class="tiles">{}</div>'.format(
+        "".join(
+            (
+                _tile("Accuracy", accuracy_text(accuracy), "" if accuracy is not None else "not measured"),
+                _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
+                _tile("Peers", f"{len(peers):,}", f"{lost:,} lost" if lost else "none lost", bad=lost > 0),
+                _tile("Rounds", f"{rounds:,}", _periods([record.period for record in run.rounds])),
+                _tile("Sent by all peers", bytes_text(sent), f"{bytes_text(sent / max(1, len(peers)))} a peer"),
+                _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
+            )
+        )
+    )
+
+
+def command(run: Run) -> str:
+    """How to run it again, and how to tell that it went the same way, where that is known."""
+    known = (("Run it again", run.command), ("Digest", run.result.digest if run.result else None))
+    rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
+    return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
+
+
+def broken(run: Run) -> str:
+    """The promise that did not hold in a simulation."""
+    what = run.scene.broken if run.scene else ""
+    return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
+
+
+def shares(peers: Sequence[PeerSummary]) -> str:
+    """One sentence on where the seconds of all peers went."""
+    spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]
+    if not sum(spent):
+        return ""
+    compute, wait, transfer = (f"{part / sum(spent):.0%}" for part in spent)
+    return f"Of the peers' time {compute} was compute, {wait} waiting for others and {transfer} transfer."
+
+
+def missing_table(missing: Sequence[Absence]) -> str:
+    if not missing:
+        return '<p class="note">Every peer was there in every round.</p>'
+    body = (
+        [
+            _cell(absence.peer, "text name"),
+            _cell(absence.address or "-", "text"),
+            _cell(", ".join(map(moment_text, absence.lost_s)) or "-", "bad" if absence.lost_s else ""),
+            _cell(f"{absence.missed:,}"),
+            _cell("yes" if absence.back else "no", "text"),
+            _cell(absence.why or "-", "text wide"),
+            _cell(absence.advice or "-", "text wide"),
+        ]
+        for absence in missing[:MOST_PEERS]
+    )
+    heads = ("*Peer", "*Address", "Lost at", "Rounds without it", "*Came back", "*Why", "*What to do")
+    return _table(heads, body)
+
+
+def peer_table(peers: Sequence[PeerSummary]) -> str:
+    body = (
+        [
+            _cell(peer.peer, "text name"),
+            _cell(f"{peer.rounds:,}"),
+            _cell(f"{peer.steps:,}"),
+            _cell(bytes_text(peer.bytes_sent)),
+            _cell(bytes_text(peer.bytes_received)),
+            *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in PARTS),
+            f"<td>{_share_bar(peer)}</td>",
+            _cell(loss_text(peer.loss) if peer.rounds else "-"),
+        ]
+        for peer in peers[:MOST_PEERS]
+    )
+    heads = ("*Peer", "Rounds", "Local steps", "Sent", "Received", "Compute", "Wait", "Transfer", "*Share", "Last loss")
+    return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
+
+
+def event_table(run: Run) -> str:
+    """All that happened, folded away: the headlines are above."""
+    if not run.events:
+        return ""
+    body = (
+        [
+            _cell(moment_text(event.time_s)),
+            _cell(event.event.replace("_", " "), "text bad" if event.event in ("lost", "error") else "text"),
+            _cell(event.subject, "text name"),
+            _cell(event.peer, "text name"),
+            _cell(event.why, "text wide"),
+        ]
+        for event in run.events[:MOST_EVENTS]
+    )
+    table = _table(("Time", "*Event", "*Peer", "*Told by", "*Why"), body) + _cut(len(run.events), MOST_EVENTS, "events")
+    return f'<h2>Events</h2><details class="card"><summary>{len(run.events):,} events</summary>{table}</details>'
+
+
+def _tile(label: str, value: str, more: str, *, bad: bool = False) -> str:
+    mark = ' class="bad"' if bad else ""
+    return f'<div class="tile"><span>{label}</span><b>{_text(value)}</b><span{mark}>{_text(more)}</span></div>'
+
+
+def _periods(periods: Sequence[int]) -> str:
+    if not periods:
+        return ""
+    low, high = min(periods), max(periods)
+    return f"{low:,} steps each" if low == high else f"{low:,} to {high:,} steps each"
+
+
+def _share_bar(peer: PeerSummary) -> str:
+    spent = [max(0.0, getattr(peer, f"{part}_s")) for part in PARTS]
+    whole = sum(spent) or 1.0
+    bars = (
+        f'<i style="width:{100 * part / whole:.1f}%;background:{PART_INK[name]}"></i>'
+        for name, part in zip(PARTS, spent, strict=True)
+    )
+    return f'<div class="share">{"".join(bars)}</div>'
+
+
+def _table(heads: Iterable[str], body: Iterable[Sequence[str]]) -> str:
+    """A table that scrolls in its own box. A head that starts with '*' stands over text, not over numbers."""
+    first = "".join(f'<th class="text">{head[1:]}</th>' if head[0] == "*" else f"<th>{head}</th>" for head in heads)
+    rest = "".join(f"<tr>{''.join(cells)}</tr>" for cells in body)
+    return f'<div class="card scroll"><table><thead><tr>{first}</tr></thead><tbody>{rest}</tbody></table></div>'
+
+
+def _cell(text: str, kind: str = "") -> str:
+    return f'<td class="{kind}">{_text(text)}</td>' if kind else f"<td>{_text(text)}</td>"
+
+
+def _cut(count: int, most: int, what: str) -> str:
+    return f'<p class="note">The first {most:,} of {count:,} {what}.</p>' if count > most else ""
+
+
+def _text(text: str) -> str:
+    return escape(plain(text, 400))

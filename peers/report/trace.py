@@ -1,0 +1,97 @@
+"""A run as a Chrome trace, to open in Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+The format is Google's "Trace Event Format": a process a peer, in it a slice a round ('X') that holds slices of compute,
+wait and transfer; counters ('C') of loss and period; instants ('i') for what happened. Times are whole microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..records import Run
+from .overview import absences, curve
+from .timeline import Slot, slots
+
+TraceEvent = dict[str, Any]
+
+RUN_PID: Final = 0
+"""The process of what belongs to the run and not to one peer."""
+
+
+def write_trace(run: Run, target: Path) -> Path:
+    """Write the trace of a run to `target`, and return it."""
+    trace = {"traceEvents": list(_events(run)), "displayTimeUnit": "ms", "otherData": {"run": run.folder.name}}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(trace, separators=(",", ":"), allow_nan=False), encoding="ascii")
+    return target
+
+
+def _events(run: Run) -> Iterator[TraceEvent]:
+    missing = absences(run)
+    names = [*run.peers, *(event.subject for event in run.events), *(absence.peer for absence in missing)]
+    pids = {name: pid for pid, name in enumerate(dict.fromkeys(names), RUN_PID + 1)}
+    yield from _process(RUN_PID, "run")
+    for name, pid in pids.items():
+        yield from _process(pid, name)
+    yield from _counters(run)
+    for slot in slots(run.rounds):
+        yield from _round(slot, pids[slot.peer])
+    for absence in missing:
+        for when in absence.lost_s:
+            args = {"why": absence.why, "address": absence.address, "advice": absence.advice}
+            yield _instant("lost", pids[absence.peer], when, args)
+    for event in run.events:
+        if event.event != "lost":  # everyone who noticed tells of it: it stands above, once
+            yield _instant(event.event, pids[event.subject], event.time_s, {"why": event.why, "told by": event.peer})
+
+
+def _process(pid: int, name: str) -> Iterator[TraceEvent]:
+    meta = {"ph": "M", "pid": pid, "tid": 0, "ts": 0}
+    yield meta | {"name": "process_name", "args": {"name": name}}
+    yield meta | {"name": "process_sort_index", "args": {"sort_index": pid}}
+
+
+def _counters(run: Run) -> Iterator[TraceEvent]:
+    for point in curve(run):
+        values = {"loss": point.loss, "period": point.period, "accuracy": point.accuracy}
+        for name, value in values.items():
+            if value is not None and math.isfinite(value):
+                counter = {"ph": "C", "pid": RUN_PID, "tid": 0, "ts": _micros(point.time_s)}
+                yield counter | {"name": name, "args": {name: value}}
+
+
+def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
+    record = slot.last
+    start, end = _micros(slot.start_s), _micros(slot.end_s)
+    args = {
+        "loss": record.loss if math.isfinite(record.loss) else None,
+        "period": record.period,
+        "step": record.step,
+        "generation": record.generation,
+        "members": record.members,
+        "missing": [absent.peer for absent in record.missing],
+        "bytes sent": record.bytes_sent,
+        "bytes received": record.bytes_received,
+    }
+    name = f"round {record.round}" + (" (caught up)" if record.caught_up else "")
+    slice_ = {"ph": "X", "pid": pid, "tid": 0}
+    yield slice_ | {"name": name, "cat": "round", "ts": start, "dur": end - start, "args": args}
+    for part, begin, length, spent in slot.parts():
+        first = _micros(begin)
+        until = min(end, _micros(begin + length))
+        if until > first:
+            args = {"measured seconds": spent}
+            yield slice_ | {"name": part, "cat": part, "ts": first, "dur": until - first, "args": args}
+
+
+def _instant(name: str, pid: int, time_s: float, args: Mapping[str, str]) -> TraceEvent:
+    instant = {"ph": "i", "s": "p", "cat": "event", "pid": pid, "tid": 0}
+    return instant | {"name": name, "ts": _micros(time_s), "args": args}
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -1,0 +1,212 @@
+"""What is known of every peer while a run goes on, and the table it is shown in. No output here: see `progress`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from ..records import EventRecord, Record, RoundRecord, natural
+from ..units import bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
+
+MOST_ROWS: Final = 16
+"""With more peers than this one row stands for all; only the slowest and those lost last get their own."""
+LATEST: Final = 3
+SLOWEST: Final = 5
+
+STATES: Final[Mapping[str, str]] = {
+    "started": "starting",
+    "joined": "training",
+    "resumed": "training",
+    "left": "left",
+    "lost": "lost",
+    "waiting": "waiting",
+    "alone": "training",
+    "stopped": "stopped",
+    "error": "error",
+}
+"""What an event makes of its peer."""
+COLUMNS: Final[Mapping[str, int]] = {
+    "peer": 0,
+    "state": 0,
+    "steps/s": 70,
+    "step": 0,
+    "": 104,
+    "loss": 0,
+    "period": 78,
+    "out": 56,
+    "in": 56,
+    "last event": 84,
+}
+"""What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps."""
+GONE: Final = ("left", "stopped")
+TROUBLE: Final = ("lost", "waiting", "error")
+INK: Final[Mapping[str, str]] = {
+    "training": "green",
+    "done": "green",
+    "missing": "yellow",
+    "lost": "red",
+    "waiting": "yellow",
+    "error": "red",
+}
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PeerState:
+    """The last that was heard of one peer."""
+
+    name: str
+    state: str = "starting"
+    round: int = 0
+    step: int = 0
+    steps_per_s: float = 0.0
+    loss: float = math.nan
+    period: int = 0
+    bytes_sent: int = 0
+    """Since the run started; so are `bytes_received`."""
+    bytes_received: int = 0
+    event: str = ""
+    event_number: int = 0
+    """Counts up over all peers."""
+
+
+class Board:
+    """Takes records in any order and draws the state of the run."""
+
+    def __init__(self, *, steps: int) -> None:
+        self.steps = steps
+        """Local steps that each peer is to make; 0: nobody knows."""
+        self.peers: dict[str, PeerState] = {}
+        self.accuracy: float | None = None
+        self._events = 0
+
+    def update(self, record: Record) -> None:
+        """Take in what a peer tells."""
+        if isinstance(record, EventRecord):
+            self._event(record)
+        else:
+            self._round(record)
+
+    def peer(self, name: str) -> PeerState:
+        return self.peers.setdefault(name, PeerState(name=name))
+
+    def _event(self, record: EventRecord) -> None:
+        peer = self.peer(record.subject)
+        self._events += 1
+        peer.event, peer.event_number = event_text(record, subject=False), self._events
+        if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
+            peer.state = STATES.get(record.event, peer.state)
+
+    def _round(self, record: RoundRecord) -> None:
+        peer = self.peer(record.peer)
+        peer.state = "done" if 0 < self.steps <= record.step else "training"
+        peer.round, peer.step, peer.loss, peer.period = record.round, record.step, record.loss, record.period
+        peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
+        peer.bytes_sent += record.bytes_sent
+        peer.bytes_received += record.bytes_received
+        if record.accuracy is not None:
+            self.accuracy = record.accuracy
+        for absent in record.missing:
+            other = self.peer(absent.peer)
+            if other.state in ("training", "starting") and other.round < record.round:
+                other.state, other.event = "missing", f"missing: {plain(absent.why)}"
+
+    @property
+    def round(self) -> int:
+        return max((peer.round for peer in self.peers.values()), default=0)
+
+    @property
+    def loss(self) -> float:
+        """Mean over the peers that made the last round, as far as it was heard of."""
+        losses = [peer.loss for peer in self.peers.values() if peer.round == self.round and math.isfinite(peer.loss)]
+        return fmean(losses) if losses else math.nan
+
+    def headline(self, elapsed_s: float) -> str:
+        """The run in one line."""
+        parts = [clock_text(elapsed_s), f"round {self.round:,}"]
+        if math.isfinite(self.loss):
+            parts.append(f"loss {loss_text(self.loss)}")
+        if self.accuracy is not None:
+            parts.append(f"accuracy {self.accuracy:.2%}")
+        states = Counter(peer.state for peer in self.peers.values())
+        there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
+        away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
+        parts.append(", ".join([count_text(there, "peer"), *away]))
+        left = self._left_s(elapsed_s)
+        return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
+
+    def _left_s(self, elapsed_s: float) -> float:
+        """By the share of the steps that are made so far; 0 while it is too early to say."""
+        active = [peer.step for peer in self.peers.values() if peer.state == "training"]
+        share = fmean(active) / self.steps if active and self.steps else 0.0
+        return elapsed_s * (1 - share) / share if 0.02 < share < 1 else 0.0
+
+    def render(self, elapsed_s: float, width: int) -> RenderableType:
+        """The headline and a table that fits `width` columns: the narrower, the fewer of them."""
+        shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
+        table = Table(
+            *(_column(name) for name in shown),
+            box=None,
+            header_style="dim",
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+            expand="last event" in shown,
+        )
+        for peer in self._rows():
+            cells = self._cells(peer)
+            table.add_row(*(cells[name] for name in shown))
+        return Group(Text(self.headline(elapsed_s), style="bold", no_wrap=True, overflow="ellipsis"), table)
+
+    def _rows(self) -> list[PeerState]:
+        peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
+        if len(peers) <= MOST_ROWS:
+            return peers
+        active = (peer for peer in peers if peer.state not in (*GONE, *TROUBLE, "done"))
+        slow = sorted(active, key=lambda peer: peer.step)
+        trouble = sorted((peer for peer in peers if peer.state in TROUBLE), key=lambda peer: -peer.event_number)
+        return [self._sum(peers), *trouble[:LATEST], *slow[:SLOWEST]]
+
+    def _sum(self, peers: list[PeerState]) -> PeerState:
+        states = Counter(peer.state for peer in peers)
+        return PeerState(
+            name=f"all {len(peers):,}",
+            state=f"{states['training']:,} training",
+            step=round(median(peer.step for peer in peers)),
+            steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
+            round=self.round,
+            loss=self.loss,
+            period=round(median(peer.period for peer in peers)),
+            bytes_sent=sum(peer.bytes_sent for peer in peers),
+            bytes_received=sum(peer.bytes_received for peer in peers),
+            event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
+        )
+
+    def _cells(self, peer: PeerState) -> dict[str, RenderableType]:
+        return {
+            "peer": Text(plain(peer.name, 40)),
+            "state": Text(peer.state, style=INK.get(peer.state, "")),
+            "steps/s": f"{peer.steps_per_s:,.1f}",
+            "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
+            "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
+            "loss": loss_text(peer.loss) if peer.round else "-",
+            "period": f"{peer.period:,}" if peer.period else "-",
+            "out": bytes_text(peer.bytes_sent),
+            "in": bytes_text(peer.bytes_received),
+            "last event": Text(peer.event, style="dim"),
+        }
+
+
+def _column(name: str) -> Column:
+    if name == "":
+        return Column("", width=12)
+    if name == "last event":
+        return Column(name, no_wrap=True, ratio=1)
+    return Column(name, no_wrap=True, justify="left" if name in ("peer", "state") else "right", max_width=20)

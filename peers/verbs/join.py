@@ -1,0 +1,88 @@
+"""``samovar join``: take part, from this machine, in a run that others have started."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from ..door import Door, open_at, own_name
+from ..opening import raise_file_limit
+from ..process import run_peer
+from ..records import Record
+from ..runs import conclude
+from ..settings import Settings, click_options
+from ..stop import Stop
+from ..task import TaskError, kind_of
+from .output import Output, run_verb
+
+_FLAGS = ("device", "threads", "patience_s", "listen", "advertise", "run", "checkpoint_every_s", "report", "key")
+
+
+@click.command(short_help="Take part in a run, from this machine.")
+@click.argument("address")
+@click.argument("task", type=click.Path(path_type=Path))
+@click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
+@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")
+@click.option("--insecure", is_flag=True, help="The run was started with --insecure.")
+@click.option("--name", metavar="NAME", help="What to be called in the run. [default: this machine's name]")
+@click_options(*_FLAGS)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def join(
+    address: str,
+    task: Path,
+    invite: str | None,
+    peer_key: str | None,
+    insecure: bool,
+    name: str | None,
+    config: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: object,
+) -> None:
+    """Join the run at ADDRESS with TASK, the same file as there.
+
+    Period, steps, seed and protocol are the run's; only what concerns this machine is set here.
+    """
+
+    def work() -> int:
+        if kind_of(task) != "task":
+            raise TaskError(f"{task}: a training script joins by itself: samovar.join({address!r}, invite=...)")
+        settings = replace(Settings.read(config, flags), insecure=insecure)
+        door = Door.of(address, invite, peer_key, settings)
+        raise_file_limit()
+        return asyncio.run(_join(door, task, settings, name or own_name(), as_json, quiet))
+
+    run_verb(work)
+
+
+async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: bool, quiet: bool) -> int:
+    began, stop = time.monotonic(), Stop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    opening = await stop.unless(lambda: open_at(door, settings, stop, name=name, task=task))
+    if opening is None:
+        return 130
+    output, folder = Output(steps=opening.settings.steps, as_json=as_json, quiet=quiet), Path(opening.orders.folder)
+    file, record = opening.recorder()
+
+    def tell(what: Record) -> None:
+        record(what)
+        output.put(what)
+
+    with output, file:
+        ended = await run_peer(opening, tell)
+    result = conclude(
+        folder,
+        wall_s=time.monotonic() - began,
+        accuracy=ended.accuracy,
+        report=settings.report,
+    )
+    output.end(result)
+    return 0 if ended.finished else 130

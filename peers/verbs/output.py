@@ -1,0 +1,103 @@
+"""What a verb shows: progress while it runs, then a table or one JSON object; and how it fails: one line, exit 2."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import click
+from rich.console import Console
+
+from ..errors import is_plain, one_line
+from ..records import Record, Result, read_record, read_run
+from ..report.write import write_report
+from .progress import Progress, final_table
+
+
+def fail(line: str) -> int:
+    """Say what went wrong, in one line on stderr; the exit code to end with."""
+    click.echo(f"samovar: {line}", err=True)
+    return 2
+
+
+def run_verb(work: Callable[[], int]) -> None:
+    """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2."""
+    try:
+        code = work()
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        if not is_plain(error):
+            traceback.print_exc()
+        code = fail(one_line(error))
+    sys.exit(code)
+
+
+class CommandLine(click.Group):
+    """A command whose usage errors are told as all others are: in one line, with what was probably meant."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        try:
+            code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            code = fail(_usage_line(error))
+        except click.Abort:
+            code = 130
+        sys.exit(code)
+
+
+def _usage_line(error: click.ClickException) -> str:
+    near, context = getattr(error, "possibilities", None), getattr(error, "ctx", None)
+    said = " ".join((error.message if near else error.format_message()).split()).rstrip(".")
+    hint = f"did you mean {near[0]}?" if near else f"see {context.command_path} --help" if context else ""
+    return "; ".join(filter(None, [said[:1].lower() + said[1:], hint]))
+
+
+class Output:
+    """Takes records as they come; `say` writes a line that belongs to no record."""
+
+    def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
+        self._as_json, self._quiet = as_json, quiet
+        self._progress = Progress(steps=steps, quiet=quiet, json=as_json)
+
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.__exit__(kind, error, trace)
+
+    def take(self, line: str) -> None:
+        """A record, as JSON text."""
+        self.put(read_record(line))
+
+    def put(self, record: Record) -> None:
+        self._progress.update(record)
+
+    def say(self, line: str) -> None:
+        """A line for people, on stderr when stdout is for JSON."""
+        if not self._quiet:
+            Console(stderr=self._as_json, soft_wrap=True, highlight=False, markup=False).print(line)
+
+    def end(self, result: Result) -> None:
+        """The result: a JSON object, or a table and where the report is. Writes the report."""
+        if result.report is not None:
+            try:
+                write_report(read_run(Path(result.run)), Path(result.report))
+            except ModuleNotFoundError as missing:
+                self.say(f"no report: {missing}")
+                result = replace(result, report=None)
+        if self._as_json:
+            click.echo(result.to_json())
+        elif not self._quiet:
+            Console().print(final_table(result))
+            self.say(f"report: {result.report}" if result.report else f"records: {result.run}")
+            if result.digest is not None:
+                self.say(f"digest: {result.digest}")

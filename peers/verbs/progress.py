@@ -1,0 +1,181 @@
+"""What a person sees while a run goes on, and the table it ends with.
+
+On a terminal a table is kept up to date in place; elsewhere a line goes to stderr now and then, and stdout stays free
+for what was asked for. Nothing here can fail a run: an output that went away silences the progress, no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Literal, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Column, Table
+from rich.text import Text
+
+from ..records import EventRecord, PeerSummary, Record, Result
+from ..units import bytes_text, count_text, event_text, loss_text, moment_text, plain, seconds_text
+from .board import MOST_ROWS, SLOWEST, Board
+
+LINE_EVERY_S: Final = 2.0
+"""Without a terminal, lines come at least this far apart."""
+ROUTINE: Final = ("started", "checkpoint")
+"""Events that a line does not tell."""
+MOST_TOLD: Final = 3
+"""Events that one line tells in full."""
+
+Mode = Literal["live", "lines", "silent"]
+
+
+class Progress:
+    """`with Progress(steps=1000) as progress: progress.update(record)`, from any thread."""
+
+    def __init__(
+        self,
+        *,
+        steps: int = 0,
+        quiet: bool = False,
+        json: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        console: Console | None = None,
+        errors: TextIO | None = None,
+    ) -> None:
+        """`steps`: local steps of each peer, 0 when unknown; `json`: stdout is for the result alone."""
+        self._console = console or Console(force_terminal=sys.stdout.isatty())
+        self._errors = errors or sys.stderr
+        self._clock = clock
+        self._started = clock()
+        self._board = Board(steps=steps)
+        self._lock = threading.Lock()
+        self._untold: list[EventRecord] = []
+        self._changed = False
+        self._last_line = -math.inf
+        self._live: Live | None = None
+        self.mode: Final[Mode] = self._choose(quiet, json)
+
+    def _choose(self, quiet: bool, json: bool) -> Mode:
+        if quiet:
+            return "silent"
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            return "silent" if json else "live"
+        return "lines"
+
+    def update(self, record: Record) -> None:
+        """Take in a record of any peer."""
+        with self._lock:
+            self._board.update(record)
+            self._changed = True
+            if self.mode == "lines":
+                if isinstance(record, EventRecord) and record.event not in ROUTINE:
+                    self._untold.append(record)
+                if self._clock() - self._last_line >= LINE_EVERY_S:
+                    self._line()
+
+    def __enter__(self) -> Self:
+        self._started = self._clock()
+        if self.mode == "live":
+            self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.transient = error is None  # what was seen last helps to see what went wrong
+            live, self._live = self._live, None
+            with contextlib.suppress(OSError):
+                live.stop()
+        elif self.mode == "lines" and self._changed:
+            with self._lock:
+                self._line()
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            return self._board.render(self._clock() - self._started, self._console.width)
+
+    def _line(self) -> None:
+        now = self._clock()
+        told = [event_text(event) for event in self._untold[:MOST_TOLD]]
+        more = len(self._untold) - len(told)
+        parts = [self._board.headline(now - self._started), *told, *([f"and {more:,} more events"] if more else [])]
+        self._last_line, self._changed, self._untold = now, False, []
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it was closed
+            print("; ".join(parts), file=self._errors, flush=True)
+
+
+def final_table(result: Result) -> RenderableType:
+    """How the run ended: its numbers, what each peer did, who was lost."""
+    return Group(_headline(result), Text(), _peer_table(result), *_losses(result))
+
+
+def _headline(result: Result) -> Text:
+    head = [
+        *([f"accuracy {result.accuracy:.2%}"] if result.accuracy is not None else []),
+        f"loss {loss_text(result.loss)}",
+        count_text(result.rounds, "round"),
+        count_text(len(result.peers), "peer") + (f", {len(result.lost):,} lost" if result.lost else ""),
+        seconds_text(result.wall_s),
+        *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
+    ]
+    return Text("   ".join(head), style="bold")
+
+
+def _peer_table(result: Result) -> Table:
+    heads = ("rounds", "steps", "sent", "received", "compute", "wait", "transfer", "loss")
+    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
+    names = Column("peer", no_wrap=True, max_width=24)
+    table = Table(names, *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    shown = result.peers
+    if len(shown) > MOST_ROWS:
+        shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
+    for peer in shown:
+        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer))
+    if len(result.peers) > 1:
+        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result)), style="bold")
+    return table
+
+
+def _losses(result: Result) -> list[Text]:
+    lines = [
+        Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
+        for peer in result.lost[:MOST_ROWS]
+    ]
+    more = len(result.lost) - len(lines)
+    lines += [Text(f"and {more:,} more", style="red")] if more else []
+    return [Text(), *lines] if lines else []
+
+
+def _sum(result: Result) -> PeerSummary:
+    peers = result.peers
+    return PeerSummary(
+        peer="",
+        steps=sum(peer.steps for peer in peers),
+        rounds=result.rounds,
+        bytes_sent=sum(peer.bytes_sent for peer in peers),
+        bytes_received=sum(peer.bytes_received for peer in peers),
+        compute_s=sum(peer.compute_s for peer in peers),
+        wait_s=sum(peer.wait_s for peer in peers),
+        transfer_s=sum(peer.transfer_s for peer in peers),
+        loss=result.loss,
+    )
+
+
+def _cells(peer: PeerSummary) -> tuple[str, ...]:
+    return (
+        f"{peer.rounds:,}",
+        f"{peer.steps:,}",
+        bytes_text(peer.bytes_sent),
+        bytes_text(peer.bytes_received),
+        seconds_text(peer.compute_s),
+        seconds_text(peer.wait_s),
+        seconds_text(peer.transfer_s),
+        loss_text(peer.loss),
+    )

@@ -1,0 +1,163 @@
+"""``samovar train``: spawn peers on this machine and train a task, or run a training script, with them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from ...protocols.addresses import split_address
+from ..checkpoint import CheckpointError
+from ..keys import Invite
+from ..launch import Launch, LaunchError, peer_command
+from ..orders import checkpoint_path, founding_orders, log_path
+from ..records import Lost, Result
+from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
+from ..settings import Settings, click_options
+from ..task import TaskError, kind_of
+from .output import Output, fail, run_verb
+
+_FLAGS = (
+    "peers", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps", "seed", "device",
+    "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
+    "evaluate_every", "checkpoint_every_s", "report",
+)  # fmt: skip
+_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+"""What a script decides itself."""
+_STOPPED = 130
+"""The exit code after Ctrl-C, as a shell's."""
+
+
+@click.command(short_help="Train a task, or run a script, with peers on this machine.")
+@click.argument("task", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1)
+@click_options(*_FLAGS)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def train(
+    task: Path,
+    arguments: tuple[str, ...],
+    config: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: object,
+) -> None:
+    """Train TASK with peers on this machine; others may join.
+
+    TASK is a Python file with model(), data(part, parts) and loss(model, batch), or a training script of yours that
+    calls samovar.join(); ARGUMENTS are handed on to a script (after --).
+    """
+
+    def work() -> int:
+        script = kind_of(task) == "script"
+        if arguments and not script:
+            raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+        if resume is not None and script:
+            raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
+        if script and (idle := [name for name in _OF_TASKS if flags[name] is not None]):
+            raise TaskError(f"{task}: a training script decides that itself: leave out --{idle[0].replace('_', '-')}")
+        if resume is not None:
+            settings = _resumed(resume, config, flags)
+            folder = resume
+        else:
+            settings = Settings.read(config, flags)
+            folder = make_folder(settings.run, task)
+        all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
+        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+        output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
+        launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
+
+        def met(members: list[dict[str, str]]) -> None:
+            lines = [_join_line(task, script, invite, member) for member in members]
+            output.say(lines[0])
+            _write_ways_in(folder / WAYS_IN_FILE, lines)
+            if script:
+                output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
+
+        code = asyncio.run(_train(launch, output, settings, folder, met))
+        if code == _STOPPED:
+            output.say("stopped" if script else f"stopped; go on with: samovar train {task} --resume {folder}")
+        return code
+
+    run_verb(work)
+
+
+def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Settings:
+    if config is not None or flags["run"] is not None:
+        other = "--run" if config is None else "--config"
+        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
+    file = folder / SETTINGS_FILE
+    if not file.is_file():
+        raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
+    settings = Settings.from_json(file.read_text(encoding="utf-8"))
+    if not any(checkpoint_path(folder, str(index)).exists() for index in range(settings.peers)):
+        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
+    given = {key: value for key, value in flags.items() if value is not None}
+    if given.get("peers", settings.peers) != settings.peers:
+        raise CheckpointError(
+            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
+        )
+    return replace(settings, **given)  # type: ignore[arg-type]
+
+
+def _write_ways_in(file: Path, lines: list[str]) -> None:
+    """How to join through each peer, should the first be gone. An invite is a password, so nobody else may read it."""
+    file.touch(0o600)
+    file.chmod(0o600)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
+    address, key = member["address"], member["id"]
+    invite = replace(invite, contact=key) if invite else None
+    if script:
+        how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
+        return f"others join with: samovar.join({address!r}, {how})"
+    how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
+    where = "this machine" if split_address(address)[0].startswith("127.") else "anywhere"
+    return f"join from {where}: samovar join {address} {task} {how}"
+
+
+async def _train(
+    launch: Launch, output: Output, settings: Settings, folder: Path, met: Callable[[list[dict[str, str]]], None]
+) -> int:
+    began, stop = time.monotonic(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    error: str | None = None
+    with output:
+        try:
+            await launch.run(stop, met)
+        except LaunchError as failure:
+            error = str(failure)
+    if error is not None:
+        return fail(error)
+    if launch.met:
+        output.end(_conclude(launch, folder, time.monotonic() - began, settings))
+    return _STOPPED if stop.is_set() else 0
+
+
+def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
+    ended = [peer.ended for peer in launch.peers if peer.ended is not None]
+    accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
+    killed = [
+        Lost(peer=peer.orders.name, when=wall_s, why=f"killed by signal {-peer.exit_code}")
+        for peer in launch.peers
+        if peer.ended is None and peer.exit_code is not None and peer.exit_code < 0
+    ]
+    return conclude(
+        folder,
+        wall_s=wall_s,
+        accuracy=accuracies[-1] if accuracies else None,
+        lost=killed,
+        report=settings.report,
+    )

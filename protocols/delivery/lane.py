@@ -1,0 +1,197 @@
+"""A lane of a link, one class for each direction: order, exactly once, and credit; and the pace that suits the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
+
+WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 << 20
+"""Heartbeats go behind what is under way: on the slowest way it must be there well before the patience ends."""
+CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
+CREDIT_BYTES_MIN = 256 * 1024
+"""What may be sent before the first word from the other side, which never grants less."""
+HORIZON_S = 1.0
+"""How much a link may have under way, in seconds of its measured bandwidth; a chunk is a quarter of that."""
+_MESSAGE_COST_BYTES = 256
+
+
+def cost_bytes(header: Buffer, payload: Buffer) -> int:
+    """What a message counts for in windows and credit: its bytes and what it takes to keep it, so that credit bounds
+    memory however small the messages are."""
+    return len(header) + len(payload) + _MESSAGE_COST_BYTES
+
+
+MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + _MESSAGE_COST_BYTES
+Arrival = tuple[object, Buffer, int]
+"""A message that arrived: itself, its payload, its cost."""
+
+
+@message(lane=Lane.LINK)
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
+
+    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
+    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none).
+    """
+
+    received: tuple[int, ...]
+    limit: tuple[int, ...]
+    ping: int
+    pong: int
+
+
+@dataclass(slots=True, eq=False)
+class Packet:
+    """A message on its way. `after_ping`: the last ping when it was posted, hence a later ping's pong tells of it.
+    `acked_*`: where the acknowledgements stood when it was posted; no time when it was posted more than once."""
+
+    packed: Packed
+    payload: Buffer
+    header: bytes = b""
+    seq: int = 0
+    cost: int = 0
+    posted: asyncio.Future[None] | None = None
+    under_way: bool = False
+    after_ping: int = 0
+    acked_bytes: int = 0
+    acked_at: float | None = None
+
+
+@dataclass(slots=True)
+class Outbound:
+    """What waits to be sent, and what is under way. All byte counts are costs, counted from the link's beginning."""
+
+    limit_bytes: int
+    queue: deque[Packet] = field(default_factory=deque)
+    in_flight: deque[Packet] = field(default_factory=deque)
+    next_seq: int = 0
+    posted_bytes: int = 0
+    acked_bytes: int = 0
+    acked_at: float = 0.0
+    full_until_seq: int = 0
+    oldest: Packet | None = None
+
+    @property
+    def under_way_bytes(self) -> int:
+        return self.posted_bytes - self.acked_bytes
+
+    def sendable(self, window_bytes: int, now: float, seal: Callable[[Packed, int], bytes]) -> Iterator[Packet]:
+        """Packets that may go now, each moved to those in flight; ends when window or credit is used up.
+
+        Credit may be overshot by one message, so that no message is too large for any credit.
+        """
+        while self.queue:
+            packet = self.queue[0]
+            if not packet.header:
+                packet.seq, packet.header = self.next_seq, seal(packet.packed, self.next_seq)
+                packet.cost = cost_bytes(packet.header, packet.payload)
+            if self.in_flight and self.under_way_bytes + packet.cost > window_bytes:
+                self.full_until_seq = self.next_seq
+                return
+            if self.posted_bytes >= self.limit_bytes:
+                return
+            if not self.in_flight:
+                self.acked_at = now
+            packet.acked_bytes, packet.acked_at = self.acked_bytes, self.acked_at
+            packet.under_way = True
+            self.in_flight.append(self.queue.popleft())
+            self.next_seq += 1
+            self.posted_bytes += packet.cost
+            yield packet
+
+    def stalled(self) -> bool:
+        """Whether what is under way longest was so already when this was asked last."""
+        before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
+        return self.oldest is not None and self.oldest is before
+
+    def acknowledge(self, received: int, limit_bytes: int, now: float) -> tuple[float, bool] | None:
+        """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything, and
+        whether the way was full: the bytes acknowledged since the newest of them was posted, over that time."""
+        newest = None
+        while self.in_flight and self.in_flight[0].seq < received:
+            newest = self.in_flight.popleft()
+            self.acked_bytes += newest.cost
+        self.limit_bytes = max(self.limit_bytes, limit_bytes)
+        if newest is None:
+            return None
+        self.acked_at = now
+        if newest.acked_at is None or now <= newest.acked_at:
+            return None
+        rate_Bps = (self.acked_bytes - newest.acked_bytes) / (now - newest.acked_at)
+        return rate_Bps, newest.seq < self.full_until_seq
+
+
+@dataclass(slots=True)
+class Inbound:
+    """What has arrived. `told_*`: what the sender was told last."""
+
+    next_seq: int = 0
+    received_bytes: int = 0
+    consumed_bytes: int = 0
+    early: dict[int, Arrival] = field(default_factory=dict)
+    told_received: int = 0
+    told_limit_bytes: int = 0
+    unacked_bytes: int = 0
+
+    def limit_bytes(self, credit_bytes: int) -> int:
+        """Up to where the sender may send; never taken back."""
+        return max(self.told_limit_bytes, self.consumed_bytes + credit_bytes)
+
+    def owes(self, credit_bytes: int) -> bool:
+        """Whether the sender does not know yet how much has arrived, or may be sent."""
+        return self.told_received != self.next_seq or self.limit_bytes(credit_bytes) > self.told_limit_bytes
+
+    def tell(self, credit_bytes: int) -> None:
+        """The sender is told now."""
+        self.told_received, self.unacked_bytes = self.next_seq, 0
+        self.told_limit_bytes = self.limit_bytes(credit_bytes)
+
+    def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
+        """All that is next in order with this one. Raises PeerMisbehaved beyond the credit."""
+        if seq < self.next_seq or seq in self.early:
+            return
+        received_bytes = self.received_bytes + item[2]
+        if received_bytes > self.limit_bytes(credit_bytes) + MESSAGE_BYTES_MAX:
+            raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
+        self.received_bytes = received_bytes
+        self.early[seq] = item
+        while (due := self.early.pop(self.next_seq, None)) is not None:
+            self.next_seq += 1
+            self.unacked_bytes += due[2]
+            yield due
+
+
+class Pace:
+    """How much may be under way on a link, from the rate at which what was sent has been acknowledged."""
+
+    def __init__(self) -> None:
+        self.bandwidth_Bps: float | None = None
+        self.window_bytes = WINDOW_BYTES_START
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How large a payload suits the way now: a quarter of its window, a multiple of 2 KiB."""
+        fitting = self.window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+        return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
+
+    def measured(self, rate_Bps: float, *, full: bool) -> None:
+        """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""
+        before = self.bandwidth_Bps
+        if rate_Bps >= (self.window_bytes / HORIZON_S if before is None else before):
+            self.bandwidth_Bps = rate_Bps
+        elif full:
+            self.bandwidth_Bps = rate_Bps if before is None else 0.75 * before + 0.25 * rate_Bps
+        else:
+            return
+        fitting = int(self.bandwidth_Bps * HORIZON_S)
+        # A window at most doubles at a time: one lucky sample must not flood a slow link.
+        self.window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
+
+    def broke(self) -> None:
+        """The link was lost with something under way: that may have been too much for the way."""
+        self.bandwidth_Bps, self.window_bytes = None, max(WINDOW_BYTES_MIN, self.window_bytes // 2)

@@ -1,0 +1,297 @@
+"""A link: messages to one peer and from it, each exactly once and in order, over a transport that may lose and repeat.
+
+Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
+(`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
+writer. Nothing is sent again on a guess: a ping follows the data on its way, and only when its pong says that what was
+posted before the ping did not arrive is it posted again (exact on a way that keeps order, harmless on others).
+
+Each message is for one incarnation of the peer, to which the link has to be bound first (`binding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..transport import PeerId
+from ..wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, pack, seal
+from ..witness import sometimes
+from .binding import Binding
+from .lane import CHUNK_BYTES_MIN, CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
+
+_LANES = (Lane.CONTROL, Lane.DATA)
+CONTROL_WINDOW_BYTES = 512 * 1024
+CONTROL_QUEUE_MAX = 4096
+_ACK_BYTES = 32 * 1024
+_PINGS_KEPT = 8
+
+
+BEGAN_ANEW = "it restarted, or gave this link up"
+
+
+class PeerLost(Exception):
+    """A peer cannot be reached any more. Carries who, where and why."""
+
+    def __init__(self, peer: PeerId, why: str) -> None:
+        super().__init__(f"peer {peer:.12} is lost: {why}")
+        self.peer, self.why = peer, why
+
+
+class Link:
+    """Both directions to one peer. `post` puts frames on their way; `deliver` takes (message, payload, cost)."""
+
+    def __init__(
+        self,
+        peer: PeerId,
+        incarnation: int,
+        *,
+        clock: Callable[[], float],
+        post: Callable[[bytes, Buffer], None],
+        deliver: Callable[[object, Buffer, int], None],
+        credit_bytes: Callable[[], int],
+        pace: Pace | None = None,
+    ) -> None:
+        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`:
+        as the link before to the same peer left it."""
+        self.peer = peer
+        self.lost: str | None = None
+        self.retransmitted = 0
+        self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
+        self.heard_at = clock()
+        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
+        self._in = {lane: Inbound() for lane in _LANES}
+        self._pace = pace or Pace()
+        self._binding = Binding(incarnation)
+        self._pings: set[int] = set()
+        self._asking = 0
+        self._draining: list[asyncio.Future[None]] = []
+
+    @property
+    def incarnation(self) -> int:
+        return self._binding.incarnation
+
+    @property
+    def towards(self) -> int:
+        """The peer's incarnation that this link is bound to; 0 until there is one."""
+        return self._binding.towards
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How large a DATA payload suits this link now."""
+        return self._pace.chunk_bytes
+
+    @property
+    def bandwidth_Bps(self) -> float | None:
+        return self._pace.bandwidth_Bps
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits here to be sent or acknowledged."""
+        return any(out.queue or out.in_flight for out in self._out.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What has arrived and is not used up yet."""
+        return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
+
+    async def send(self, body: object, payload: Buffer) -> None:
+        """Returns when the message is on its way, which waits for credit; cancelled before that, it is not sent.
+
+        Raises PeerLost, and ValueError when a receiver would refuse the message.
+        """
+        packet = self._enqueue(body, payload)
+        if packet.under_way:
+            return
+        packet.posted = asyncio.get_running_loop().create_future()
+        try:
+            await packet.posted
+        except asyncio.CancelledError:
+            queue = self._out[packet.packed.lane].queue
+            if packet in queue:
+                queue.remove(packet)
+                self._pump()
+            raise
+
+    def post(self, body: object) -> None:
+        """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
+        if self.lost is None and len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
+            self.lose("it has not taken a message for too long")
+        self._enqueue(body, b"")
+
+    async def drained(self) -> None:
+        """Return when all that was sent has been acknowledged, or the peer is lost."""
+        while self.busy:
+            done = asyncio.get_running_loop().create_future()
+            self._draining.append(done)
+            self._ask_if_stopped()
+            await done
+
+    def _enqueue(self, body: object, payload: Buffer) -> Packet:
+        if self.lost is not None:
+            raise PeerLost(self.peer, self.lost)
+        packet = Packet(pack(body, len(payload)), payload)
+        queue = self._out[packet.packed.lane].queue
+        queue.append(packet)
+        if len(queue) == 1:
+            self._pump()
+        return packet
+
+    def _seal(self, packed: Packed, seq: int) -> bytes:
+        return seal(packed, incarnation=self.incarnation, towards=self.towards, seq=seq)
+
+    def _pump(self) -> None:
+        if not self.towards:
+            return
+        for lane, out in self._out.items():
+            if not out.queue:
+                continue
+            window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
+            for packet in out.sendable(window_bytes, self._clock(), self._seal):
+                packet.after_ping = self._binding.last_ping
+                self._post(packet.header, packet.payload)
+                if packet.posted is not None and not packet.posted.done():
+                    packet.posted.set_result(None)
+        self._ask_if_stopped()
+
+    def _ask_if_stopped(self) -> None:
+        """While all waits for acknowledgements a ping is under way: what remains may be too little for the receiver to
+        acknowledge by itself, or be lost."""
+        if any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self._asking:
+            self.pulse(ping=True)
+            self._asking = self._binding.last_ping
+
+    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> None:
+        """Take a frame of this peer.
+
+        Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
+        caller then makes a new one too and hands it this frame.
+        """
+        if frame.incarnation == 0:
+            raise PeerMisbehaved("claims to be no incarnation")
+        pulse = frame.message if isinstance(frame.message, Pulse) else None
+        if pulse is not None and frame.incarnation != self.towards and self._binding.proves(pulse.pong):
+            self._meet(frame)
+        if frame.incarnation == self.towards:
+            self.heard_at = self._clock()
+        if not self._binding.both(frame.incarnation, frame.towards):
+            self._answer_unbound(frame.incarnation, 0 if pulse is None else pulse.ping)
+        elif pulse is not None:
+            self._take_pulse(pulse)
+        else:
+            self._take_message(frame, payload, cost)
+
+    def _meet(self, frame: Frame) -> None:
+        """Take up with an incarnation that has proved to be alive, and with that to be newer than the one before."""
+        self._binding.answered(frame.incarnation)
+        if self.towards:
+            self.lose(BEGAN_ANEW)
+            raise PeerLost(self.peer, BEGAN_ANEW)
+        if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
+            self._binding.bind(frame.incarnation)
+
+    def _answer_unbound(self, incarnation: int, ping: int) -> None:
+        """Until both are bound to each other an answer is also a question, as neither can bind without a pong."""
+        challenge = self._binding.may_challenge(incarnation, self._clock())
+        if challenge or ping:
+            self.pulse(ping=challenge, pong=ping)
+            self._pump()
+
+    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
+        inbound = self._in[frame.lane]
+        for due in inbound.take(frame.seq, (frame.message, payload, cost), self._credit(frame.lane)):
+            if frame.lane is Lane.CONTROL:
+                inbound.consumed_bytes += due[2]
+            self._deliver(*due)
+        # Four chunks make a window: where they are small, half of one is acknowledged, lest the sender stands still.
+        half = 2 * cost if len(payload) >= CHUNK_BYTES_MIN else _ACK_BYTES
+        if inbound.unacked_bytes >= min(half, _ACK_BYTES) and self.lost is None:
+            self.pulse()
+
+    def consumed(self, cost: int) -> None:
+        """A DATA message was used up: its credit goes back to the sender."""
+        inbound, credit_bytes = self._in[Lane.DATA], self._credit(Lane.DATA)
+        inbound.consumed_bytes += cost
+        if self.lost is None and inbound.limit_bytes(credit_bytes) - inbound.told_limit_bytes >= credit_bytes // 4:
+            self.pulse()
+
+    def _credit(self, lane: Lane) -> int:
+        return self._credit_bytes() if lane is Lane.DATA else CONTROL_WINDOW_BYTES
+
+    def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
+        """Tell the other side where we stand; with `ping`, ask where it stands."""
+        number = self._binding.next_ping() if ping else 0
+        if ping:
+            self._pings.add(number)
+            if len(self._pings) > _PINGS_KEPT:
+                self._pings.remove(min(self._pings))
+        for lane, inbound in self._in.items():
+            inbound.tell(self._credit(lane))
+        lanes = self._in.values()
+        body = Pulse(tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes), number, pong)
+        self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"")
+
+    def beat(self, *, ask: bool) -> None:
+        """Once an interval: ask whether the other side is there, or what became of what is under way for longer than
+        that; otherwise only tell it what it does not know yet."""
+        stalled = [out.stalled() for out in self._out.values()]
+        if ask or any(stalled):
+            self.pulse(ping=True)
+        elif any(inbound.owes(self._credit(lane)) for lane, inbound in self._in.items()):
+            self.pulse()
+
+    def _take_pulse(self, pulse: Pulse) -> None:
+        if len(pulse.received) != len(_LANES) or len(pulse.limit) != len(_LANES):
+            raise PeerMisbehaved("sent a pulse for another number of lanes")
+        for lane, received, limit in zip(_LANES, pulse.received, pulse.limit, strict=True):
+            if received > self._out[lane].next_seq:
+                raise PeerMisbehaved("acknowledged what was never sent")
+            rate = self._out[lane].acknowledge(received, limit, self._clock())
+            if rate is not None and lane is Lane.DATA:
+                self._pace.measured(rate[0], full=rate[1])
+        if pulse.pong in self._pings:
+            self._take_pong(pulse.pong)
+        if pulse.ping:
+            self.pulse(pong=pulse.ping)
+        self._pump()
+        if not self.busy:
+            self._wake_draining()
+
+    def _take_pong(self, pong: int) -> None:
+        if pong >= self._asking:
+            self._asking = 0
+        self._pings.remove(pong)
+        missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
+        for packet in missing:
+            packet.after_ping, packet.acked_at = self._binding.last_ping, None
+            self._post(packet.header, packet.payload)
+        self.retransmitted += len(missing)
+        if missing:
+            sometimes("a message was sent again")
+            self._ask()
+
+    def lose(self, why: str) -> None:
+        """Give the link up: whoever waits to send on it gets PeerLost."""
+        if self.lost is not None:
+            return
+        self.lost = why
+        if self._out[Lane.DATA].in_flight:
+            self._pace.broke()
+        for out in self._out.values():
+            for packet in out.queue:
+                if packet.posted is not None and not packet.posted.done():
+                    packet.posted.set_exception(PeerLost(self.peer, why))
+            out.queue.clear()
+            out.in_flight.clear()
+        for inbound in self._in.values():
+            inbound.early.clear()
+        self._wake_draining()
+
+    def _wake_draining(self) -> None:
+        waiting, self._draining = self._draining, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,135 @@
+"""The links of one endpoint: who was called or has called, where they are, and who is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+
+from ..transport import PeerId, Transport
+from ..wire import Buffer
+from ..witness import buggify
+from .lane import CREDIT_BYTES_MIN, Pace
+from .link import Link, PeerLost
+
+INBOUND_BYTES_MAX = 256 << 20
+"""What all peers together may have under way towards this one; each may overshoot its share by one message."""
+_CREDIT_BYTES_MAX = 8 << 20
+_LINKS_MAX = 1 << 15
+CLOSED = "this endpoint was closed"
+
+
+class Links:
+    """`deliver` takes (link, message, payload, cost) of every message that arrives on any of them."""
+
+    def __init__(
+        self, transport: Transport, rng: random.Random, deliver: Callable[[Link, object, Buffer, int], None]
+    ) -> None:
+        self.watched: set[PeerId] = set()
+        self.bytes_sent = 0
+        self.closed = False
+        self._transport, self._rng, self._deliver = transport, rng, deliver
+        self._links: dict[PeerId, Link] = {}
+        self._addresses: dict[PeerId, str] = {}
+        self._paces: dict[PeerId, Pace] = {}
+        """What is known of the way to a peer outlives the link: else each new one would flood a slow way again."""
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self._links.values()))
+
+    def get(self, peer: PeerId) -> Link | None:
+        return self._links.get(peer)
+
+    def known(self, peer: PeerId) -> Link:
+        """The link to `peer`, lost or not; whoever was not spoken with yet is called."""
+        return self._links.get(peer) or self.call(peer)
+
+    @property
+    def held_bytes(self) -> int:
+        """What has arrived from all peers together and is not used up yet."""
+        return sum(link.held_bytes for link in self._links.values())
+
+    def call(self, peer: PeerId) -> Link:
+        """Begin a new link to `peer`."""
+        link = self.answer(peer)
+        link.pulse(ping=True)
+        return link
+
+    def answer(self, peer: PeerId) -> Link:
+        """A new link to `peer`, who speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
+        if self.closed:
+            raise PeerLost(peer, CLOSED)
+        if len(self._links) >= _LINKS_MAX:
+            self._make_room(peer)
+        if peer in self._addresses:
+            self._transport.dial(peer, self._addresses[peer])
+        link = self._links[peer] = Link(
+            peer,
+            self._rng.randrange(1, 2**62),
+            clock=asyncio.get_running_loop().time,
+            post=lambda header, payload: self._post(peer, header, payload),
+            deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
+            credit_bytes=self._credit_bytes,
+            pace=self._paces.setdefault(peer, Pace()),
+        )
+        return link
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        """Learn where `peer` is. A lost one is given another chance when it is next needed."""
+        self._addresses[peer] = address
+        link = self._links.get(peer)
+        if link is not None and link.lost is not None:
+            del self._links[peer]
+        elif link is not None:
+            self._transport.dial(peer, address)
+
+    def retry(self, peer: PeerId) -> None:
+        """A lost peer is called again when it is next needed."""
+        link = self._links.get(peer)
+        if link is not None and link.lost is not None:
+            del self._links[peer]
+
+    def watch(self, peers: set[PeerId]) -> None:
+        """Watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
+        for peer in sorted(peers):  # in an order that a simulation repeats
+            link = self._links.get(peer)
+            if link is None or link.lost is not None:
+                self.call(peer)
+            elif peer not in self.watched:
+                link.heard_at = asyncio.get_running_loop().time()
+        self.watched = peers
+
+    def forget(self, peer: PeerId, why: str) -> None:
+        """End the link to `peer` and its way."""
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.lose(why)
+        self.watched.discard(peer)
+        self._addresses.pop(peer, None)
+        self._transport.hang_up(peer)
+
+    def close(self) -> None:
+        """What the others wait for an acknowledgement of gets it: else each would wait for it until its patience."""
+        for link in self:
+            if link.lost is None and not self.closed:
+                link.beat(ask=False)
+            link.lose(CLOSED)
+        self.closed = True
+
+    def _make_room(self, newcomer: PeerId) -> None:
+        """Forget somebody with whom nothing goes on; if that was wrong, one of the two calls again."""
+        for peer, link in self._links.items():
+            if link.lost is not None or not (link.busy or peer in self.watched):
+                self.forget(peer, "there were too many others to talk to")
+                self._paces.pop(peer, None)
+                return
+        raise PeerLost(newcomer, f"{len(self._links)} others are being talked to, and there is no room for more")
+
+    def _credit_bytes(self) -> int:
+        if buggify("the least credit"):
+            return CREDIT_BYTES_MIN
+        return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
+
+    def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
+        for _ in range(2 if buggify("a frame goes out twice") else 1):
+            self.bytes_sent += self._transport.post(peer, header, payload)

@@ -1,0 +1,1 @@
+"""Members: who takes part, agreed generation by generation."""

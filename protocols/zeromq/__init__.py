@@ -1,0 +1,1 @@
+"""ZeroMQ: the transport between real processes, and all that knows of its traps."""

@@ -1,0 +1,298 @@
+"""The real transport: one ROUTER inbox a peer, one DEALER for each out-link, CURVE on every connection.
+
+Sockets are synchronous and drained in bulk from the loop's reader callback (`zmq.asyncio` costs a Future, an FD read
+and a timer a message). Settings carry the trap they avoid as Z-numbers, explained in docs/zeromq.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from ..addresses import advertised, dialable, own_way, split_address
+from ..transport import Arrivals, PeerId, wire_bytes
+from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer
+from .redial import Redial
+from .tap import Arrived, Tap
+from .ways import Change, OutLink, Ways, claimed_name, new_route
+from .zap import verdict
+
+_DOMAIN = b"samovar"
+_WATCHDOG_S = 0.25
+_ZERO_COPY_BYTES = 64 * 1024
+_LINGER_MS = 300
+_SELF_TEST_S = 10.0
+_FRAMES_KEPT = 8
+"""Of what is to have two, with a route three, and of ZAP's requests seven."""
+
+_CHANGES: dict[int, Change] = {
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: Change.CONNECTED,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Change.REFUSED,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Change.FAILED,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Change.FAILED,
+    zmq.EVENT_CLOSED: Change.UNREACHED,
+    zmq.EVENT_DISCONNECTED: Change.CLOSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A CURVE key pair in hexadecimal, 64 characters each. The public half is the peer's id."""
+
+    public: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def new(cls) -> KeyPair:
+        public, secret = zmq.curve_keypair()
+        return cls(z85.decode(public).hex(), z85.decode(secret).hex())
+
+    @classmethod
+    def of_secret(cls, secret: str) -> KeyPair:
+        """Raises ValueError when `secret` is no CURVE key."""
+        if len(secret) != 64:
+            raise ValueError(f"a key has 64 hexadecimal characters, this one has {len(secret)}")
+        return cls(z85.decode(zmq.curve_public(z85.encode(bytes.fromhex(secret)))).hex(), secret)
+
+
+def versions() -> str:
+    """What carries our bytes, for people who look for the reason of something."""
+    return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
+
+
+class _Socket:
+    """A ZeroMQ socket as a tap wants it."""
+
+    def __init__(self, socket: zmq.Socket[bytes], *, tells_user: bool = False) -> None:
+        self._socket = socket
+        self._tells_user = tells_user
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Arrived | None:
+        try:
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        # Z15: who it is comes from its key, not from the routing id, which anybody may choose.
+        user = str(frame.get("User-Id")) if self._tells_user else ""
+        frames, total = [_contents(frame)], 1
+        while frame.more:
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            total += 1
+            if total <= _FRAMES_KEPT:
+                frames.append(_contents(frame))
+        return Arrived(frames, total, user)
+
+    def send(self, frames: Sequence[Buffer]) -> int:
+        """The first frame decides whether the message can go; the others follow it."""
+        try:
+            for frame in frames[:-1]:
+                self._socket.send(frame, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(frames[-1], zmq.NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            return int(error.errno)
+        return 0
+
+    def ready(self) -> tuple[bool, bool]:
+        events = int(self._socket.getsockopt(zmq.EVENTS))
+        return bool(events & zmq.POLLIN), bool(events & zmq.POLLOUT)
+
+    def close(self, linger_ms: int) -> None:
+        self._socket.disable_monitor()
+        self._socket.close(linger=linger_ms)
+
+
+def _contents(frame: zmq.Frame) -> Buffer:
+    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small ones pin an arena
+
+
+class ZeroMQTransport:
+    """`keys` None means insecure: no encryption, anybody may call, and peers are whoever they say they are."""
+
+    def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
+        """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
+        self._keys, self.encrypted = keys, keys is not None
+        self._id = keys.public if keys else secrets.token_hex(16)
+        self._listen, self._advertise = listen, advertise
+        self._address = listen
+        self._admitted: set[PeerId] = set()
+        self._taps: list[Tap] = []
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    @property
+    def id(self) -> PeerId:
+        return self._id
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def open(self, arrivals: Arrivals) -> None:
+        """Raises OSError naming the address and what to do when it cannot be bound."""
+        self._arrivals, self._loop = arrivals, asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._context.max_sockets = 1 << 16
+        inbox = self._socket(zmq.ROUTER, self._keys, self._listen)
+        self._inbox = self._tap(inbox, self._take_call, tells_user=self.encrypted)
+        self._ways = Ways(self._inbox, arrivals.reconnected)
+        # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
+        # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
+        inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), 4096
+        if self.encrypted:
+            doorman = self._context.socket(zmq.REP)
+            doorman.bind("inproc://zeromq.zap.01")
+            zap = self._tap(doorman, lambda asked: zap.send(verdict(asked.frames, _DOMAIN, self._admitted)))
+            # Z14: without a ZAP domain that is enforced CURVE lets every key in.
+            inbox.curve_server, inbox.zap_domain = 1, _DOMAIN
+            inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        self._bind(inbox)
+        self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
+
+    def _bind(self, inbox: zmq.Socket[bytes]) -> None:
+        host, port = split_address(self._listen)
+        try:
+            inbox.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            self.close()
+            elsewhere = dict.fromkeys((errno.ENODEV, errno.EADDRNOTAVAIL), "this machine has no such address")
+            why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, str(error))
+            raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
+        self._bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self._address = f"tcp://{self._advertise or advertised(host)}:{split_address(self._bound)[1]}"
+
+    def _tap(self, socket: zmq.Socket[bytes], take: Callable[[Arrived], object], *, tells_user: bool = False) -> Tap:
+        tap = Tap(self._loop, _Socket(socket, tells_user=tells_user), take)
+        self._taps.append(tap)
+        return tap
+
+    def _socket(self, kind: int, keys: KeyPair | None, address: str) -> zmq.Socket[bytes]:
+        assert self._context is not None, "open() the transport first"
+        socket = self._context.socket(kind)
+        # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.
+        socket.maxmsgsize = max(PAYLOAD_BYTES_MAX, HEADER_BYTES_MAX) + 4096
+        socket.linger = 0  # Z10
+        socket.sndhwm, socket.rcvhwm = 1 << 15, 256  # Z1: never met when sending, the link's window is far below it
+        socket.immediate = 1  # Z25: nothing is queued for a peer that never answered
+        socket.handshake_ivl = 5000  # Z26: a silent raw connection is closed after this
+        socket.reconnect_ivl, socket.connect_timeout = -1, 5000  # Z18: see `redial`
+        socket.tcp_keepalive, socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl = 1, 60, 15  # Z19: dead ones end
+        socket.ipv6 = int("[" in address)
+        if keys is not None:
+            socket.curve_publickey, socket.curve_secretkey = bytes.fromhex(keys.public), bytes.fromhex(keys.secret)
+        return socket
+
+    async def self_test(self) -> None:
+        """Prove that an unknown key is refused: RuntimeError if it gets in, as then nothing here is safe (Z14)."""
+        if self._keys is None:
+            return
+        said: asyncio.Queue[int] = asyncio.Queue()
+        stranger = self._socket(zmq.DEALER, KeyPair.new(), self._bound)
+        stranger.curve_serverkey, stranger.reconnect_ivl = bytes.fromhex(self._keys.public), 200
+        monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        taps = [self._tap(stranger, lambda arrived: None)]
+        taps.append(self._tap(monitor, lambda told: said.put_nowait(_event(told))))
+        try:
+            stranger.connect(own_way(self._bound))
+            async with asyncio.timeout(_SELF_TEST_S):
+                event = await said.get()
+        except TimeoutError:
+            why = f"self-test: {self._address} did not answer a stranger's handshake in {_SELF_TEST_S:g} s"
+            raise RuntimeError(why) from None
+        finally:
+            for tap in taps:
+                tap.close()
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            raise RuntimeError(f"self-test: {self._address} let an unknown key in; refusing to start")
+
+    def admit(self, peer: PeerId) -> None:
+        self._admitted.add(peer)
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        """A peer whose address or key cannot be used is not called: `trouble` says so. It may still call us."""
+        if self._ways.address(peer) == address:
+            return
+        self._ways.hang_up_out(peer)
+        socket = self._socket(zmq.DEALER, self._keys, address)
+        monitor = socket.get_monitor_socket(sum(_CHANGES))
+        try:
+            if self.encrypted:
+                socket.curve_serverkey = bytes.fromhex(peer)
+            else:
+                socket.routing_id = new_route(self._id)
+            socket.connect(dialable(address))
+        except (ValueError, zmq.ZMQError) as error:
+            _Socket(socket).close(0)
+            monitor.close()
+            self._ways.undialable(peer, f"{error} ({address!r:.80})")
+            return
+        link = OutLink(
+            address,
+            Tap(self._loop, _Socket(socket), lambda arrived: self._take(peer, arrived.frames, arrived.total)),
+            Tap(self._loop, _Socket(monitor), lambda told: self._ways.changed(peer, link, _CHANGES[_event(told)])),
+            Redial(self._loop, lambda: _connect_anew(socket, address)),
+        )
+        self._ways.add(peer, link)
+
+    def trouble(self, peer: PeerId) -> str | None:
+        return self._ways.trouble(peer)
+
+    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        posted = self._ways.post(peer, header, payload)
+        return wire_bytes(len(header), len(payload), encrypted=self.encrypted) if posted else 0
+
+    def _take_call(self, arrived: Arrived) -> None:
+        route, *frames = arrived.frames
+        sender = arrived.user if self.encrypted else claimed_name(bytes(route))
+        self._ways.called(sender, bytes(route))
+        self._take(sender, frames, arrived.total - 1)
+
+    def _take(self, sender: PeerId, frames: Sequence[Buffer], total: int) -> None:
+        if total != 2:
+            self._arrivals.garbage(sender, f"sent a message of {total} frames, two are due")
+            return
+        header, payload = frames
+        size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
+        self._arrivals.frames(sender, header, payload, size)
+
+    def _watch_over(self) -> None:
+        """Z11: look once in a while even if an edge was missed."""
+        self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
+        for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
+            tap.serve()
+
+    def hang_up(self, peer: PeerId) -> None:
+        self._ways.hang_up(peer)
+
+    def close(self) -> None:
+        """Last acknowledgements get a moment to leave; everything else was drained by the endpoint."""
+        if self._context is None or self._context.closed:
+            return
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._ways.close(_LINGER_MS)
+        for tap in self._taps:
+            tap.close()
+        self._context.destroy()
+
+
+def _connect_anew(socket: zmq.Socket[bytes], address: str) -> None:
+    with contextlib.suppress(zmq.ZMQError):  # libzmq may have forgotten the address; if not, connect() does nothing
+        socket.disconnect(address)
+    socket.connect(address)
+
+
+def _event(arrived: Arrived) -> int:
+    return int(parse_monitor_message([bytes(frame) for frame in arrived.frames])["event"])

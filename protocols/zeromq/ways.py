@@ -1,0 +1,152 @@
+"""Ways to peers: an out-link to whoever can be called, and the peer's own connection to us for whoever cannot."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ..transport import PeerId
+from ..wire import Buffer
+from .redial import Redial
+from .tap import Tap
+
+_ROUTES_MAX = 1 << 15
+_NAME_MAX = 64
+
+
+def new_route(name: PeerId) -> bytes:
+    """How an insecure peer says who it is: a route never used before, as a dead connection may still hold an old one
+    (Z8)."""
+    return f"{name}/{secrets.token_hex(4)}".encode()
+
+
+def claimed_name(route: bytes) -> PeerId:
+    name = route.partition(b"/")[0].decode("ascii", "replace")
+    return name if name.isprintable() and 0 < len(name) <= _NAME_MAX else "somebody without a name"
+
+
+class Change(Enum):
+    """What became of an out-link's connection; the value says why it does not work, for its user."""
+
+    CONNECTED = ""
+    REFUSED = "it refused our key"
+    FAILED = "the handshake failed (is its key right, and does it encrypt as we do?)"
+    UNREACHED = "nobody listens"
+    CLOSED = "it closed the connection"
+
+
+@dataclass(slots=True)
+class OutLink:
+    """Our connection to a peer, and the tap that tells of its changes."""
+
+    address: str
+    tap: Tap
+    monitor: Tap
+    redial: Redial
+    connected: bool = False
+    trouble: str = "no answer"
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.redial.stop()
+        self.tap.close(linger_ms)
+        self.monitor.close()
+
+
+class Ways:
+    """`inbox` sends to a route, which is how a peer that called us is named there; `reconnected` is told when what was
+    under way to a peer may be lost."""
+
+    def __init__(self, inbox: Tap, reconnected: Callable[[PeerId], None]) -> None:
+        self._inbox, self._reconnected = inbox, reconnected
+        self._out: dict[PeerId, OutLink] = {}
+        self._routes: dict[PeerId, bytes] = {}
+        self._undialable: dict[PeerId, str] = {}
+
+    def __iter__(self) -> Iterator[OutLink]:
+        return iter(list(self._out.values()))
+
+    def address(self, peer: PeerId) -> str | None:
+        """Where our out-link to `peer` goes."""
+        link = self._out.get(peer)
+        return None if link is None else link.address
+
+    def add(self, peer: PeerId, link: OutLink) -> None:
+        self._out[peer] = link
+
+    def undialable(self, peer: PeerId, why: str) -> None:
+        """There is no calling `peer`: it can only be answered."""
+        self._undialable[peer] = why
+
+    def trouble(self, peer: PeerId) -> str | None:
+        """Why `peer` cannot be called, if it cannot."""
+        link = self._out.get(peer)
+        if link is None:
+            return self._undialable.get(peer)
+        return f"{link.trouble} at {link.address}" if link.trouble else None
+
+    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
+        """By the out-link if it is connected, else by the peer's own connection if there is one, else as soon as the
+        out-link is connected. False when none of these can be: then the link above will miss it and post it again."""
+        link, route = self._out.get(peer), self._routes.get(peer)
+        if route is not None and (link is None or not link.connected):
+            failed = self._inbox.send([route, header, payload])
+            if failed != errno.EHOSTUNREACH:
+                return failed == 0
+            del self._routes[peer]
+        if link is None:
+            return False
+        if not link.connected:
+            link.redial.hurry()
+        return link.tap.post([header, payload])
+
+    def called(self, peer: PeerId, route: bytes) -> None:
+        """A message of `peer` came in on `route`."""
+        if self._routes.get(peer) != route:
+            if len(self._routes) >= _ROUTES_MAX:
+                del self._routes[next(iter(self._routes))]
+            self._routes[peer] = route
+            self._changed_route(peer)
+
+    def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
+        """The connection of `link`, which goes to `peer`, has changed."""
+        if self._out.get(peer) is not link:
+            return
+        if change is Change.CONNECTED:
+            link.connected, link.trouble = True, ""
+            link.redial.succeeded()
+            link.tap.serve()  # what waited for the connection goes first
+            self._reconnected(peer)
+            return
+        if link.redial.pausing:
+            return  # a call that has failed is also closed, which would only hide the reason
+        link.trouble = change.value
+        link.redial.failed()
+        if link.connected:
+            link.connected = False
+            self._changed_route(peer)
+
+    def _changed_route(self, peer: PeerId) -> None:
+        link = self._out.get(peer)
+        if peer in self._routes and (link is None or not link.connected):
+            self._reconnected(peer)
+
+    def hang_up(self, peer: PeerId) -> None:
+        """Forget every way to `peer` and what waits there."""
+        self._routes.pop(peer, None)
+        self.hang_up_out(peer)
+
+    def hang_up_out(self, peer: PeerId) -> None:
+        """Forget our out-link to `peer` and what waits there."""
+        self._undialable.pop(peer, None)
+        link = self._out.pop(peer, None)
+        if link is not None:
+            link.close()
+
+    def close(self, linger_ms: int) -> None:
+        for link in self:
+            link.close(linger_ms)
+        self._out.clear()
+        self._routes.clear()

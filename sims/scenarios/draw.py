@@ -1,0 +1,97 @@
+"""Draws a whole scenario from one seed: how many peers, on what links, by which protocol, and what befalls them."""
+
+from __future__ import annotations
+
+import random
+
+from ...aggregation.schedules import SCHEDULES
+from ...peers.settings import PROTOCOLS, Settings
+from ..links import LinkSpec, Noise
+from .scenario import Fault, Group, Kind, Scenario
+
+_RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)
+_LATENCIES_S = (0.0005, 0.005, 0.04, 0.15)
+_FAULTS_UNTIL_S = 30.0
+_WEIGHTS = {
+    Kind.CRASH: 5,
+    Kind.PAUSE: 4,
+    Kind.RESTART: 3,
+    Kind.REPLACE: 2,
+    Kind.SLOW: 2,
+    Kind.CUT_OFF: 4,
+    Kind.DEAFEN: 3,
+    Kind.RING: 1,
+    Kind.CLOG: 2,
+    Kind.NOISE: 3,
+    Kind.LINK: 1,
+    Kind.FULL_DISK: 1,
+    Kind.CLOCK: 1,
+}
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of that seed."""
+    chance = random.Random(f"scenario {seed}")
+    founders = chance.randint(2, 8)
+    late = chance.choice((0, 0, 0, 1, 2))
+    groups = _groups(chance, founders + late)
+    round_trip_s = 2 * max(group.link.latency_s + group.link.jitter_s for group in groups)
+    patience_s = max(chance.choice((1.0, 2.0, 5.0)), 8 * round_trip_s)
+    settings = Settings(
+        peers=founders,
+        protocol=chance.choice(PROTOCOLS),
+        schedule=chance.choice(sorted(SCHEDULES)),
+        period=str(chance.choice((1, 2, 4, 8))),
+        steps=chance.randint(8, 40),
+        seed=seed,
+        device="cpu",
+        patience_s=patience_s,
+        checkpoint_every_s=chance.choice((0.0, 0.5, 5.0)),
+    )
+    peers = founders + late
+    faults = tuple(_fault(chance, peers, patience_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))))
+    return Scenario(
+        settings=settings,
+        groups=groups,
+        arrivals=tuple((founders + index, chance.uniform(0.1, 8.0)) for index in range(late)),
+        faults=faults,
+        faults_until_s=_FAULTS_UNTIL_S,
+        buggify=chance.random() < 0.5,
+    )
+
+
+def _groups(chance: random.Random, peers: int) -> tuple[Group, ...]:
+    slow = chance.randint(1, peers - 1) if chance.random() < 0.5 else 0
+    return tuple(
+        Group(peers=count, link=_link(chance), step_s=chance.choice((0.001, 0.02, 0.2)))
+        for count in (peers - slow, slow)
+        if count
+    )
+
+
+def _link(chance: random.Random) -> LinkSpec:
+    latency_s = chance.choice(_LATENCIES_S)
+    jitter_s = chance.choice((0.0, latency_s / 2, 3 * latency_s))
+    return LinkSpec(bandwidth_Bps=chance.choice(_RATES_BPS), latency_s=latency_s, jitter_s=jitter_s)
+
+
+def _fault(chance: random.Random, peers: int, patience_s: float) -> Fault:
+    kind = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    first: int | str = chance.choice((chance.randrange(peers), "coordinator", "newest"))
+    more = chance.randint(0, (peers - 1) // 2 - 1) if peers > 2 and chance.random() < 0.3 else 0
+    when = chance.choice(("time", "event", "step"))
+    return Fault(
+        kind=kind,
+        who=(first, *(chance.randrange(peers) for _ in range(more))),
+        at_s=chance.uniform(0.0, 10.0) if when == "time" else None,
+        at_event=chance.randint(1, 500) if when == "event" else None,
+        at_step=chance.randint(1, 30) if when == "step" and isinstance(first, int) else None,
+        for_s=chance.uniform(0.1, 3.0) * patience_s,
+        factor=chance.choice((3.0, 30.0)) if kind is Kind.SLOW else 3600.0,
+        noise=Noise(loss=_some(chance), duplicate=_some(chance), reorder=_some(chance), corrupt=_some(chance) / 10),
+        link=_link(chance),
+    )
+
+
+def _some(chance: random.Random) -> float:
+    return chance.choice((0.0, 0.01, 0.1, 0.3))

@@ -1,0 +1,149 @@
+"""A scenario: all that decides how a simulated run goes. One value, printed before anything runs; the same scenario
+gives the same run, to the last bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from ...peers.settings import Settings
+from ..links import QUIET, LinkSpec, Noise, parse_duration, parse_link
+
+
+class Kind(StrEnum):
+    """What the nemesis can do."""
+
+    CRASH = "crash"  # as kill -9
+    PAUSE = "pause"  # as SIGSTOP, and SIGCONT after `for_s`
+    RESTART = "restart"  # crash, and begin again after `for_s`, with its checkpoint
+    REPLACE = "replace"  # the same without its disk
+    SLOW = "slow"  # numerical work takes `factor` times as long
+    CUT_OFF = "cut_off"  # partition: the targets on one side, all others on the other
+    DEAFEN = "deafen"  # asymmetric: the targets are heard and hear nothing
+    RING = "ring"  # every peer reaches only its neighbours to the left and right: majorities that overlap
+    CLOG = "clog"  # what the targets send is held up
+    NOISE = "noise"  # frames are lost, doubled, overtaken and garbled
+    LINK = "link"  # the targets' connection becomes another
+    FULL_DISK = "full_disk"  # checkpoints cannot be written
+    CLOCK = "clock"  # the wall clock jumps by `factor` seconds
+
+
+ROLES = ("coordinator", "founder", "newest")
+"""Whom a fault may be aimed at beside numbers of peers."""
+DEADLY = (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
+PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK)
+"""What makes peers hold others for dead that live."""
+FOR_ALL = (Kind.RING, Kind.NOISE, Kind.CLOCK)
+"""What befalls the world, whomever it is aimed at."""
+AT_ONCE = (Kind.CRASH, Kind.CLOCK)
+"""What does not last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that happens: before the delivery of that number, when the first target takes that local step, or at a
+    time, whichever is given.
+
+    who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. What a kind has no use for is dropped, so
+    that faults that do the same are equal.
+    """
+
+    kind: Kind
+    who: tuple[int | str, ...] = ()
+    at_s: float | None = None
+    at_event: int | None = None
+    at_step: int | None = None
+    for_s: float = 0.0
+    factor: float = 1.0
+    noise: Noise = QUIET
+    link: LinkSpec | None = None
+
+    def __post_init__(self) -> None:
+        forget = {
+            "at_step": self.at_event is not None,
+            "at_s": self.at_event is not None or self.at_step is not None,
+            "for_s": self.kind in AT_ONCE,
+            "factor": self.kind not in (Kind.SLOW, Kind.CLOCK),
+            "noise": self.kind is not Kind.NOISE,
+            "link": self.kind is not Kind.LINK,
+        }
+        for field in fields(self):
+            if forget.get(field.name):
+                object.__setattr__(self, field.name, field.default)
+        object.__setattr__(self, "who", tuple(dict.fromkeys(self.who)))
+        if self.at_event is None and self.at_step is None and self.at_s is None:
+            object.__setattr__(self, "at_s", 0.0)
+
+    @property
+    def deadly(self) -> bool:
+        """Whether its targets are gone from the run as they were."""
+        return self.kind in DEADLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Peers of one kind: how many, at which site, on which link, how long a local step takes, how much memory each has
+    (0: enough)."""
+
+    peers: int
+    site: str = ""
+    link: LinkSpec
+    step_s: float = 0.005
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`settings`: what a run on real machines would be given as well; `settings.peers` of the groups' peers found it.
+
+    trunks: between two sites, shared by all. arrivals: number of a peer -> when it comes; the others are there from the
+    start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
+    our own code does what is legal but unlikely.
+    """
+
+    settings: Settings
+    groups: tuple[Group, ...]
+    trunks: tuple[tuple[str, str, LinkSpec], ...] = ()
+    arrivals: tuple[tuple[int, float], ...] = ()
+    faults: tuple[Fault, ...] = ()
+    faults_until_s: float | None = None
+    buggify: bool = False
+
+    @classmethod
+    def plain(cls, settings: Settings) -> Scenario:
+        """All peers alike and nothing goes wrong."""
+        link, step_s = parse_link(settings.link), parse_duration(settings.step_time)
+        return cls(settings=settings, groups=(Group(peers=settings.peers, link=link, step_s=step_s),))
+
+    @property
+    def peers(self) -> int:
+        return sum(group.peers for group in self.groups)
+
+    @property
+    def peaceful(self) -> bool:
+        """Whether nothing is to go wrong."""
+        return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
+
+    @property
+    def buggify_until_s(self) -> float:
+        """Until when our own code does what is unlikely: it is healed as all else is."""
+        if not self.buggify:
+            return 0.0
+        return math.inf if self.faults_until_s is None else self.faults_until_s
+
+    @property
+    def brief(self) -> bool:
+        """Whether all that parts peers, or makes them stand still, is together over before anybody gives up."""
+        if any(fault.kind is Kind.FULL_DISK for fault in self.faults):
+            return False  # who cannot keep a checkpoint goes
+        out_s = [fault.for_s for fault in self.faults if fault.kind in PARTING]
+        return 0.0 not in out_s and sum(out_s) <= 2 * self.settings.patience_s
+
+    def group_of(self, index: int) -> Group:
+        """The group of the peer with this number."""
+        for group in self.groups:
+            if index < group.peers:
+                return group
+            index -= group.peers
+        return self.groups[-1]

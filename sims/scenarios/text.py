@@ -1,0 +1,72 @@
+"""A scenario as the text of a scenario file, which reads as the same scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...peers.settings import Settings
+from ..links import duration_text, link_text, size_text
+from .scenario import Fault, Kind, Scenario
+
+
+def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
+    """`task`: as the file is to name it; None: the toy task. What has its default is left out."""
+    return "\n".join(_lines(scenario, task)) + "\n"
+
+
+def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
+    if task is not None:
+        yield f"task = {_value(str(task))}"
+    if scenario.faults_until_s is not None:
+        yield f'faults_until = "{duration_text(scenario.faults_until_s)}"'
+    if scenario.buggify:
+        yield "buggify = true"
+    yield from ("", "[settings]")
+    usual = Settings(device="cpu")
+    for field in dataclasses.fields(Settings):
+        value = getattr(scenario.settings, field.name)
+        if field.name == "peers" or value != getattr(usual, field.name):
+            yield f"{field.name} = {_value(value)}"
+    for group in scenario.groups:
+        yield from ("", "[[groups]]", f"peers = {group.peers}")
+        if group.site:
+            yield f"site = {_value(group.site)}"
+        yield from (f'link = "{link_text(group.link)}"', f'step_time = "{duration_text(group.step_s)}"')
+        if group.memory_bytes:
+            yield f'memory = "{size_text(group.memory_bytes)}"'
+    for one, other, link in scenario.trunks:
+        yield from ("", "[[trunks]]", f"between = {_value([one, other])}", f'link = "{link_text(link)}"')
+    for peer, at_s in scenario.arrivals:
+        yield from ("", "[[arrivals]]", f"peer = {peer}", f'at = "{duration_text(at_s)}"')
+    for fault in scenario.faults:
+        yield from ("", "[[faults]]", *_fault(fault))
+
+
+def _fault(fault: Fault) -> Iterator[str]:
+    yield f'kind = "{fault.kind}"'
+    if fault.who:
+        yield f"who = {_value(list(fault.who))}"
+    if fault.at_s is not None:
+        yield f'at = "{duration_text(fault.at_s)}"'
+    for key in ("at_event", "at_step"):
+        if (number := getattr(fault, key)) is not None:
+            yield f"{key} = {number}"
+    if fault.for_s:
+        yield f'for = "{duration_text(fault.for_s)}"'
+    if fault.kind is Kind.SLOW:
+        yield f"factor = {fault.factor!r}"
+    if fault.kind is Kind.CLOCK:
+        yield f'jump = "{"-" if fault.factor < 0 else ""}{duration_text(abs(fault.factor))}"'
+    if fault.kind is Kind.NOISE:
+        for field in dataclasses.fields(fault.noise):
+            yield f"{field.name} = {getattr(fault.noise, field.name)!r}"
+    if fault.link is not None:
+        yield f'link = "{link_text(fault.link)}"'
+
+
+def _value(value: object) -> str:
+    """JSON says it as TOML does, but for what TOML alone wants escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

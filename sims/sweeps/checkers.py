@@ -1,0 +1,221 @@
+"""What must hold in every simulation: pure predicates over the event log. Each says what is broken, or nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ...protocols.delivery.links import INBOUND_BYTES_MAX
+from ...protocols.rounds import Committed, Computed, Contributed, Installed, Key
+from ..log import Began, Complained, Entry, Gone, Held, Refused
+from ..scenarios.scenario import Scenario
+
+Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
+PROMISES: dict[str, Promise] = {}
+
+
+def promise(check: Promise) -> Promise:
+    """Register a predicate; what it yields says how its promise is broken."""
+    PROMISES[check.__name__.replace("_", " ")] = check
+    return check
+
+
+def broken(scenario: Scenario, entries: Sequence[Entry]) -> str | None:
+    """The first promise that does not hold, and how; None when all hold."""
+    for name, check in PROMISES.items():
+        for how in check(scenario, entries):
+            return f"{name}: {how}"
+    return None
+
+
+@promise
+def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    first: dict[int, tuple[str, bytes]] = {}
+    for _, life, event in entries:
+        if isinstance(event, Committed):
+            bits = event.vector.numpy().tobytes()
+            who, theirs = first.setdefault(event.round, (life, bits))
+            if theirs != bits:
+                yield f"round {event.round} ends differently for {who} and {life}"
+
+
+@promise
+def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A result is the weighted mean of what its members brought to that attempt, each once."""
+    brought: dict[Key, dict[str, Contributed]] = defaultdict(dict)
+    for _, life, event in entries:
+        if isinstance(event, Contributed):
+            brought[event.key][_peer(life)] = event
+        elif isinstance(event, Committed) and event.key is not None:
+            there = [each for each in brought[event.key].values() if each.weight > 0]
+            weight = sum(each.weight for each in there)
+            if event.weight != weight:
+                yield f"round {event.round} at {life} has weight {event.weight:g}, its members brought {weight:g}"
+                continue
+            mean = torch.stack([each.vector.double() * each.weight for each in there]).sum(0) / weight
+            scale = max(float(each.vector.abs().max()) for each in there)
+            if not torch.allclose(event.vector.double(), mean, rtol=0, atol=1e-5 * max(1.0, scale)):
+                yield f"round {event.round} at {life} is not the mean of what was brought"
+
+
+@promise
+def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer commits what was computed in its present generation, or what the change to it handed on; and it never goes
+    back. But a run that died before its first round may be founded anew, with generations from 1 on."""
+    views: dict[str, Installed] = {}
+    rounds: dict[str, int] = {}
+    foundings, founded = 0, dict[str, int]()
+    for _, life, event in entries:
+        if isinstance(event, Installed):
+            foundings += event.generation == 1
+            before = views.get(life)
+            if before is not None and event.generation <= before.generation and founded[life] == foundings:
+                yield f"{life} went from generation {before.generation} to {event.generation}"
+            views[life], founded[life] = event, foundings
+        elif isinstance(event, Committed):
+            if event.round < rounds.get(life, 0) + (event.key is not None):
+                yield f"{life} committed round {event.round} after round {rounds[life]}"
+            rounds[life] = event.round
+            view = views.get(life)
+            if event.key is None or view is None or event.key[0] == view.generation:
+                continue
+            if event.round != view.round or f"peer-{_peer(life)}" not in view.donors:
+                yield f"{life} committed round {event.round} of generation {event.key[0]} in {view.generation}"
+
+
+@promise
+def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Unless a change of the view, which more than half agreed on, hands it on."""
+    if scenario.settings.quorum is not None:
+        return
+    members: dict[Key, int] = {}
+    generation: dict[str, int] = {}
+    have: dict[Key, set[str]] = defaultdict(set)
+    for _, life, event in entries:
+        if isinstance(event, Contributed):
+            members[event.key] = len(event.members)
+        elif isinstance(event, Computed):
+            have[event.key].add(_peer(life))
+        elif isinstance(event, Installed):
+            generation[life] = event.generation
+        elif isinstance(event, Committed) and event.key is not None:
+            handed_on, have_it, of = event.key[0] != generation[life], len(have[event.key]), members[event.key]
+            if not handed_on and 2 * have_it <= of:
+                yield f"{life} committed round {event.round} when {have_it} of {of} had it"
+
+
+@promise
+def no_honest_peer_is_taken_for_another(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for _, life, event in entries:
+        if isinstance(event, Refused):
+            yield f"{life} refused {event.who}: {event.why}"
+
+
+@promise
+def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for time_s, life, event in entries:
+        if isinstance(event, Held) and event.inbound_bytes > INBOUND_BYTES_MAX:
+            yield f"{life} held {event.inbound_bytes} bytes at {time_s:.3f} s"
+
+
+@promise
+def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer ends with an error that says what to mend, and nothing goes wrong where nobody is told."""
+    for _, life, event in entries:
+        if isinstance(event, Gone) and not event.foreseen:
+            yield f"{life} failed: {event.error}"
+        elif isinstance(event, Complained):
+            yield event.what
+
+
+@promise
+def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
+    let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
+    always = scenario.brief and _more_than_half_live(scenario, entries)
+    since_s = 0.0 if always else _healed_s(scenario, entries)
+    if since_s is None:
+        return
+    gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
+    over_s = _over_s(entries)
+    members = {life for _, life, event in entries if isinstance(event, Installed)}
+    for time_s, life, event in gone:
+        if event.error and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
+            yield f"{life} gave up: {event.error}"
+    if over_s is None:
+        yield "nobody finished"
+
+
+def _over_s(entries: Sequence[Entry]) -> float | None:
+    """When more than half of the newest view's members had ended the run, or the last who did; None: nobody has."""
+    members: tuple[str, ...] = ()
+    generation, over_s, finished = 0, None, set[str]()
+    for time_s, life, event in entries:
+        if isinstance(event, Installed) and event.generation > generation:
+            generation, members = event.generation, event.members
+        elif isinstance(event, Gone) and event.finished:
+            over_s = time_s
+            finished.add(f"peer-{_peer(life)}")
+            if 2 * len(finished.intersection(members)) > len(members):
+                break
+    return over_s
+
+
+_SETTLE = 6
+"""How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
+after 4; and who was not heard of for so long is held for dead by all."""
+
+
+def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
+    """Whether, until the first has finished, at every moment more than half of the newest view's members live: not as
+    somebody who was started anew, and whom the view may not know of."""
+    began: dict[str, float] = {}
+    running: dict[str, str] = {}
+    seen: dict[str, int] = {}
+    newest, since_s = Installed(0, (), 0, ()), 0.0
+
+    def lives(peer: str) -> bool:
+        life = running.get(peer.removeprefix("peer-"), "")
+        old = life.endswith(".0") or began.get(life, since_s) < since_s - _SETTLE * scenario.settings.patience_s
+        return life != "" and (old or seen.get(life) == newest.generation)
+
+    for time_s, life, event in entries:
+        if isinstance(event, Began):
+            began[life], running[_peer(life)] = time_s, life
+        elif isinstance(event, Installed):
+            seen[life] = event.generation
+            if event.generation > newest.generation:
+                newest, since_s = event, time_s
+        elif isinstance(event, Gone) and event.finished:
+            return True
+        elif isinstance(event, Gone) and event.crashed:
+            running.pop(_peer(life), None)
+        if isinstance(event, Installed | Gone) and 2 * sum(map(lives, newest.members)) <= len(newest.members):
+            return False
+    return True
+
+
+def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
+    """When all faults are long over and more than half of the newest view's members are still there; None: never."""
+    if scenario.faults_until_s is None or scenario.settings.quorum is not None:
+        return None
+    healed_s = scenario.faults_until_s + _SETTLE * scenario.settings.patience_s
+    views: dict[str, Installed] = {}
+    for time_s, life, event in entries:
+        if time_s >= healed_s:
+            break
+        if isinstance(event, Installed):
+            views[life] = event
+        elif isinstance(event, Gone):
+            if event.finished:
+                return None  # the run is over, or nearly so
+            views.pop(life, None)
+    newest = max(views.values(), key=lambda view: view.generation, default=None)
+    there = sum(newest is not None and view.generation == newest.generation for view in views.values())
+    return healed_s if newest is not None and 2 * there > len(newest.members) else None
+
+
+def _peer(life: str) -> str:
+    return life.split(".")[0]

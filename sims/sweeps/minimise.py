@@ -1,0 +1,146 @@
+"""Minimising: the smallest scenario that still breaks the same promise, by greedy search: each time the first of many
+smaller ones that does takes the place of the one before (delta debugging, Zeller & Hildebrandt, TSE 2002)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from ...peers.task import Task
+from ..links import LinkSpec
+from ..scenarios.scenario import FOR_ALL, Fault, Group, Scenario
+from .verdict import Verdict, judge
+
+T = TypeVar("T")
+
+_PLAIN = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.01)
+_STEP_S = 0.01
+_SHORT_S = 0.1
+"""Faults, and what comes before them, are not made shorter than that."""
+_TRIES = 5
+"""With fewer peers everything happens at other times: so many times what befalls them is tried at other moments too."""
+_RUNS_MAX = 400
+
+
+def minimise(
+    failed: Verdict,
+    task: Task,
+    *,
+    runs_max: int = _RUNS_MAX,
+    progress: Callable[[Verdict | None], object] = lambda smaller: None,
+) -> Verdict:
+    """The verdict on the smallest scenario found that breaks the same promise as `failed`, after at most `runs_max`
+    runs. `progress` hears of each run: the smaller scenario's verdict, or None."""
+    best, runs = failed, 0
+    while True:
+        for candidate in _smaller(best.scenario):
+            if runs == runs_max:
+                return best
+            runs += 1
+            verdict = judge(candidate, task)
+            same = verdict.promise == failed.promise
+            progress(verdict if same else None)
+            if same:
+                best = verdict
+                break
+        else:
+            return best
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios that are a step simpler, those that are much simpler first."""
+    for faults in _fewer(scenario.faults):
+        yield replace(scenario, faults=faults)
+    for count in sorted({2, 3, 4, scenario.peers // 2, scenario.peers - 1}):
+        if 2 <= count < scenario.peers:
+            yield from _with_peers(scenario, count)
+    for arrivals in _fewer(scenario.arrivals):
+        settings = replace(scenario.settings, peers=scenario.peers - len(arrivals))
+        yield replace(scenario, arrivals=arrivals, settings=settings)
+    if scenario.buggify:
+        yield replace(scenario, buggify=False)
+    plain = (Group(peers=scenario.peers, link=_PLAIN, step_s=_STEP_S),)
+    if scenario.groups != plain or scenario.trunks:
+        yield replace(scenario, groups=plain, trunks=())
+    yield from _shorter(scenario)
+    for index, fault in enumerate(scenario.faults):
+        for simpler in _simpler(fault):
+            yield replace(scenario, faults=(*scenario.faults[:index], simpler, *scenario.faults[index + 1 :]))
+
+
+def _fewer(these: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+    if these:
+        yield ()
+    if len(these) > 2:
+        yield from (these[: len(these) // 2], these[len(these) // 2 :])
+    if len(these) > 1:
+        yield from (these[:index] + these[index + 1 :] for index in range(len(these)))
+
+
+def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
+    """The same with so many peers, those that a fault is aimed at and that come late among them if there is room."""
+    late, aimed = dict(scenario.arrivals), {target for fault in scenario.faults for target in fault.who}
+    wanted = sorted(range(scenario.peers), key=lambda index: (index not in aimed, index not in late, index))
+    # Two at least are there from the start.
+    founders = [index for index in wanted if index not in late][:2]
+    kept = sorted({*founders, *[index for index in wanted if index not in founders][: count - len(founders)]})
+    fewer = _only(scenario, kept)
+    yield fewer
+    chance = random.Random(f"{scenario.settings.seed} {count}")
+    for _ in range(_TRIES if fewer.faults or fewer.arrivals else 0):
+        arrivals = tuple((index, round(chance.uniform(0.0, at_s), 3)) for index, at_s in fewer.arrivals)
+        faults = tuple(_sooner(fault, chance.random()) for fault in fewer.faults)
+        yield replace(fewer, arrivals=arrivals, faults=faults)
+
+
+def _sooner(fault: Fault, part: float) -> Fault:
+    return replace(
+        fault,
+        at_s=None if fault.at_s is None else round(fault.at_s * part, 3),
+        at_event=None if fault.at_event is None else max(1, round(fault.at_event * part)),
+        at_step=None if fault.at_step is None else max(1, round(fault.at_step * part)),
+    )
+
+
+def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
+    """The same with only these peers, who move up."""
+    moved: dict[int | str, int] = {index: place for place, index in enumerate(kept)}
+    groups, first = [], 0
+    for group in scenario.groups:
+        left = sum(first <= index < first + group.peers for index in kept)
+        first += group.peers
+        groups += [replace(group, peers=left)] if left else []
+    faults = []
+    for fault in scenario.faults:
+        who = tuple(moved.get(target, target) for target in fault.who if target in moved or isinstance(target, str))
+        if who or not fault.who or fault.kind in FOR_ALL:
+            faults.append(replace(fault, who=who))
+    arrivals = tuple((moved[index], at_s) for index, at_s in scenario.arrivals if index in moved)
+    settings = replace(scenario.settings, peers=len(kept) - len(arrivals))
+    return replace(scenario, groups=tuple(groups), arrivals=arrivals, faults=tuple(faults), settings=settings)
+
+
+def _shorter(scenario: Scenario) -> Iterator[Scenario]:
+    """A shorter run, and a plainer one."""
+    settings = scenario.settings
+    if settings.steps > 1:
+        yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
+        yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
+    for plainer in ({"period": "1"}, {"schedule": "ring"}, {"checkpoint_every_s": 0.0}):
+        if any(getattr(settings, name) != value for name, value in plainer.items()):
+            yield replace(scenario, settings=replace(settings, **plainer))
+
+
+def _simpler(fault: Fault) -> Iterator[Fault]:
+    """Fewer targets, sooner, shorter."""
+    if len(fault.who) > 1:
+        yield from (replace(fault, who=(target,)) for target in fault.who)
+    if fault.for_s > 2 * _SHORT_S:
+        yield replace(fault, for_s=round(fault.for_s / 2, 3))
+    if fault.at_s is not None and fault.at_s > 2 * _SHORT_S:
+        yield replace(fault, at_s=round(fault.at_s / 2, 3))
+    for name in ("at_event", "at_step"):
+        if (getattr(fault, name) or 0) > 1:
+            yield replace(fault, **{name: getattr(fault, name) // 2})

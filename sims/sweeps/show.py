@@ -1,0 +1,138 @@
+"""``samovar simulate --sweep``: how far it is, what broke, and with which one command that is seen again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ...peers.units import seconds_text
+from ..scenarios.text import scenario_text
+from ..toy import toy_task
+from .minimise import minimise
+from .sweep import sweep, unmet
+from .verdict import Verdict
+
+TOLD = 3
+"""Failures that are told in full; of the others only the seed and the promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A seed whose scenario broke a promise. `minimal`: the file of the smallest scenario that breaks it too."""
+
+    seed: int
+    verdict: Verdict
+    minimal: Path | None = None
+
+    @property
+    def replay(self) -> str:
+        """The command that shows it again."""
+        how = f"--sweep 1 --seed {self.seed}" if self.minimal is None else f"--scenario {self.minimal}"
+        return f"samovar simulate {how}"
+
+    def lines(self) -> list[str]:
+        scenario = scenario_text(self.verdict.scenario).rstrip()
+        return [
+            f"seed {self.seed} broke a promise: {self.verdict.broken}",
+            "the scenario:" if self.minimal is None else f"the smallest scenario that does ({self.minimal}):",
+            *(f"    {line}".rstrip() for line in scenario.split("\n")),
+            "the last events:",
+            *(f"    {line}" for line in self.verdict.last),
+            f"see it again with: {self.replay}",
+            "",
+        ]
+
+    def row(self) -> dict[str, object]:
+        return {
+            "seed": self.seed,
+            "broken": self.verdict.broken,
+            "scenario": scenario_text(self.verdict.scenario),
+            "last": list(self.verdict.last),
+            "minimal": None if self.minimal is None else str(self.minimal),
+            "replay": self.replay,
+        }
+
+
+class _Told:
+    """The progress: a bar on a terminal, elsewhere a line now and then; nothing when it is to be quiet."""
+
+    def __init__(self, count: int, *, quiet: bool) -> None:
+        self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, quiet=quiet)
+        self._live = self._console.is_terminal and not quiet
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, disable=not self._live
+        )
+        self._count, self._task = count, self._bar.add_task("seeds", total=count)
+
+    def __enter__(self) -> _Told:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def judged(self) -> None:
+        """One more, told from whatever thread."""
+        self._bar.advance(self._task)
+
+    def so_far(self, done: int, broken: int) -> None:
+        self._bar.update(self._task, description=f"seeds, {broken} broken" if broken else "seeds")
+        if not self._live and done * 10 // self._count != (done - 1) * 10 // self._count and done < self._count:
+            self.say(f"{done} of {self._count} seeds, {broken} broken")
+
+    def say(self, line: str) -> None:
+        self._bar.console.print(line)
+
+
+def show_sweep(first_seed: int, count: int, *, smallest: bool, as_json: bool, quiet: bool) -> int:
+    """Judge `count` seeds; the exit code. `smallest`: minimise what fails, into files ``minimal-SEED.toml``."""
+    began, reached = time.monotonic(), Counter[str]()
+    failures: list[Failure] = []
+    seeds, workers = range(first_seed, first_seed + count), min(count, os.cpu_count() or 1)
+    with _Told(count, quiet=quiet or as_json) as told:
+        for seed, verdict in zip(seeds, sweep(seeds, workers=workers, progress=told.judged), strict=True):
+            reached.update(verdict.reached)
+            if verdict.broken is not None:
+                failure = Failure(seed, verdict)
+                known = {other.verdict.promise for other in failures}
+                if smallest and verdict.promise not in known:
+                    told.say(f"seed {seed} broke a promise: {verdict.broken}; looking for the smallest that does")
+                    failure = _minimised(failure)
+                failures.append(failure)
+            told.so_far(seed - first_seed + 1, len(failures))
+    never, took_s = unmet(count, reached), time.monotonic() - began
+    if as_json:
+        row = {"first_seed": first_seed, "seeds": count, "seconds": took_s, "never_met": never}
+        click.echo(json.dumps(row | {"broken": [failure.row() for failure in failures], "reached": dict(reached)}))
+    else:
+        click.echo("\n".join(_summary(failures, never, count, took_s, quiet=quiet)))
+    return 1 if failures or never else 0
+
+
+def _minimised(failure: Failure) -> Failure:
+    file = Path(f"minimal-{failure.seed}.toml")
+    verdict = minimise(failure.verdict, toy_task())
+    file.write_text(scenario_text(verdict.scenario), encoding="utf-8")
+    return Failure(failure.seed, verdict, file)
+
+
+def _summary(failures: list[Failure], never: list[str], count: int, took_s: float, *, quiet: bool) -> list[str]:
+    in_full = sorted(failures, key=lambda failure: (failure.minimal is None, failure.seed))[:TOLD]
+    lines = [line for failure in in_full for line in failure.lines()] if not quiet else []
+    lines += [
+        f"seed {failure.seed} broke a promise: {failure.verdict.broken}; see it with: {failure.replay}"
+        for failure in failures
+        if quiet or failure not in in_full
+    ]
+    lines += [f"never met, so that nothing is known about it: {what}" for what in never]
+    how = f"{len(failures)} broke a promise" if failures else "every promise held"
+    return [*lines, f"{count} {'seed' if count == 1 else 'seeds'}, {how}; {seconds_text(took_s)}"]

@@ -1,0 +1,80 @@
+"""The sweep: many scenarios, each drawn from a seed and judged in a world of its own, on all cores."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+from ...peers.task import Task
+from ..scenarios.draw import draw
+from ..scenarios.scenario import Kind
+from ..toy import toy_task
+from .verdict import Verdict, judge
+
+SITES = (
+    "a donor is busy",
+    "a frame goes out twice",
+    "an early deadline",
+    "newcomers do not wait",
+    "the least credit",
+    "the smallest chunk",
+)
+PLACES = (
+    "a donor was lost",
+    "a message was sent again",
+    "a result was handed on by a change",
+    "an old generation was refused",
+    "too few answered",
+    "two led at once",
+)
+NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
+REQUIRED = (*PLACES, *NOISES, *(f"fault: {kind}" for kind in Kind), *(f"buggify: {site}" for site in SITES))
+"""What a sweep must have met: one that did not shows nothing about it."""
+REQUIRED_FROM = 300
+"""A sweep of so many seeds meets all of it."""
+_TWICE = 0.05
+"""How many seeds are judged twice: equal runs have equal digests."""
+
+
+def unmet(verdicts: int, reached: Counter[str]) -> list[str]:
+    """What a sweep of so many verdicts should have met and did not."""
+    return [what for what in REQUIRED if reached[what] == 0] if verdicts >= REQUIRED_FROM else []
+
+
+def judge_seed(seed: int, task: Task | None = None) -> Verdict:
+    """The verdict on the scenario of `seed`, of which some are run twice."""
+    task = task or toy_task()
+    verdict = judge(draw(seed), task)
+    if verdict.broken is None and random.Random(f"twice {seed}").random() < _TWICE:
+        again = judge(draw(seed), task)
+        if again.digest != verdict.digest:
+            return replace(verdict, broken=f"the same seed gives the same run: {verdict.digest} and {again.digest}")
+    return verdict
+
+
+def sweep(
+    seeds: Iterable[int], *, workers: int | None = None, progress: Callable[[], object] = lambda: None
+) -> Iterator[Verdict]:
+    """The verdicts in the order of `seeds`. `progress` is called, maybe in another thread, whenever there is one more.
+    `workers`: processes, None for one a core; with 1 all is done in this one."""
+    workers = os.cpu_count() or 1 if workers is None else workers
+    if workers == 1:
+        for seed in seeds:
+            verdict = judge_seed(seed)
+            progress()
+            yield verdict
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        due = [pool.submit(judge_seed, seed) for seed in seeds]
+        for future in due:
+            future.add_done_callback(lambda future: progress())
+        for future in due:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

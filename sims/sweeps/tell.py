@@ -1,0 +1,43 @@
+"""What a person is told of a simulation that went wrong: what was witnessed last, a line each."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ...peers.units import plain
+from ..log import Entry
+from ..scenarios.scenario import Scenario
+from .checkers import PROMISES
+
+LAST = 20
+
+
+def entry_text(entry: Entry) -> str:
+    """``  12.345 s  3.1  committed round=4 key=2,4``: when, which peer and life, what."""
+    event = entry.event
+    name = "".join(f" {char.lower()}" if char.isupper() else char for char in type(event).__name__).strip()
+    fields = dataclasses.fields(event) if dataclasses.is_dataclass(event) else ()
+    told = [(field.name, getattr(event, field.name)) for field in fields]
+    shown = [
+        f"{key}={_short(value)}" for key, value in told if not isinstance(value, Tensor) and value not in ("", None)
+    ]
+    return f"{entry.time_s:10.4f} s  {entry.life:8} {plain(' '.join([name, *shown]), 160)}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(str(part).removeprefix("peer-") for part in value)
+    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def story(scenario: Scenario, entries: Sequence[Entry], wrong: str) -> tuple[str, ...]:
+    """The last events up to the one with which the promise was broken; of the whole run, if it was not one of them."""
+    check = PROMISES.get(wrong.split(":")[0])
+    end = len(entries)
+    if check is not None and next(check(scenario, ()), None) is None:
+        end = bisect_left(range(end), True, key=lambda count: next(check(scenario, entries[:count]), None) is not None)
+    return tuple(entry_text(entry) for entry in entries[max(0, end - LAST) : end])
