@@ -118,5 +118,9 @@ def link() -> Rule:
     return text(said, "LINK", rf"(?i: *{rate}( */ *{rate})? *(, *{_TIME} *){{1,2}})")
 
 
-def duration() -> Rule:
-    return text("a time above 0 such as 500us, 2.5ms or 1s", "TIME", rf"(?![0.]+[a-z]){_TIME}")
+MEASURED = "measured"
+
+
+def step_time() -> Rule:
+    said = f"a time above 0 such as 500us, 2.5ms or 1s, or {MEASURED}"
+    return text(said, "TIME", rf"(?![0.]+[a-z]){_TIME}|{MEASURED}")

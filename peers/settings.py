@@ -80,7 +80,7 @@ class Settings:
     link: str = _setting(
         "100mbit,5ms", rules.link(), "Each peer's simulated connection: bandwidth, latency and, if wanted, jitter."
     )
-    step_time: str = _setting("1ms", rules.duration(), "Simulated time of a local step.")
+    step_time: str = _setting("1ms", rules.step_time(), "Simulated time of a local step; measured: as it takes here.")
     report: bool = _setting(True, rules.flag(), "Write report.html when the run is over.")
 
     def __post_init__(self) -> None:

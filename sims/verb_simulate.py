@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ..peers.records import Result
+from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
 from ..peers.verbs.output import Output, run_verb
+from .measure import measured_step_time
 from .play import play
 from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
@@ -81,6 +84,9 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     functions = load_task(task)
     folder = make_folder(settings.run, task)
     output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
+    if settings.step_time == MEASURED:
+        settings = replace(settings, step_time=measured_step_time(functions, settings))
+        output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
     result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
     output.end(result)
     _tell_digest(output, result, as_json=as_json)

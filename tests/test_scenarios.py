@@ -295,6 +295,7 @@ def test_a_fault_in_a_trace_is_told_with_its_line(
         ("[[groups]]\nlink = '10mbit,40ms'", "line 1: groups number 1: peers is missing"),
         ("[[groups]]\npeers = 900000\n" * 2, "line 1: groups: 1800000 peers together, at most 1000000 can be"),
         ("[settings]\npeers = 5\n" + GROUP, "line 2: peers: 5 are to found the run, the groups have 4"),
+        ("[settings]\nstep_time = 'measured'", "line 1: step_time: a scenario says how long: write what"),
         ("[settings]\npatience_s = -1", "line 2: patience_s must be a number of seconds, above 0 and at most 86400"),
         ("[settings]\nquorum = 5\n" + GROUP, "line 2: quorum must be at most the number of peers, 4, got 5"),
         ("faults_until = '-1s'", "line 1: faults_until: must not be negative, got '-1s'"),
@@ -573,3 +574,16 @@ def test_the_story_of_a_promise_that_no_event_breaks_is_the_end_of_the_run() -> 
     scenario = Scenario.plain(Settings(device="cpu"))
     assert checkers.broken(scenario, entries) == "who lives finishes: nobody finished"
     assert story(scenario, entries, "who lives finishes: nobody finished")[-1].startswith("   99.0000 s  0.0")
+
+
+def test_a_measured_step_time_is_told_and_given_again_gives_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = Path(__file__).parent / "tasks/union.py"
+    common = ("simulate", task, "--peers", 2, "--steps", 20, "--no-report")
+    told = verb(*common, "--step-time", "measured").stdout
+    step_time, digest = (re.search(pattern, told)[1] for pattern in (r"--step-time (\d+us)", r"digest: (\w+)"))
+    again = verb(*common, "--step-time", step_time).stdout
+    assert f"digest: {digest}" in again
+    assert f"digest: {digest}" not in verb(*common, "--step-time", "77ms").stdout

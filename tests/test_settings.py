@@ -218,7 +218,7 @@ def test_what_cannot_be_is_refused_naming_it_and_what_may_be(name: str, values: 
         ("listen", ["tcp://*:0", "tcp://0.0.0.0:1", "tcp://a-b.c_d:65535", "tcp://[fe80::1%eth0]:1", "tcp://127.0.0.1:*"]),
         ("advertise", ["192.0.2.7", "a", "[::1]", "[fe80::1%eth0]"]),
         ("link", ["100mbit,5ms", "1gbit,0ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s"]),
-        ("step_time", ["1ms", "0.5s", "500us"]),
+        ("step_time", ["1ms", "0.5s", "500us", "measured"]),
         ("run", [".", "/a b/ü"]),
     ],
 )  # fmt: skip

@@ -99,5 +99,3 @@ class Output:
         elif not self._quiet:
             Console().print(final_table(result))
             self.say(f"report: {result.report}" if result.report else f"records: {result.run}")
-            if result.digest is not None:
-                self.say(f"digest: {result.digest}")

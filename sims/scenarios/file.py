@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from ...peers.rules import MEASURED
 from ...peers.settings import Settings, SettingsError
 from ...peers.toml_file import TomlFile, read_toml
 from ..links import LinkSpec, Noise, parse_duration, parse_link
@@ -79,9 +80,13 @@ def _settings(file: TomlFile, flags: Mapping[str, object], founders: int | None 
         raise ScenarioError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})
     try:
-        return Settings.from_entries(file.entries("settings") if table else [], given)
+        settings = Settings.from_entries(file.entries("settings") if table else [], given)
     except SettingsError as error:
         raise ScenarioError(str(error)) from None
+    if settings.step_time == MEASURED:
+        why = f"a scenario says how long: write what `simulate TASK --step-time {MEASURED}` tells"
+        raise ScenarioError(f"{file.place('settings')}: step_time: {why}")
+    return settings
 
 
 def _group(row: Row, settings: Settings) -> Group:
