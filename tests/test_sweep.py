@@ -218,7 +218,8 @@ def test_what_is_due_at_the_same_time_goes_in_an_order_that_the_seed_draws() -> 
 
 
 DIGESTS = (
-    "from samovar.sims.draw import draw; from samovar.sims.toy import toy_task; from samovar.sims.verdict import judge;"
+    "from samovar.sims.scenarios.draw import draw; from samovar.sims.toy import toy_task;"
+    "from samovar.sims.sweeps.verdict import judge;"
     "print(*(judge(draw(seed), toy_task()).digest for seed in (2, 5, 9, 10)))"
 )
 
