@@ -65,7 +65,7 @@ class Door:
             parsed = Invite.from_text(invite)
             return cls(address, parsed.contact, own, KeyPair.of_secret(parsed.secret))
         if peer_key is None or settings.key is None:
-            raise ValueError("say how to get in: with an invite, or your key file and the peer's key, or insecure")
+            raise ValueError("say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure")
         if len(peer_key) != 64 or not set(peer_key) <= set("0123456789abcdef"):
             raise ValueError(f"{peer_key!r:.80} is no peer's key: that has 64 hexadecimal characters")
         return cls(address, peer_key, own, None)

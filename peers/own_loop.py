@@ -87,6 +87,9 @@ class Run:
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
         Raises JoinRefused when the run's model has another layout.
         """
+        if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
+            given = f"{type(optimizer).__name__}, {type(model).__name__}"
+            raise ValueError(f"run.wrap takes the optimizer, then the model; it was given: {given}")
         if self._peer is not None or self._gone:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
         with self._ending_with_it():

@@ -124,6 +124,7 @@ class Peer:
         self._losses_told = 0
         self._events_told = 0
         self._bytes = (0, 0)
+        self._members = 0
 
     @property
     def state(self) -> State:
@@ -186,7 +187,7 @@ class Peer:
             period=period,
             step=outcome.state.step,
             time_s=self.elapsed_s,
-            loss=outcome.loss if loss_told else math.nan,
+            loss=outcome.loss if loss_told and not outcome.caught_up else math.nan,
             compute_s=compute_s,
             wait_s=outcome.wait_s,
             transfer_s=outcome.transfer_s,
@@ -200,6 +201,9 @@ class Peer:
         )
         self._bytes = (sent, received)
         self._record(record)
+        if record.members == 1 < self._members:
+            self.tell("alone", why="everybody else has gone; it trains on, and others may join")
+        self._members = record.members
 
     def _new_losses(self) -> list[Loss]:
         losses = self.membership.losses[self._losses_told :]
@@ -225,8 +229,6 @@ class Peer:
         for loss in self.membership.losses[self._events_told :]:
             self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
         self._events_told = len(self.membership.losses)
-        if len(view.members) == 1 < len(known.members):
-            self.tell("alone", why="everybody else has gone; it trains on, and others may join")
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""

@@ -54,7 +54,7 @@ class RoundRecord:
     time_s: float
     """When the round was committed: seconds since the run started, on this peer's monotonic clock."""
     loss: FloatOrNaN
-    """Mean training loss agreed in this round."""
+    """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
     compute_s: float
     wait_s: float
     """Seconds in which others had not begun with what was due, or had to be agreed on."""

@@ -35,6 +35,8 @@ def make_folder(wished: str | None, task: Path) -> Path:
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
+    # Nor can the same run folder be used again.
+    words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
     (folder / COMMAND_FILE).write_text(shlex.join(words) + "\n", encoding="utf-8")
     return folder
 
@@ -76,12 +78,13 @@ def conclude(
     """
     run = replace(read_run(folder), result=None)
     evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
+    averaged = [record for record in run.rounds if not record.caught_up]
     last = max(run.rounds, key=lambda record: (record.round, record.time_s), default=None)
     why = {loss.peer: loss.why for loss in lost}
     missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in losses(run.events)]
     result = Result(
         accuracy=accuracy if accuracy is not None else (evaluated[-1] if evaluated else None),
-        loss=last.loss if last else float("nan"),
+        loss=max(averaged, key=lambda record: (record.round, record.time_s)).loss if averaged else float("nan"),
         wall_s=wall_s,
         rounds=last.round if last else 0,
         peers=tuple(totals(run)),

@@ -75,7 +75,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[st
     opening, invitation = await open_alone(settings, task=_this_script(), name=name)
     how = ", ".join(f"{key}={value!r}" for key, value in invitation.items())
     waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
-    print(f"samovar: {waits}others join with samovar.join({how})", file=sys.stderr)
+    print(f"samovar: {waits}join from another machine: samovar.join({how})", file=sys.stderr)
     return opening, invitation
 
 

@@ -48,7 +48,10 @@ def kind_of(path: Path) -> Literal["task", "script"]:
     if names.intersection(REQUIRED):
         missing = [name for name in REQUIRED if name not in names]
         if missing:
-            raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)}")
+            raise TaskError(
+                f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)} "
+                "(and a training script calls samovar.join())"
+            )
         return "task"
     if _imports_samovar(tree):
         return "script"

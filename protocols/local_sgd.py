@@ -146,11 +146,14 @@ class LocalSGD:
             if self.membership.settled and self._behind is None:
                 key = (self.membership.view.generation, before.round + 1)
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
+                attempted, waited_s = clock(), self._inbox.waited_s
                 try:
                     with self.membership.averaging():
                         await self._in_generation(key, contribution)
                 except Expelled as expelled:
                     await self._come_back(expelled)
+                if self.state is before:  # all of it was waiting for somebody who did not come
+                    self._inbox.waited_s = waited_s + clock() - attempted
 
     async def _in_generation(self, key: Key, contribution: Contribution) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""

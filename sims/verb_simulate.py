@@ -37,7 +37,7 @@ _IN_GROUPS = ("peers", "link", "step_time", "config")
 @click_options(*_FLAGS)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for.")
 def simulate(
     task: Path | None,
     scenario: Path | None,

@@ -118,7 +118,7 @@ def complaint(result: Result) -> str:
         (f"join tcp://h:0 good.py --invite {INVITE}", "'tcp://h:0' names no one machine and port to call"),
         (f"join tcp://*:4 good.py --invite {INVITE}", "'tcp://*:4' names no one machine and port to call"),
         (f"join tcp://h:4 good.py --invite {INVITE[:-1]}", "this invite is damaged: copy the whole join line"),
-        ("join tcp://h:4 good.py", "say how to get in: with an invite, or your key file and the peer's key, or "),
+        ("join tcp://h:4 good.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
         (f"join tcp://h:4 good.py --invite {INVITE} --steps 9", "no such option '--steps'; "),
         (f"join tcp://h:4 script.py --invite {INVITE}", "script.py: a training script joins by itself: samovar.join("),
     ],

@@ -85,18 +85,21 @@ def row(text: str, peer: str) -> str:
 
 
 def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() -> None:
-    records = (happened("alice", "started"), committed("alice", 1), committed("alice", 2, accuracy=0.5))
-    text = drawn(board(*records, happened("alice", "checkpoint", why="step 20")).render(75, 120))
+    found = board(happened("alice", "started"), committed("alice", 1))
+    found.headline(50)
+    found.update(committed("alice", 2, accuracy=0.5))
+    found.update(happened("alice", "checkpoint", why="step 20"))
+    text = drawn(found.render(75, 120))
     for part in ("training", "12.5", "20 of 100", "1.000", "10", "3.00 MB", "500 kB", "checkpoint: step 20"):
         assert part in row(text, "alice")
-    for part in ("1:15", "round 2", "loss 1.000", "accuracy 50.00%", "1 peer", "about 5 min 0 s left"):
+    for part in ("1:15", "round 2", "loss 1.000", "accuracy 50.00%", "3 peers", "about 3 min 20 s left"):
         assert part in text.splitlines()[0]
 
 
 def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
     found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
     assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))
-    assert "1 peer, 1 lost" in found.headline(1)
+    assert "2 peers, 1 lost" in found.headline(1)
     found.update(committed("b", 3, caught_up=True))
     assert "training" in row(drawn(found.render(1, 120)), "b")
 
@@ -273,7 +276,15 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
         run="runs/digits-001",
     )
     text = drawn(final_table(result))
-    for part in ("accuracy 97.31%", "loss 0.08420", "50 rounds", "3 peers, 1 lost", "1 min 15 s", "all 3", "6.00 MB"):
+    for part in (
+        "accuracy 97.31%",
+        "loss 0.08420",
+        "50 rounds",
+        "3 peers on this machine, 1 lost",
+        "1 min 15 s",
+        "all 3",
+        "6.00 MB",
+    ):
         assert part in text
     assert "lost p1 at 42.0 s: no heartbeat for 5 s" in text
     assert "virtual" not in text

@@ -371,7 +371,7 @@ def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
         ({"perid": 3}, 'unknown key "perid"; did you mean "period"?'),
         ({"period": 0}, "period must be adaptive, or a whole number of local steps from 1 to"),
         ({"address": "here"}, "'here' is no address"),
-        ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: with an invite"),
+        ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: --invite TEXT"),
     ]:
         with pytest.raises(ValueError, match=re.escape(said)):
             samovar.join(**wrong)
@@ -438,7 +438,7 @@ def test_train_says_where_a_scripts_prints_go_and_how_another_script_joins(tmp_p
     logs = [tmp_path / "run" / f"peer-{n}.log" for n in "01"]
     run.until(lambda: all(log.read_text() for log in logs), "a line from each script")
     assert [log.read_text() for log in logs] == ["this is peer 0\n", "this is peer 1\n"]
-    call = re.fullmatch(r"others join with: samovar\.join\('(tcp://\S+)', invite='(\S+)'\)\n", how)
+    call = re.fullmatch(r"join from this machine: samovar\.join\('(tcp://\S+)', invite='(\S+)'\)\n", how)
     assert call is not None
     model = nn.Linear(3, 1)
     third = samovar.join(call[1], invite=call[2], run=tmp_path / "third", listen=HERE)
@@ -465,7 +465,7 @@ def test_the_example_trains_under_the_launcher_and_alone(tmp_path: Path) -> None
         told = re.fullmatch(r"accuracy (\d\.\d+)\n", said)
         assert told is not None, said
         assert float(told[1]) >= 0.95
-    assert "samovar: others join with samovar.join(address='tcp://" in alone.stderr
+    assert "samovar: join from another machine: samovar.join(address='tcp://" in alone.stderr
 
 
 def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ from samovar.protocols.wire import (
     message,
 )
 
-for module in pkgutil.iter_modules(samovar.protocols.__path__):
-    importlib.import_module(f"samovar.protocols.{module.name}")
+for module in pkgutil.walk_packages(samovar.protocols.__path__, "samovar.protocols."):
+    importlib.import_module(module.name)
 
 
 @dataclass(frozen=True, slots=True)

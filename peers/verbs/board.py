@@ -87,6 +87,10 @@ class Board:
         self.peers: dict[str, PeerState] = {}
         self.accuracy: float | None = None
         self._events = 0
+        self._members = (0, 0)
+        """The latest round, and how many were in it: more than are known here, if some are elsewhere."""
+        self._first: tuple[float, float] | None = None
+        """Seconds and steps when the first steps were heard of: what was before took another time."""
 
     def update(self, record: Record) -> None:
         """Take in what a peer tells."""
@@ -108,10 +112,12 @@ class Board:
     def _round(self, record: RoundRecord) -> None:
         peer = self.peer(record.peer)
         peer.state = "done" if 0 < self.steps <= record.step else "training"
-        peer.round, peer.step, peer.loss, peer.period = record.round, record.step, record.loss, record.period
+        peer.round, peer.step, peer.period = record.round, record.step, record.period
+        peer.loss = peer.loss if record.caught_up else record.loss
         peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
         peer.bytes_sent += record.bytes_sent
         peer.bytes_received += record.bytes_received
+        self._members = max(self._members, (record.round, record.members))
         if record.accuracy is not None:
             self.accuracy = record.accuracy
         for absent in record.missing:
@@ -131,23 +137,27 @@ class Board:
 
     def headline(self, elapsed_s: float) -> str:
         """The run in one line."""
-        parts = [clock_text(elapsed_s), f"round {self.round:,}"]
+        parts = [clock_text(elapsed_s), f"round {self.round:,}" if self.round else "getting together"]
         if math.isfinite(self.loss):
             parts.append(f"loss {loss_text(self.loss)}")
         if self.accuracy is not None:
             parts.append(f"accuracy {self.accuracy:.2%}")
         states = Counter(peer.state for peer in self.peers.values())
         there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
+        there += max(0, self._members[1] - len(self.peers))
         away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
         parts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
 
     def _left_s(self, elapsed_s: float) -> float:
-        """By the share of the steps that are made so far; 0 while it is too early to say."""
-        active = [peer.step for peer in self.peers.values() if peer.state == "training"]
-        share = fmean(active) / self.steps if active and self.steps else 0.0
-        return elapsed_s * (1 - share) / share if 0.02 < share < 1 else 0.0
+        """By the steps since the first were heard of; 0 while it is too early to say."""
+        active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
+        if not active or not self.steps:
+            return 0.0
+        first_s, first_step = self._first = self._first or (elapsed_s, fmean(active))
+        taken = fmean(active) - first_step
+        return (elapsed_s - first_s) * (self.steps - fmean(active)) / taken if taken > 0.02 * self.steps else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and a table that fits `width` columns: the narrower, the fewer of them."""

@@ -97,5 +97,5 @@ class Output:
         if self._as_json:
             click.echo(result.to_json())
         elif not self._quiet:
-            Console().print(final_table(result))
+            Console(width=None if sys.stdout.isatty() else 200).print(final_table(result))
             self.say(f"report: {result.report}" if result.report else f"records: {result.run}")

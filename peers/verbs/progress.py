@@ -55,6 +55,7 @@ class Progress:
         self._board = Board(steps=steps)
         self._lock = threading.Lock()
         self._untold: list[EventRecord] = []
+        self._last_told: dict[str, str] = {}
         self._changed = False
         self._last_line = -math.inf
         self._live: Live | None = None
@@ -73,10 +74,15 @@ class Progress:
             self._board.update(record)
             self._changed = True
             if self.mode == "lines":
-                if isinstance(record, EventRecord) and record.event not in ROUTINE:
+                if isinstance(record, EventRecord) and self._is_news(record):
                     self._untold.append(record)
                 if self._clock() - self._last_line >= LINE_EVERY_S:
                     self._line()
+
+    def _is_news(self, event: EventRecord) -> bool:
+        """Not routine, and not told already, as by another peer that saw the same."""
+        known, self._last_told[event.subject] = self._last_told.get(event.subject), event.event
+        return event.event not in ROUTINE and event.event != known
 
     def __enter__(self) -> Self:
         self._started = self._clock()
@@ -105,7 +111,11 @@ class Progress:
         now = self._clock()
         told = [event_text(event) for event in self._untold[:MOST_TOLD]]
         more = len(self._untold) - len(told)
-        parts = [self._board.headline(now - self._started), *told, *([f"and {more:,} more events"] if more else [])]
+        parts = [
+            self._board.headline(now - self._started),
+            *told,
+            *([f"and {count_text(more, 'more event')}"] if more else []),
+        ]
         self._last_line, self._changed, self._untold = now, False, []
         with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it was closed
             print("; ".join(parts), file=self._errors, flush=True)
@@ -121,7 +131,9 @@ def _headline(result: Result) -> Text:
         *([f"accuracy {result.accuracy:.2%}"] if result.accuracy is not None else []),
         f"loss {loss_text(result.loss)}",
         count_text(result.rounds, "round"),
-        count_text(len(result.peers), "peer") + (f", {len(result.lost):,} lost" if result.lost else ""),
+        count_text(len(result.peers), "peer")
+        + ("" if result.virtual_s is not None else " on this machine")
+        + (f", {len(result.lost):,} lost" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
     ]

@@ -40,7 +40,7 @@ _STOPPED = 130
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for.")
 def train(
     task: Path,
     arguments: tuple[str, ...],
@@ -76,9 +76,10 @@ def train(
         launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
 
         def met(members: list[dict[str, str]]) -> None:
-            lines = [_join_line(task, script, invite, member) for member in members]
-            output.say(lines[0])
-            _write_ways_in(folder / WAYS_IN_FILE, lines)
+            commands = [_join_command(task, script, invite, member) for member in members]
+            local = split_address(members[0]["address"])[0].startswith("127.")
+            output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")
+            _write_ways_in(folder / WAYS_IN_FILE, commands)
             if script:
                 output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
@@ -115,15 +116,14 @@ def _write_ways_in(file: Path, lines: list[str]) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _join_line(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
+def _join_command(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
     address, key = member["address"], member["id"]
     invite = replace(invite, contact=key) if invite else None
     if script:
         how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
-        return f"others join with: samovar.join({address!r}, {how})"
+        return f"samovar.join({address!r}, {how})"
     how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
-    where = "this machine" if split_address(address)[0].startswith("127.") else "anywhere"
-    return f"join from {where}: samovar join {address} {task} {how}"
+    return f"samovar join {address} {task} {how}"
 
 
 async def _train(

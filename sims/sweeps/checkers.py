@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -50,6 +51,9 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
             brought[event.key][_peer(life)] = event
         elif isinstance(event, Committed) and event.key is not None:
             there = [each for each in brought[event.key].values() if each.weight > 0]
+            if not there:
+                yield f"round {event.round} at {life} is the mean of what nobody brought"
+                continue
             weight = sum(each.weight for each in there)
             if event.weight != weight:
                 yield f"round {event.round} at {life} has weight {event.weight:g}, its members brought {weight:g}"
@@ -101,9 +105,9 @@ def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[
         elif isinstance(event, Installed):
             generation[life] = event.generation
         elif isinstance(event, Committed) and event.key is not None:
-            handed_on, have_it, of = event.key[0] != generation[life], len(have[event.key]), members[event.key]
-            if not handed_on and 2 * have_it <= of:
-                yield f"{life} committed round {event.round} when {have_it} of {of} had it"
+            handed_on, have_it = event.key[0] != generation.get(life), len(have[event.key])
+            if not handed_on and 2 * have_it <= members.get(event.key, 0):
+                yield f"{life} committed round {event.round} when {have_it} of {members[event.key]} had it"
 
 
 @promise
@@ -142,24 +146,25 @@ def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator
     over_s = _over_s(entries)
     members = {life for _, life, event in entries if isinstance(event, Installed)}
     for time_s, life, event in gone:
-        if event.error and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
-            yield f"{life} gave up: {event.error}"
+        ended = event.finished or event.crashed
+        if not ended and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
+            yield f"{life} gave up: {event.error or 'without a word'}"
     if over_s is None:
         yield "nobody finished"
 
 
 def _over_s(entries: Sequence[Entry]) -> float | None:
-    """When more than half of the newest view's members had ended the run, or the last who did; None: nobody has."""
+    """When more than half of the newest view's members had ended the run; never, if fewer did; None: nobody has."""
     members: tuple[str, ...] = ()
     generation, over_s, finished = 0, None, set[str]()
     for time_s, life, event in entries:
         if isinstance(event, Installed) and event.generation > generation:
             generation, members = event.generation, event.members
         elif isinstance(event, Gone) and event.finished:
-            over_s = time_s
+            over_s = math.inf
             finished.add(f"peer-{_peer(life)}")
             if 2 * len(finished.intersection(members)) > len(members):
-                break
+                return time_s
     return over_s
 
 
