@@ -156,7 +156,9 @@ class Launch:
         await stop.wait()
         self._stopping = True
         for peer in self.peers:
-            if peer.control is not None:
+            if peer.member is None and peer.process is not None and peer.process.returncode is None:
+                peer.process.kill()  # it has not come up, so there is nothing to keep
+            elif peer.control is not None:
                 peer.control.tell("stop")
         await asyncio.sleep(GRACE_S)
         self._signal(signal.SIGKILL)
