@@ -24,8 +24,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+PASSES_MAX = 10**6
+"""How often the loop goes round at one moment of virtual time before that is called endless."""
+
+
 class Deadlock(RuntimeError):
-    """Every task waits and nothing is due: no real network would bring it to an end either."""
+    """Every task waits and nothing is due, or tasks run for ever while no time passes: no real network would bring it
+    to an end either."""
 
 
 class _Jump:
@@ -34,14 +39,25 @@ class _Jump:
     def __init__(self, loop: VirtualLoop) -> None:
         self.now = 0.0
         self._loop = loop
+        self._moment, self._passes = 0.0, 0
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise Deadlock("every task waits for another and no timer is set")
         self.now += timeout
+        self._count()
         # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
         self._loop._clock_resolution = max(1e-9, 4 * math.ulp(self.now))
         return []
+
+    def _count(self) -> None:
+        """Time that moves by less than the clock shows stands still too."""
+        self._passes += 1
+        if self.now - self._moment > self._loop._clock_resolution:
+            self._moment, self._passes = self.now, 0
+        elif self._passes >= PASSES_MAX:
+            self._passes = 0  # what it leaves behind can still be cancelled
+            raise Deadlock(f"livelock: tasks run for ever at {self.now:g} s, and no time passes")
 
 
 class _Handle(asyncio.Handle):
@@ -68,9 +84,7 @@ class _Timer(asyncio.TimerHandle):
         super().__init__(when, *handle)
         self._tie = tie
 
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, _Timer):
-            return NotImplemented
+    def __lt__(self, other: _Timer) -> bool:  # type: ignore[override]  # there are no others, and it is asked often
         return self._when < other._when or (self._when == other._when and self._tie < other._tie)
 
     def _run(self) -> None:

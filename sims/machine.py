@@ -31,8 +31,19 @@ class Machine:
         self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
         self._stops = 0
+        self._behind = False
         self._waiting: list[asyncio.Handle] = []
         self._tasks: list[asyncio.Task[Any]] = []
+
+    @property
+    def host(self) -> str:
+        """Its hardware, which has one machine after the other: ``3`` had 3.0 and has 3.1."""
+        return self.name.partition(".")[0]
+
+    @property
+    def prompt(self) -> bool:
+        """Whether what comes may run at once: it runs, and nothing older still waits its turn."""
+        return not (self.dead or self._stops or self._behind)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run `work` on this machine."""
@@ -65,6 +76,11 @@ class Machine:
         waiting, self._waiting = self._waiting, []
         for handle in waiting:
             self._again(handle)
+        self._behind = True
+        asyncio.get_running_loop().call_soon(self._caught_up, context=contextvars.Context())
+
+    def _caught_up(self) -> None:
+        self._behind = False
 
     def bury(self) -> None:
         """The world ends: what was left undone here may be cleaned up."""

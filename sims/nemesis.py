@@ -221,7 +221,8 @@ class Nemesis:
         return join
 
     def _clog(self, fault: Fault, targets: list[Life]) -> None:
-        until_s = asyncio.get_running_loop().time() + fault.for_s
+        """A frame that is held up is under way: when it goes on is settled from the start, and needs no healing."""
+        until_s = self._end_of(fault) or 0.0
         for life in targets:
             for other in self._world.ids:
                 self._world.network.clog(life.id, other, until_s)
@@ -267,4 +268,4 @@ class Nemesis:
         return make_room
 
     def _clock(self, fault: Fault, targets: list[Life]) -> None:
-        self._world.clock.jump(fault.factor)
+        self._world.clock.change({life.machine.host for life in targets}, jump_s=fault.factor, drift=fault.drift)

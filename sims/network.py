@@ -2,8 +2,10 @@
 
 Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
 up-link and its receiver's down-link for `link_bytes` / bandwidth each, at the same time (cut-through), so many senders
-share one receiver's down-link; between sites with a trunk it occupies that too. What is under way when its way is cut,
-or its receiver closed, is lost. Every way draws its chance from a generator of its own.
+share one receiver's down-link; between sites with a trunk it occupies that too. Each is taken in the order in which
+first bytes come to it: what is still far away keeps nobody waiting. What is under way when its way is cut, or its
+receiver closed, is lost, and so is what waited for its up-link when its sender closed. Every way draws its chance from
+a generator of its own.
 """
 
 from __future__ import annotations
@@ -14,43 +16,20 @@ import math
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection
-from contextvars import Context
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from functools import cached_property
+from typing import TypeVarTuple
 
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
 from .links import QUIET, LinkSpec, Noise, link_bytes
-from .machine import MACHINE
+from .machine import MACHINE, Machine
+from .ways import Frame, Port, Way
 
-
-@dataclass(slots=True)
-class _Port:
-    """Where a peer that is open takes frames, and in whose name."""
-
-    arrivals: Arrivals
-    context: Context | None
-
-
-@dataclass(slots=True)
-class _Way:
-    """From one peer to another. `connection`: how often it was made; frames of a broken one are lost."""
-
-    chance: random.Random
-    last_s: float = 0.0
-    connection: int = 0
-    clogged_until_s: float = 0.0
-
-
-class _Frame(NamedTuple):
-    sender: PeerId
-    to: PeerId
-    header: bytes
-    payload: Buffer
-    size: int
-    connection: int
-    garbled: bool
+Ts = TypeVarTuple("Ts")
+_LINGER_S = 0.3
+"""For how long what a socket holds still leaves after it was closed (`protocols.zeromq.transport`)."""
 
 
 class Network:
@@ -75,12 +54,16 @@ class Network:
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)
-        self._ports: dict[PeerId, _Port] = {}
+        self._ports: dict[PeerId, Port] = {}
         self._admitted: dict[PeerId, set[PeerId]] = {}
-        self._ways: dict[tuple[PeerId, PeerId], _Way] = {}
-        self._up_free_s: dict[PeerId, float] = {}
-        self._down_free_s: dict[PeerId, float] = {}
+        self._ways: dict[tuple[PeerId, PeerId], Way] = {}
+        self._lines: dict[PeerId, Context] = {}
         self._trunk_free_s: dict[tuple[str, str], float] = {}
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """That of its peers. To ask which one is running costs more than all else that is done for a frame."""
+        return asyncio.get_running_loop()
 
     @property
     def digest(self) -> str:
@@ -90,11 +73,12 @@ class Network:
         if peer in self._ports:
             raise OSError(f"{peer} is open already")
         machine = MACHINE.get()
-        self._ports[peer] = _Port(arrivals, None if machine is None else machine.context)
+        self._ports[peer] = Port(arrivals, machine, copy_context() if machine is None else machine.context)
 
-    def close(self, peer: PeerId) -> None:
-        """From now on `peer` neither sends nor receives."""
-        self._ports.pop(peer, None)
+    def close(self, peer: PeerId, *, linger_s: float = 0.0) -> None:
+        """From now on `peer` neither sends nor receives; but what begins to leave within `linger_s` still does."""
+        if (port := self._ports.pop(peer, None)) is not None:
+            port.sends_until_s = self._loop.time() + linger_s
         self._admitted.pop(peer, None)
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
@@ -105,120 +89,143 @@ class Network:
         """Undo one cut of that way."""
         self._cut[sender, to] -= 1
 
-    def partition(self, *sides: Collection[PeerId]) -> None:
-        """Cut all ways between peers of different `sides`, in both directions."""
-        for side in sides:
-            for other in sides:
-                if other is not side:
-                    self._cut.update((sender, to) for sender in side for to in other)
-
-    def heal(self) -> None:
-        """Join all ways that were cut."""
-        self._cut.clear()
-
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
         """What `sender` sends `to` arrives at `until_s` at the earliest."""
-        self._way(sender, to).clogged_until_s = until_s
+        way = self._way(sender, to)
+        way.clogged_until_s = max(way.clogged_until_s, until_s)
 
     def admit(self, at: PeerId, peer: PeerId) -> None:
         self._admitted.setdefault(at, set()).add(peer)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
-        if sender not in self._ports:
+        if (port := self._ports.get(sender)) is None:
             return size
         self.carried[sender, to] += size
         if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
             return size
-        way = self._way(sender, to)
-        when = self._arrival(sender, to, way, link_bytes(size), asyncio.get_running_loop().time())
-        frame = _Frame(sender, to, header, payload, size, way.connection, garbled=False)
-        if self.noise is QUIET:
-            self._in_order(when, way, frame)
-        else:
-            self._noisily(when, way, frame)
+        way, up, now = self._way(sender, to), self.links.get(sender, self.link), self._loop.time()
+        start_s = max(now, port.up_free_s)
+        port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
+        frame = Frame(sender, to, header, payload, size, way.connection, port, start_s)
+        latency_s = self._latency(way, up, self.links.get(to, self.link))
+        if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
+            trunk = self.trunks.get(frozenset(ends))
+            if trunk is not None:
+                latency_s += self._latency(way, trunk, trunk)
+                self._at(start_s, to, self._enter_trunk, frame, way, ends, sent_s, latency_s)
+                return size
+        self._fly(frame, way, start_s + latency_s, sent_s + latency_s)
         return size
 
-    def _in_order(self, when: float, way: _Way, frame: _Frame) -> None:
+    def _latency(self, way: Way, one: LinkSpec, other: LinkSpec) -> float:
+        latency_s, jitter_s = max(one.latency_s, other.latency_s), max(one.jitter_s, other.jitter_s)
+        return latency_s + way.chance.uniform(0.0, jitter_s) if jitter_s else latency_s
+
+    def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
+        """Do on the line to that peer what is nobody's work: no fault of a machine keeps it, and what else is due at
+        the same time comes first or last by a chance of the line's own."""
+        line = self._lines.get(to)
+        if line is None:
+            line = self._lines[to] = Machine(f"line to {to}", lambda handle: None, self._seed).context
+        self._loop.call_at(when, do, *what, context=line)
+
+    def _enter_trunk(self, frame: Frame, way: Way, ends: tuple[str, str], sent_s: float, latency_s: float) -> None:
+        if frame.start_s > frame.source.sends_until_s:
+            return
+        entered_s = max(frame.start_s, self._trunk_free_s.get(ends, 0.0))
+        left_s = entered_s + link_bytes(frame.size) / self.trunks[frozenset(ends)].bandwidth_Bps
+        self._trunk_free_s[ends] = left_s
+        self._fly(frame, way, entered_s + latency_s, max(sent_s, left_s) + latency_s)
+
+    def _fly(self, frame: Frame, way: Way, first_s: float, last_s: float) -> None:
+        """Its first and its last byte come to the down-link then, but behind what was sent before it on this way."""
+        if way.source is not frame.source:
+            way.source, way.entered_s = frame.source, 0.0
+        first_s = max(first_s, way.entered_s)
+        way.entered_s = last_s = max(last_s, math.nextafter(first_s, math.inf))
+        self._at(first_s, frame.to, self._enter_down_link, frame, way, first_s, last_s)
+
+    def _enter_down_link(self, frame: Frame, way: Way, first_s: float, last_s: float) -> None:
+        if frame.start_s > frame.source.sends_until_s:
+            return
+        there = self._ports.get(frame.to)
+        takes_s = link_bytes(frame.size) / self.links.get(frame.to, self.link).receives_Bps
+        through_s = takes_s + (first_s if there is None else max(first_s, there.down_free_s))
+        if there is not None:
+            there.down_free_s = through_s
+        when = max(last_s, through_s, way.clogged_until_s)
+        if self.noise is QUIET:
+            self._in_order(when, way, frame, there)
+        else:
+            self._noisily(when, way, frame, there)
+
+    def _in_order(self, when: float, way: Way, frame: Frame, there: Port | None, *, garbled: bool = False) -> None:
+        if way.there is not there:
+            way.last_s, way.there = (way.last_s if way.there is None else 0.0), there
         way.last_s = when = max(when, math.nextafter(way.last_s, math.inf))
-        self._schedule(when, frame)
+        self._at(when, frame.to, self._arrive, frame, there, garbled)
 
-    def _noisily(self, when: float, way: _Way, frame: _Frame) -> None:
-        noise, under_way_s = self.noise, when - asyncio.get_running_loop().time()
-        frame = frame._replace(garbled=self._chance(way, noise.corrupt, "garbled"))
+    def _noisily(self, when: float, way: Way, frame: Frame, there: Port | None) -> None:
+        noise, under_way_s = self.noise, when - frame.start_s
+        garbled = self._chance(way, noise.corrupt, "garbled")
         if self._chance(way, noise.reorder, "overtaken"):
-            self._schedule(when + way.chance.uniform(0, under_way_s), frame)
+            self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
         elif not self._chance(way, noise.loss, "lost"):
-            self._in_order(when, way, frame)
+            self._in_order(when, way, frame, there, garbled=garbled)
         if self._chance(way, noise.duplicate, "doubled"):
-            self._schedule(when + way.chance.uniform(0, under_way_s), frame)
+            self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
 
-    def _way(self, sender: PeerId, to: PeerId) -> _Way:
+    def _way(self, sender: PeerId, to: PeerId) -> Way:
         way = self._ways.get((sender, to))
         if way is None:
-            way = self._ways[sender, to] = _Way(random.Random(f"{self._seed} {sender}>{to}"))
+            way = self._ways[sender, to] = Way(random.Random(f"{self._seed} {sender}>{to}"))
         return way
 
-    def _chance(self, way: _Way, probability: float, what: str) -> bool:
+    def _chance(self, way: Way, probability: float, what: str) -> bool:
         if probability == 0 or way.chance.random() >= probability:
             return False
         self.happened[what] += 1
         return True
 
-    def _arrival(self, sender: PeerId, to: PeerId, way: _Way, size: int, now: float) -> float:
-        up, down = self.links.get(sender, self.link), self.links.get(to, self.link)
-        start = max(now, self._up_free_s.get(sender, 0.0))
-        sent = self._up_free_s[sender] = start + size / up.bandwidth_Bps
-        latency_s = max(up.latency_s, down.latency_s)
-        if jitter_s := max(up.jitter_s, down.jitter_s):
-            latency_s += way.chance.uniform(0.0, jitter_s)
-        if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
-            trunk = self.trunks.get(frozenset(ends))
-            if trunk is not None:
-                latency_s += trunk.latency_s
-                if trunk.jitter_s:
-                    latency_s += way.chance.uniform(0.0, trunk.jitter_s)
-                entered = max(start, self._trunk_free_s.get(ends, 0.0))
-                left = self._trunk_free_s[ends] = entered + size / trunk.bandwidth_Bps
-                start, sent = entered, max(sent, left)
-        first_byte = max(start + latency_s, self._down_free_s.get(to, 0.0))
-        arrived = max(sent + latency_s, first_byte + size / down.receives_Bps)
-        self._down_free_s[to] = arrived
-        return max(arrived, way.clogged_until_s)
-
-    def _schedule(self, when: float, frame: _Frame) -> None:
-        port = self._ports.get(frame.to)
-        context = None if port is None else port.context
-        asyncio.get_running_loop().call_at(when, self._deliver, frame, context=context)
-
-    def _deliver(self, frame: _Frame) -> None:
-        sender, to = frame.sender, frame.to
-        if self._cut and self._cut[sender, to] > 0:
+    def _arrive(self, frame: Frame, there: Port | None, garbled: bool) -> None:
+        """The last byte is there. `there`: who was open when the first one came; another life knows nothing of it."""
+        if self._cut and self._cut[frame.sender, frame.to] > 0:
             self.happened["cut"] += 1
             return
         if (fault := self.before.pop(self.delivered + 1, None)) is not None:
             fault()
-        there, way = self._ports.get(to), self._ways[sender, to]
-        if there is None or sender not in self._admitted.get(to, ()) or frame.connection != way.connection:
+        port = self._ports.get(frame.to)
+        if port is None or (there is not None and port is not there):
             return
-        if frame.garbled:
+        if port.machine is None or port.machine.prompt:
+            port.context.run(self._deliver, frame, port, garbled)
+        else:
+            self._loop.call_soon(self._deliver, frame, port, garbled, context=port.context)
+
+    def _deliver(self, frame: Frame, port: Port, garbled: bool) -> None:
+        sender, to = frame.sender, frame.to
+        way, open_yet = self._ways[sender, to], self._ports.get(to) is port
+        if not open_yet or sender not in self._admitted.get(to, ()) or frame.connection != way.connection:
+            return
+        if garbled:
             self._break(way, sender, to)
             return
         self.delivered += 1
-        told = struct.pack("<d", asyncio.get_running_loop().time())
+        told = struct.pack("<d", self._loop.time())
         self._hash.update(b"".join((told, f"{sender}>{to}".encode(), frame.header, frame.payload)))
-        there.arrivals.frames(sender, frame.header, frame.payload, frame.size)
+        port.arrivals.frames(sender, frame.header, frame.payload, frame.size)
         for look in self.after:
             look(to)
 
-    def _break(self, way: _Way, sender: PeerId, to: PeerId) -> None:
+    def _break(self, way: Way, sender: PeerId, to: PeerId) -> None:
         """The connection broke; it is made again at once, of which its dialler learns."""
         way.connection += 1
         port = self._ports.get(sender)
         if port is not None:
-            loop, latency_s = asyncio.get_running_loop(), self.links.get(sender, self.link).latency_s
-            loop.call_at(loop.time() + latency_s, port.arrivals.reconnected, to, context=port.context)
+            latency_s = self.links.get(sender, self.link).latency_s
+            self._loop.call_at(self._loop.time() + latency_s, port.arrivals.reconnected, to, context=port.context)
 
 
 class SimulatedTransport:
@@ -257,4 +264,4 @@ class SimulatedTransport:
         """Nothing to close."""
 
     def close(self) -> None:
-        self._network.close(self._id)
+        self._network.close(self._id, linger_s=_LINGER_S)

@@ -11,13 +11,13 @@ from ..peers.records import Record, RecordFile, Result
 from ..peers.runs import SETTINGS_FILE, conclude
 from ..peers.task import Task
 from ..peers.verbs.output import Output
-from .loop import Deadlock, run_virtual
+from .loop import run_virtual
 from .picture import lost_in, scene_of
 from .scenarios.scenario import Scenario
 from .scenarios.text import scenario_text
-from .sweeps.checkers import broken
 from .sweeps.tell import story
-from .world import Hung, Simulated, World
+from .sweeps.verdict import run_and_judge
+from .world import World
 
 SCENARIO_FILE = "scenario.toml"
 
@@ -25,10 +25,10 @@ SCENARIO_FILE = "scenario.toml"
 class _Records:
     """One file for each peer, as real peers write them, and when in the world's time the run began."""
 
-    def __init__(self, folder: Path, output: Output) -> None:
-        self._folder, self._output = folder, output
-        self._files: dict[str, RecordFile] = {}
-        self.began_s = 0.0
+    def __init__(self, folder: Path, output: Output, peers: int) -> None:
+        self._output = output
+        self._files = {str(index): RecordFile(folder, str(index)) for index in range(peers)}
+        self.began_s: float | None = None
 
     def __enter__(self) -> None:
         pass
@@ -39,10 +39,8 @@ class _Records:
 
     def put(self, record: Record) -> None:
         now = asyncio.get_running_loop().time()
-        if not self._files:
+        if self.began_s is None:
             self.began_s = now - record.time_s
-        if record.peer not in self._files:
-            self._files[record.peer] = RecordFile(self._folder, record.peer)
         # A peer that comes late only guesses when the run began; here it is known.
         record = replace(record, time_s=max(0.0, now - self.began_s))
         self._files[record.peer].append(record)
@@ -60,19 +58,16 @@ def play(
     task_file = task.path.resolve() if task.path.is_file() else None
     again = replace(scenario, settings=replace(settings, run=None))
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
-    records = _Records(folder, output)
+    records = _Records(folder, output, scenario.peers)
     began, wrong = time.monotonic(), None
     with output, records:
         world = World(task, scenario, records.put)
         world.log.judged = judged
-        try:
-            simulated = run_virtual(world.run(within_s=within_s), seed=settings.seed)
-        except (Hung, Deadlock) as error:
-            wrong = f"everybody comes to an end: {error}"
-            simulated = Simulated(None, within_s or world.log.entries[-1].time_s, world.network.digest)
-    if judged:
-        wrong = broken(scenario, world.log.entries) or wrong
-    scene = scene_of(world, began_s=records.began_s, lasted_s=simulated.virtual_s, broken=wrong or "")
+        if judged:
+            simulated, wrong = run_and_judge(world, within_s=within_s)
+        else:
+            simulated = run_virtual(world.run(), seed=settings.seed)
+    scene = scene_of(world, began_s=records.began_s or 0.0, lasted_s=simulated.virtual_s, broken=wrong or "")
     scene.write(folder)
     result = conclude(
         folder,

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from ..peers.task import Task
+from .scenarios.scenario import TOY_SIZE
 
-_SIZE = 6
 _BATCHES = 8
 
 
-def toy_task() -> Task:
-    """Least squares on noise, different on every peer."""
+def toy_task(size: int = TOY_SIZE) -> Task:
+    """Least squares on noise of so many inputs, different on every peer."""
 
     def model() -> nn.Module:
-        return nn.Linear(_SIZE, 1)
+        return nn.Linear(size, 1)
 
     def data(part: int, parts: int) -> list[tuple[Tensor, Tensor]]:
         chance = torch.Generator().manual_seed(part)
-        inputs = torch.randn(_BATCHES, 4, _SIZE, generator=chance)
+        inputs = torch.randn(_BATCHES, 4, size, generator=chance) / size**0.5
         return [(batch, batch.sum(1, keepdim=True) + part) for batch in inputs]
 
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

@@ -77,6 +77,7 @@ def _leave_out(option: str, why: str, names: list[str]) -> None:
 
 def _sweep(count: int, seed: object, *, smallest: bool, as_json: bool, quiet: bool) -> int:
     first = Settings.read(None, {"seed": seed}).seed
+    Settings(seed=first + count - 1)  # the last one must be a seed too
     return show_sweep(first, count, smallest=smallest, as_json=as_json, quiet=quiet)
 
 
@@ -97,13 +98,15 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
     found = read_scenario(file, flags)
     task = task or found.task
     # The toy task ends soon, or never; of anybody's own task nobody knows.
-    functions, within_s = (load_task(task), None) if task else (toy_task(), bound_s(found.scenario))
+    functions = load_task(task) if task else toy_task(found.scenario.toy_size)
+    within_s = None if task else bound_s(found.scenario)
     folder = make_folder(found.scenario.settings.run, file)
     output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
     result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     output.end(result)
     if result.broken is not None:
-        output.say("\n".join(("the last events:", *last, f"broken promise: {result.broken}")))
+        output.say("\n".join(("the last events:", *last)))
+        click.echo(f"broken promise: {result.broken}", err=as_json)
     _tell_digest(output, result, as_json=as_json)
     return 0 if result.broken is None else 1
 

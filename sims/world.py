@@ -35,7 +35,7 @@ class Simulated:
     digest: str
 
 
-class Hung(AssertionError):
+class Hung(Exception):
     """Peers that live were still at it when all should have been over."""
 
 

@@ -20,7 +20,6 @@ from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import Verdict, judge
-from samovar.sims.toy import toy_task
 
 
 def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
@@ -65,7 +64,7 @@ PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
 
 def found_by(seeds: range) -> list[Verdict]:
     """The verdicts of the seeds that break a promise."""
-    verdicts = (judge(draw(seed), toy_task()) for seed in seeds)
+    verdicts = (judge(draw(seed)) for seed in seeds)
     return [verdict for verdict in verdicts if verdict.broken is not None]
 
 
@@ -78,7 +77,7 @@ def search(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
         took_s = time.monotonic() - began
         print(f"{plant.__name__}: {len(found)} of 300 seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
         for verdict in found[:3]:
-            small = minimise(verdict, toy_task())
+            small = minimise(verdict)
             peers, faults = small.scenario.peers, len(small.scenario.faults)
             print(f"{peers} peers, {faults} faults: {small.broken}\n{scenario_text(small.scenario)}", flush=True)
 

@@ -4,8 +4,9 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -203,6 +204,7 @@ class Company:
         self.crashed: set[int] = set()
         self.faults: Counter[str] = Counter()
         self._train_s = train_s
+        self._cuts: list[tuple[str, str]] = []
         self.walkers = [self.walker(index) for index in range(n)]
 
     def walker(self, index: int, life: int = 0) -> Walker:
@@ -230,6 +232,21 @@ class Company:
         """Wait until every peer has ended, one way or the other."""
         for walker in self.walkers:
             await walker.ended()
+
+    def part(self, *sides: Collection[str]) -> None:
+        """Cut all ways between walkers of different `sides`."""
+        for one, other in permutations(sides, 2):
+            for way in product(one, other):
+                self.cut(*way)
+
+    def cut(self, sender: str, to: str) -> None:
+        self.network.cut(sender, to)
+        self._cuts.append((sender, to))
+
+    def heal(self) -> None:
+        """Join all ways that were cut."""
+        while self._cuts:
+            self.network.join(*self._cuts.pop())
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():  # noqa: ASYNC110  # the world is watched from outside

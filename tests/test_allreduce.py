@@ -148,7 +148,7 @@ def reduce_all(
         ids = [endpoint.id for endpoint in endpoints]
         if cut is not None:
             network.cut(*cut)
-            asyncio.get_running_loop().call_later(2.5, network.heal)
+            asyncio.get_running_loop().call_later(2.5, network.join, *cut)
         try:
             return await asyncio.gather(
                 *(

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,12 @@ from samovar.sims.life import Life
 from samovar.sims.links import QUIET, LinkSpec, Noise
 from samovar.sims.log import Began, Fell, Gone
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport, _Frame
+from samovar.sims.machine import Machine
+from samovar.sims.network import Network, SimulatedTransport
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.toy import toy_task
+from samovar.sims.wall_clock import WallClock
+from samovar.sims.ways import Frame
 from samovar.sims.world import World
 
 # ---- in a world of peers
@@ -42,7 +46,15 @@ class Arrival:
 class Lived(World):
     """A world that has come to its end, and what was delivered in it."""
 
-    def __init__(self, kind: Kind, *who: int | str, peers: int = 6, for_s: float = FOR_S, **more: object) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        *who: int | str,
+        peers: int = 6,
+        for_s: float = FOR_S,
+        until_s: float | None = None,
+        **more: object,
+    ) -> None:
         settings = Settings(
             peers=peers, period="4", steps=60, seed=3, patience_s=2.0, device="cpu", checkpoint_every_s=0.0
         )
@@ -50,16 +62,18 @@ class Lived(World):
         moment = {} if more.keys() & {"at_event", "at_step"} else {"at_s": AT_S}
         fault = Fault(kind=kind, who=who, for_s=for_s, **moment, **more)  # type: ignore[arg-type]
         groups = (Group(peers=peers, link=link, step_s=STEP_S),)
-        super().__init__(toy_task(), Scenario(settings=settings, groups=groups, faults=(fault,)))
+        scenario = Scenario(settings=settings, groups=groups, faults=(fault,), faults_until_s=until_s)
+        super().__init__(toy_task(), scenario)
         self.arrivals: list[Arrival] = []
-        self.times_of_day: list[float] = []
+        self.ahead_s: dict[str, list[float]] = defaultdict(list)
+        """By how much the clock of each goes before virtual time, at each delivery to it."""
         self._usual, self.network._deliver = self.network._deliver, self._watched  # type: ignore[method-assign]
         run_virtual(self.run(within_s=300), seed=3)
 
-    def _watched(self, frame: _Frame) -> None:
+    def _watched(self, frame: Frame, *more: Any) -> None:
         before, now = self.network.delivered, asyncio.get_running_loop().time()
-        self._usual(frame)
-        self.times_of_day.append(time.time() - now)
+        self._usual(frame, *more)
+        self.ahead_s[frame.to].append(time.time() - now)
         if self.network.delivered > before:
             self.arrivals.append(Arrival(now, frame.sender, frame.to))
 
@@ -73,6 +87,10 @@ class Lived(World):
             for entry in self.log.entries
             if entry.life == life and type(entry.event) is kind
         ]
+
+    def gained_s(self, peer: str) -> float:
+        """How much its clock has been put forward, from the first to the last that it heard."""
+        return self.ahead_s[peer][-1] - self.ahead_s[peer][0]
 
     def finished(self) -> set[str]:
         return {life.name for life in self.lives if life.result is not None and life.result.finished}
@@ -204,9 +222,45 @@ def test_on_a_full_disk_no_checkpoint_is_kept_and_its_owner_says_so() -> None:
     assert world.finished() == EVERYBODY - {"1.0"}
 
 
-def test_the_time_of_day_jumps() -> None:
-    seen = Lived(Kind.CLOCK, factor=3600.0).times_of_day
-    assert max(seen) - min(seen) == pytest.approx(3600.0)
+def test_a_clog_is_over_when_all_is_healed() -> None:
+    world = Lived(Kind.CLOG, 1, for_s=10.0, until_s=UNTIL_S)
+    assert world.events("nemesis", Fell)[0][1] == Fell(Kind.CLOG, ("1.0",), UNTIL_S)
+    assert [
+        arrival for arrival in world.arrivals if arrival.sender == "peer-1" and 0 <= arrival.time_s - UNTIL_S < 1e-6
+    ]
+    assert world.finished() == EVERYBODY
+
+
+def test_the_time_of_day_jumps_for_everybody() -> None:
+    world = Lived(Kind.CLOCK, factor=3600.0)
+    for peer in world.ids:
+        assert world.gained_s(peer) == pytest.approx(3600.0)
+
+
+def test_the_clock_of_one_peer_jumps_and_drifts_and_nothing_comes_of_it() -> None:
+    usual, world = Lived(Kind.CLOCK, factor=0.0), Lived(Kind.CLOCK, 1, 2, factor=-60.0, drift=0.5)
+    for peer in ("peer-1", "peer-2"):
+        last_s = max(arrival.time_s for arrival in world.arrivals if arrival.to == peer)
+        assert world.gained_s(peer) == pytest.approx(-60.0 + 0.5 * (last_s - AT_S))
+    assert world.gained_s("peer-0") == world.gained_s("peer-5") == pytest.approx(0.0, abs=1e-3)
+    assert world.network.digest == usual.network.digest
+
+
+def test_a_clock_goes_on_as_it_was_when_its_peer_is_started_anew() -> None:
+    now = [100.0]
+    clock = WallClock(lambda: now[0])
+
+    def shows(name: str) -> float:
+        return Machine(name, lambda handle: None).context.run(clock.read)
+
+    first = shows("3.0")
+    clock.change({"3"}, jump_s=5.0, drift=0.1)
+    now[0] = 110.0
+    clock.change({"3"}, drift=-0.2)
+    clock.change((), jump_s=1000.0)
+    now[0] = 120.0
+    assert shows("3.1") - first == pytest.approx(20.0 + 5.0 + 1.0 - 1.0 + 1000.0)
+    assert shows("30.0") - first == clock.read() - first == pytest.approx(1020.0)
 
 
 def test_a_fault_falls_before_a_delivery_at_a_step_or_at_a_time_and_on_a_role() -> None:

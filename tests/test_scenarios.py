@@ -108,6 +108,12 @@ link = "2mbit,80ms"
 kind = "clock"
 at = "1s"
 jump = "-1h"
+
+[[faults]]
+kind = "clock"
+who = 3
+at = "2s"
+drift = 0.01
 """
 
 
@@ -149,6 +155,7 @@ def test_a_file_says_all_that_a_scenario_is(tmp_path: Path) -> None:
             Fault(kind=Kind.NOISE, at_s=0.0, for_s=10.0, noise=Noise(loss=0.25)),
             Fault(kind=Kind.LINK, who=(0,), at_s=1.0, link=LinkSpec(bandwidth_Bps=2e6 / 8, latency_s=0.08)),
             Fault(kind=Kind.CLOCK, at_s=1.0, factor=-3600.0),
+            Fault(kind=Kind.CLOCK, who=(3,), at_s=2.0, factor=0.0, drift=0.01),
         ),
         faults_until_s=60.0,
         buggify=True,
@@ -183,7 +190,7 @@ def test_what_is_written_reads_as_the_same(tmp_path: Path) -> None:
 def test_a_written_scenario_plays_to_the_same_digest(tmp_path: Path) -> None:
     scenario = draw(11)
     again = read_scenario(write(tmp_path, scenario_text(scenario))).scenario
-    assert judge(again, toy_task()).digest == judge(scenario, toy_task()).digest
+    assert judge(again).digest == judge(scenario).digest
 
 
 @given(st.floats(0, 1e9), st.floats(1e-3, 1e14), st.floats(1e-3, 1e14) | st.none(), st.integers(0, 1 << 45))
@@ -355,6 +362,9 @@ def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
         ("kind = 'noise'\nat = '1s'\nloss = 2", "line 7: loss: is a probability from 0 to 1, got 2"),
         ("kind = 'noise'\nat = '1s'\nloss = '10%'", "line 7: loss: must be a number, got '10%'"),
         ("kind = 'clock'\nat = '1s'\njump = 3600", 'line 7: jump: must be text with a unit, such as "5ms" or "2s"'),
+        ("kind = 'clock'\nat = '1s'", "line 5: kind: clock needs one of jump, drift"),
+        ("kind = 'clock'\nat = '1s'\ndrift = -2", "line 7: drift: is seconds a second, from -1 to 1, got -2"),
+        ("kind = 'slow'\nwho = [1]\nat = '1s'\ndrift = 0.1", "line 8: drift: slow has no use for it"),
     ],
 )  # fmt: skip
 def test_a_fault_that_cannot_be_is_told_with_its_line_and_key(
@@ -509,7 +519,7 @@ def test_a_sweep_judges_its_seeds_and_says_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(show_sweep.os, "cpu_count", lambda: 1)
     told = json.loads(verb("simulate", "--sweep", "2", "--seed", "3", "--json").stdout)
     assert (told["first_seed"], told["seeds"], told["broken"], told["never_met"]) == (3, 2, [], [])
-    assert told["reached"] == dict(judge(draw(3), toy_task()).reached + judge(draw(4), toy_task()).reached)
+    assert told["reached"] == dict(judge(draw(3)).reached + judge(draw(4)).reached)
     result = verb("simulate", "--sweep", "1", "--seed", "3")
     assert result.exit_code == 0
     assert re.fullmatch(r"1 seed, every promise held; .*\n", result.stdout)

@@ -26,7 +26,6 @@ from samovar.sims.sweeps.checkers import PROMISES, broken
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.sweep import REQUIRED, SITES, judge_seed, sweep, unmet
 from samovar.sims.sweeps.verdict import judge
-from samovar.sims.toy import toy_task
 
 # ---- seeds
 
@@ -78,9 +77,9 @@ def test_a_planted_bug_is_found_and_made_small(
     """`python tests/planted.py` looks for them in 300 seeds, and makes them as small as it can."""
     promise, seeds = FINDERS[plant]
     plant(monkeypatch)
-    found = next(verdict for seed in seeds if (verdict := judge(draw(seed), toy_task())).broken)
+    found = next(verdict for seed in seeds if (verdict := judge(draw(seed))).broken)
     assert found.promise == promise
-    small = minimise(found, toy_task(), runs_max=40)
+    small = minimise(found, runs_max=40)
     assert small.promise == promise
     assert small.scenario.peers <= 8
     assert len(small.scenario.faults) <= 3
@@ -161,7 +160,7 @@ BAD_LOGS = {
         (good_log() + log(("world", Complained("a task was destroyed"))), "a task was destroyed"),
     ],
     "who lives finishes": [
-        (without(Gone, finished=False), "nobody finished"),
+        (without(Gone), "nobody finished"),
         (without(Gone, "0", finished=False, error="too few are left"), "0.0 gave up: too few are left"),
     ],
 }
@@ -188,6 +187,37 @@ def test_a_peer_that_more_than_half_have_left_behind_may_give_up() -> None:
     late = [entry._replace(time_s=entry.time_s + 100) for entry in late]
     entries = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + late
     assert broken(QUIET, entries) is None
+
+
+def test_newcomers_whom_nobody_is_left_to_tell_that_they_are_let_in_may_give_up() -> None:
+    begun = [(f"{index}.0", Began()) for index in range(5)]
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    crashed = [(f"{index}.0", Gone(crashed=True)) for index in (0, 1)]
+    gave_up = [(f"{index}.0", Gone(error="nobody is there")) for index in (2, 3, 4)]
+    scenario = Scenario.plain(Settings(peers=5, device="cpu"))
+    assert broken(scenario, log(*begun, ("0.0", view), *crashed, *gave_up)) is None
+    assert broken(scenario, log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
+
+
+def test_who_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noticed() -> None:
+    silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
+    assert "1.0 gave up: without a word" in broken(QUIET, silent)
+    one = log(("0.0", Gone(finished=True)), ("1.0", Gone(error="why")), ("2.0", Gone(error="why")))
+    few = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
+    assert "1.0 gave up: why" in broken(QUIET, few + [entry._replace(time_s=entry.time_s + 100) for entry in one])
+
+
+def test_after_the_heal_who_is_there_must_finish() -> None:
+    """What makes a scenario unfit to be judged before the heal does not matter then."""
+    cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
+    healed = replace(QUIET, faults=(cut,), faults_until_s=30.0)
+    assert not healed.brief
+    gone = log(("2.0", Gone(error="why")), ("1.0", Gone(finished=True)), ("0.0", Gone(finished=True)))
+    rest = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
+    late_s = 30.0 + 6 * healed.settings.patience_s
+    early, after = ([entry._replace(time_s=entry.time_s + at_s) for entry in gone] for at_s in (31.0, late_s))
+    assert broken(healed, rest + early) is None
+    assert "2.0 gave up: why" in (broken(healed, rest + after) or "")
 
 
 # ---- chance
@@ -218,9 +248,9 @@ def test_what_is_due_at_the_same_time_goes_in_an_order_that_the_seed_draws() -> 
 
 
 DIGESTS = (
-    "from samovar.sims.scenarios.draw import draw; from samovar.sims.toy import toy_task;"
+    "from samovar.sims.scenarios.draw import draw;"
     "from samovar.sims.sweeps.verdict import judge;"
-    "print(*(judge(draw(seed), toy_task()).digest for seed in (2, 5, 9, 10)))"
+    "print(*(judge(draw(seed)).digest for seed in (2, 5, 9, 10)))"
 )
 
 
@@ -235,7 +265,7 @@ def test_a_seed_gives_the_same_digest_under_any_hash_seed_and_no_other_seed_give
         ).stdout.split()
         for hash_seed in ("1", "2")
     ]
-    assert told[0] == told[1] == [judge(draw(seed), toy_task()).digest for seed in (2, 5, 9, 10)]
+    assert told[0] == told[1] == [judge(draw(seed)).digest for seed in (2, 5, 9, 10)]
     assert len(set(told[0])) == 4
 
 
@@ -289,6 +319,6 @@ def test_our_own_code_is_disturbed_now_and_then_at_some_sites_until_all_is_heale
 def test_the_time_of_day_may_jump_an_hour_and_nothing_comes_of_it() -> None:
     scenario = replace(draw(12), faults=())
     jumps = tuple(Fault(kind=Kind.CLOCK, at_s=at_s, factor=factor) for at_s, factor in ((0.5, 3600.0), (2.0, -7200.0)))
-    seen = [judge(replace(scenario, faults=faults), toy_task()) for faults in ((), jumps)]
+    seen = [judge(replace(scenario, faults=faults)) for faults in ((), jumps)]
     assert [verdict.reached["fault: clock"] for verdict in seen] == [0, 2]
     assert seen[0].digest == seen[1].digest

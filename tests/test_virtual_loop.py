@@ -87,6 +87,37 @@ def test_a_deadlock_is_told_and_not_waited_for() -> None:
     assert ended, "what was waiting is cancelled, so it can clean up"
 
 
+@pytest.mark.parametrize("nap_s", [0.0, 1e-15], ids=["not at all", "for less than the clock shows"])
+def test_tasks_that_run_for_ever_while_no_time_passes_are_told(nap_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samovar.sims.loop.PASSES_MAX", 1000)
+    ended = []
+
+    async def main() -> None:
+        await asyncio.sleep(7)
+        try:
+            while True:  # noqa: ASYNC110  # this is the mistake
+                await asyncio.sleep(nap_s)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(Deadlock, match="livelock: tasks run for ever at 7 s, and no time passes"):
+        run_virtual(main())
+    assert ended
+
+
+def test_long_work_at_one_moment_is_no_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samovar.sims.loop.PASSES_MAX", 1000)
+
+    async def main() -> float:
+        for _ in range(5):
+            for _ in range(900):
+                await asyncio.sleep(0)
+            await asyncio.sleep(1e-6)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(5e-6)
+
+
 def test_what_is_left_behind_is_cancelled() -> None:
     cancelled = []
 

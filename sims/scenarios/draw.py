@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from ...aggregation.schedules import SCHEDULES
 from ...peers.settings import PROTOCOLS, Settings
 from ..links import LinkSpec, Noise
-from .scenario import Fault, Group, Kind, Scenario
+from .scenario import TOY_SIZE, Fault, Group, Kind, Scenario
 
 _RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)
 _LATENCIES_S = (0.0005, 0.005, 0.04, 0.15)
@@ -52,8 +53,13 @@ def draw(seed: int) -> Scenario:
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s
     faults = tuple(_fault(chance, peers, for_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))))
+    # So large a model takes chunks and credit, and its vectors are all kept to be judged: a few rounds are enough.
+    toy_size = chance.choices((TOY_SIZE, 2_000, 100_000), (14, 5, 1))[0]
+    if toy_size > 2_000:
+        settings = replace(settings, steps=min(settings.steps, 3 * int(settings.period)))
     return Scenario(
         settings=settings,
+        toy_size=toy_size,
         groups=groups,
         arrivals=tuple((founders + index, chance.uniform(0.1, 8.0)) for index in range(late)),
         faults=faults,

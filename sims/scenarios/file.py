@@ -21,16 +21,22 @@ from ...peers.toml_file import TomlFile, read_toml
 from ..links import LinkSpec, Noise, parse_duration, parse_link
 from . import rows as read
 from .rows import Row, ScenarioError, near, rows, shown
-from .scenario import AT_ONCE, FOR_ALL, ROLES, Fault, Group, Kind, Scenario
+from .scenario import AIMLESS, AT_ONCE, ROLES, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Kind, Scenario
 from .traces import Trace, read_trace
 
 PEERS_MAX = 1_000_000
 _NOISE = ("loss", "duplicate", "reorder", "corrupt")
-_ONLY = {"factor": Kind.SLOW, "jump": Kind.CLOCK, "link": Kind.LINK, **dict.fromkeys(_NOISE, Kind.NOISE)}
+_ONLY = {
+    "factor": Kind.SLOW,
+    "jump": Kind.CLOCK,
+    "drift": Kind.CLOCK,
+    "link": Kind.LINK,
+    **dict.fromkeys(_NOISE, Kind.NOISE),
+}
 """Keys of a fault that one kind alone has a use for."""
 _FAULT = ("kind", "who", "at", "at_event", "at_step", "for", *_ONLY)
 _GROUP = ("peers", "site", "link", "step_time", "speed", "memory")
-_TOP = ("task", "settings", "groups", "trunks", "arrivals", "faults", "traces", "faults_until", "buggify")
+_TOP = ("task", "settings", "groups", "trunks", "arrivals", "faults", "traces", "faults_until", "buggify", "toy_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
         faults=(*_faults(rows(file, "faults", _FAULT), groups, heals=until is not None), *trace.faults),
         faults_until_s=until,
         buggify=top.take("buggify", read.flag, False),
+        toy_size=top.take("toy_size", read.whole(1, TOY_SIZE_MAX), TOY_SIZE),
     )
     return ScenarioFile(scenario, None if task is None else path.parent / task)
 
@@ -172,7 +179,7 @@ def _faults(found: list[Row], groups: Sequence[Group], *, heals: bool) -> list[F
 def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
     kind = row.take("kind", _kind)
     who = row.take("who", lambda value: _who(value, groups), ())
-    if not who and kind not in FOR_ALL:
+    if not who and kind not in AIMLESS:
         raise row.wrong("kind", f"{kind} whom? who is missing")
     when = [key for key in ("at", "at_event", "at_step") if key in row]
     if len(when) != 1:
@@ -184,12 +191,12 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
             raise row.wrong(key, f"{kind} has no use for it")
     if "for" in row and kind in AT_ONCE:
         raise row.wrong("for", f"{kind} does not last")
-    ends = "for" in row or (heals and kind is not Kind.CLOG)
-    if kind in (Kind.PAUSE, Kind.RESTART, Kind.REPLACE, Kind.CLOG) and not ends:
+    if kind in (Kind.PAUSE, Kind.RESTART, Kind.REPLACE, Kind.CLOG) and not ("for" in row or heals):
         raise row.wrong("kind", f"{kind} for how long? for is missing")
     if kind is Kind.NOISE and not any(key in row for key in _NOISE):
         raise row.wrong("kind", f"noise needs one of {', '.join(_NOISE)}")
-    factor = {Kind.SLOW: ("factor", read.above_zero), Kind.CLOCK: ("jump", read.jump)}.get(kind)
+    if kind is Kind.CLOCK and not ("jump" in row or "drift" in row):
+        raise row.wrong("kind", "clock needs one of jump, drift")
     return Fault(
         kind=kind,
         who=who,
@@ -197,7 +204,8 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
         at_event=row.take("at_event", read.whole(1, 10**12), None),
         at_step=row.take("at_step", read.whole(1, 10**12), None),
         for_s=row.take("for", read.some_time, 0.0),
-        factor=row.take(*factor) if factor else 1.0,
+        factor=row.take("factor", read.above_zero) if kind is Kind.SLOW else row.take("jump", read.jump, 0.0),
+        drift=row.take("drift", _drift, 0.0),
         noise=Noise(**{key: row.take(key, _probability, 0.0) for key in _NOISE}),
         link=row.take("link", read.link) if kind is Kind.LINK else None,
     )
@@ -213,6 +221,12 @@ def _probability(value: object) -> float:
     if not 0 <= (chance := read.number(value)) <= 1:
         raise ValueError(f"is a probability from 0 to 1, got {shown(value)}")
     return chance
+
+
+def _drift(value: object) -> float:
+    if not -1 <= (drift := read.number(value)) <= 1:
+        raise ValueError(f"is seconds a second, from -1 to 1, got {shown(value)}")
+    return drift
 
 
 def _peer(value: object, peers: int) -> int:

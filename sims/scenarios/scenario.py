@@ -26,7 +26,7 @@ class Kind(StrEnum):
     NOISE = "noise"  # frames are lost, doubled, overtaken and garbled
     LINK = "link"  # the targets' connection becomes another
     FULL_DISK = "full_disk"  # checkpoints cannot be written
-    CLOCK = "clock"  # the wall clock jumps by `factor` seconds
+    CLOCK = "clock"  # the targets' wall clocks, or all, jump by `factor` seconds and drift
 
 
 ROLES = ("coordinator", "founder", "newest")
@@ -34,10 +34,15 @@ ROLES = ("coordinator", "founder", "newest")
 DEADLY = (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
 PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK)
 """What makes peers hold others for dead that live."""
-FOR_ALL = (Kind.RING, Kind.NOISE, Kind.CLOCK)
+FOR_ALL = (Kind.RING, Kind.NOISE)
 """What befalls the world, whomever it is aimed at."""
+AIMLESS = (*FOR_ALL, Kind.CLOCK)
+"""What need not be aimed at anybody."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK)
 """What does not last."""
+
+
+TOY_SIZE, TOY_SIZE_MAX = 6, 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +50,8 @@ class Fault:
     """One thing that happens: before the delivery of that number, when the first target takes that local step, or at a
     time, whichever is given.
 
-    who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. What a kind has no use for is dropped, so
-    that faults that do the same are equal.
+    who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. drift: seconds a second. What a kind has no
+    use for is dropped, so that faults that do the same are equal.
     """
 
     kind: Kind
@@ -56,6 +61,7 @@ class Fault:
     at_step: int | None = None
     for_s: float = 0.0
     factor: float = 1.0
+    drift: float = 0.0
     noise: Noise = QUIET
     link: LinkSpec | None = None
 
@@ -65,6 +71,7 @@ class Fault:
             "at_s": self.at_event is not None or self.at_step is not None,
             "for_s": self.kind in AT_ONCE,
             "factor": self.kind not in (Kind.SLOW, Kind.CLOCK),
+            "drift": self.kind is not Kind.CLOCK,
             "noise": self.kind is not Kind.NOISE,
             "link": self.kind is not Kind.LINK,
         }
@@ -99,7 +106,8 @@ class Scenario:
 
     trunks: between two sites, shared by all. arrivals: number of a peer -> when it comes; the others are there from the
     start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
-    our own code does what is legal but unlikely.
+    our own code does what is legal but unlikely. toy_size: inputs of the toy task's model, which is trained when there
+    is no other.
     """
 
     settings: Settings
@@ -109,6 +117,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     faults_until_s: float | None = None
     buggify: bool = False
+    toy_size: int = TOY_SIZE
 
     @classmethod
     def plain(cls, settings: Settings) -> Scenario:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...peers.settings import Settings
 from ..links import duration_text, link_text, size_text
-from .scenario import Fault, Kind, Scenario
+from .scenario import TOY_SIZE, Fault, Kind, Scenario
 
 
 def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
@@ -24,6 +24,8 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         yield f'faults_until = "{duration_text(scenario.faults_until_s)}"'
     if scenario.buggify:
         yield "buggify = true"
+    if scenario.toy_size != TOY_SIZE:
+        yield f"toy_size = {scenario.toy_size}"
     yield from ("", "[settings]")
     usual = Settings(device="cpu")
     for field in dataclasses.fields(Settings):
@@ -58,8 +60,10 @@ def _fault(fault: Fault) -> Iterator[str]:
         yield f'for = "{duration_text(fault.for_s)}"'
     if fault.kind is Kind.SLOW:
         yield f"factor = {fault.factor!r}"
-    if fault.kind is Kind.CLOCK:
+    if fault.kind is Kind.CLOCK and (fault.factor or not fault.drift):
         yield f'jump = "{"-" if fault.factor < 0 else ""}{duration_text(abs(fault.factor))}"'
+    if fault.drift:
+        yield f"drift = {fault.drift!r}"
     if fault.kind is Kind.NOISE:
         for field in dataclasses.fields(fault.noise):
             yield f"{field.name} = {getattr(fault.noise, field.name)!r}"

@@ -175,7 +175,7 @@ after 4; and who was not heard of for so long is held for dead by all."""
 
 def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
     """Whether, until the first has finished, at every moment more than half of the newest view's members live: not as
-    somebody who was started anew, and whom the view may not know of."""
+    somebody who was started anew, and whom the view may not know of; nor as a newcomer whom nobody is left to tell."""
     began: dict[str, float] = {}
     running: dict[str, str] = {}
     seen: dict[str, int] = {}
@@ -184,7 +184,8 @@ def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
     def lives(peer: str) -> bool:
         life = running.get(peer.removeprefix("peer-"), "")
         old = life.endswith(".0") or began.get(life, since_s) < since_s - _SETTLE * scenario.settings.patience_s
-        return life != "" and (old or seen.get(life) == newest.generation)
+        hears = life in seen or newest.generation in map(seen.get, running.values())
+        return life != "" and hears and (old or seen.get(life) == newest.generation)
 
     for time_s, life, event in entries:
         if isinstance(event, Began):

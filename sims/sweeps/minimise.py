@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ...peers.task import Task
 from ..links import LinkSpec
-from ..scenarios.scenario import FOR_ALL, Fault, Group, Scenario
+from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Scenario
 from .verdict import Verdict, judge
 
 T = TypeVar("T")
@@ -26,7 +25,6 @@ _RUNS_MAX = 400
 
 def minimise(
     failed: Verdict,
-    task: Task,
     *,
     runs_max: int = _RUNS_MAX,
     progress: Callable[[Verdict | None], object] = lambda smaller: None,
@@ -39,7 +37,7 @@ def minimise(
             if runs == runs_max:
                 return best
             runs += 1
-            verdict = judge(candidate, task)
+            verdict = judge(candidate)
             same = verdict.promise == failed.promise
             progress(verdict if same else None)
             if same:
@@ -61,6 +59,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, arrivals=arrivals, settings=settings)
     if scenario.buggify:
         yield replace(scenario, buggify=False)
+    if scenario.toy_size != TOY_SIZE:
+        yield replace(scenario, toy_size=TOY_SIZE)
     plain = (Group(peers=scenario.peers, link=_PLAIN, step_s=_STEP_S),)
     if scenario.groups != plain or scenario.trunks:
         yield replace(scenario, groups=plain, trunks=())

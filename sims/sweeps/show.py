@@ -15,9 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...peers.units import seconds_text
 from ..scenarios.text import scenario_text
-from ..toy import toy_task
 from .minimise import minimise
-from .sweep import sweep, unmet
+from .sweep import SAME_AGAIN, sweep, unmet
 from .verdict import Verdict
 
 TOLD = 3
@@ -104,7 +103,7 @@ def show_sweep(first_seed: int, count: int, *, smallest: bool, as_json: bool, qu
             if verdict.broken is not None:
                 failure = Failure(seed, verdict)
                 known = {other.verdict.promise for other in failures}
-                if smallest and verdict.promise not in known:
+                if smallest and verdict.promise not in {*known, SAME_AGAIN}:
                     told.say(f"seed {seed} broke a promise: {verdict.broken}; looking for the smallest that does")
                     failure = _minimised(failure)
                 failures.append(failure)
@@ -120,7 +119,7 @@ def show_sweep(first_seed: int, count: int, *, smallest: bool, as_json: bool, qu
 
 def _minimised(failure: Failure) -> Failure:
     file = Path(f"minimal-{failure.seed}.toml")
-    verdict = minimise(failure.verdict, toy_task())
+    verdict = minimise(failure.verdict)
     file.write_text(scenario_text(verdict.scenario), encoding="utf-8")
     return Failure(failure.seed, verdict, file)
 

@@ -10,10 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from ...peers.task import Task
 from ..scenarios.draw import draw
 from ..scenarios.scenario import Kind
-from ..toy import toy_task
 from .verdict import Verdict, judge
 
 SITES = (
@@ -26,6 +24,7 @@ SITES = (
 )
 PLACES = (
     "a donor was lost",
+    "no donor had the state",
     "a message was sent again",
     "a result was handed on by a change",
     "an old generation was refused",
@@ -37,6 +36,8 @@ REQUIRED = (*PLACES, *NOISES, *(f"fault: {kind}" for kind in Kind), *(f"buggify:
 """What a sweep must have met: one that did not shows nothing about it."""
 REQUIRED_FROM = 300
 """A sweep of so many seeds meets all of it."""
+SAME_AGAIN = "the same seed gives the same run"
+"""The promise that no single run can break."""
 _TWICE = 0.05
 """How many seeds are judged twice: equal runs have equal digests."""
 
@@ -46,14 +47,13 @@ def unmet(verdicts: int, reached: Counter[str]) -> list[str]:
     return [what for what in REQUIRED if reached[what] == 0] if verdicts >= REQUIRED_FROM else []
 
 
-def judge_seed(seed: int, task: Task | None = None) -> Verdict:
+def judge_seed(seed: int) -> Verdict:
     """The verdict on the scenario of `seed`, of which some are run twice."""
-    task = task or toy_task()
-    verdict = judge(draw(seed), task)
+    verdict = judge(draw(seed))
     if verdict.broken is None and random.Random(f"twice {seed}").random() < _TWICE:
-        again = judge(draw(seed), task)
+        again = judge(draw(seed))
         if again.digest != verdict.digest:
-            return replace(verdict, broken=f"the same seed gives the same run: {verdict.digest} and {again.digest}")
+            return replace(verdict, broken=f"{SAME_AGAIN}: {verdict.digest} and {again.digest}")
     return verdict
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ...peers.task import Task
+from ...peers.task import TaskError
+from ...peers.trainer import Diverged
 from ..loop import Deadlock, run_virtual
 from ..scenarios.scenario import Scenario
-from ..world import Hung, World
+from ..toy import toy_task
+from ..world import Hung, Simulated, World
 from .checkers import broken
 from .tell import story
 
@@ -38,16 +40,28 @@ class Verdict:
         return None if self.broken is None else self.broken.split(":")[0]
 
 
-def judge(scenario: Scenario, task: Task) -> Verdict:
-    """Run `scenario` in a world of its own and look at what was witnessed."""
-    world = World(task, scenario)
+def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, str | None]:
+    """Run `world` to its end and look at what was witnessed: the first promise that did not hold, and how.
+
+    Raises what is wrong with the task: no promise is made about that.
+    """
+    scenario, wrong = world.scenario, None
     try:
-        run_virtual(world.run(within_s=bound_s(scenario)), seed=scenario.settings.seed)
-        wrong = broken(scenario, world.log.entries)
-    except (Hung, Deadlock) as error:
-        wrong = broken(scenario, world.log.entries) or f"everybody comes to an end: {error}"
-    except Exception as error:  # of the world itself, or of a peer to which nothing was done
-        wrong = broken(scenario, world.log.entries) or f"no error is a surprise: {error!r}"
+        simulated = run_virtual(world.run(within_s=within_s), seed=scenario.settings.seed)
+    except (TaskError, Diverged):
+        raise
+    except Exception as error:  # it does not end, or the world itself fails, or a peer to which nothing was done
+        ends = isinstance(error, Hung | Deadlock)
+        wrong = f"everybody comes to an end: {error}" if ends else f"no error is a surprise: {error!r}"
+        entries = world.log.entries
+        simulated = Simulated(None, entries[-1].time_s if entries else 0.0, world.network.digest)
+    return simulated, broken(scenario, world.log.entries) or wrong
+
+
+def judge(scenario: Scenario) -> Verdict:
+    """Run `scenario` with its toy task in a world of its own, with a bound on how long that takes there."""
+    world = World(toy_task(scenario.toy_size), scenario)
+    _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened
     last = story(scenario, world.log.entries, wrong) if wrong else ()
     return Verdict(scenario, wrong, network.digest, network.delivered, reached, last)
