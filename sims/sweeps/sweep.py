@@ -24,7 +24,6 @@ SITES = (
 )
 PLACES = (
     "a donor was lost",
-    "no donor had the state",
     "a message was sent again",
     "a result was handed on by a change",
     "an old generation was refused",
