@@ -78,15 +78,15 @@ def conclude(
     """
     run = replace(read_run(folder), result=None)
     evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
-    averaged = [record for record in run.rounds if not record.caught_up]
-    last = max(run.rounds, key=lambda record: (record.round, record.time_s), default=None)
+    averaged = (record for record in run.rounds if not record.caught_up)
+    last = max(averaged, key=lambda record: (record.round, record.time_s), default=None)
     why = {loss.peer: loss.why for loss in lost}
     missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in losses(run.events)]
     result = Result(
         accuracy=accuracy if accuracy is not None else (evaluated[-1] if evaluated else None),
-        loss=max(averaged, key=lambda record: (record.round, record.time_s)).loss if averaged else float("nan"),
+        loss=last.loss if last else float("nan"),
         wall_s=wall_s,
-        rounds=last.round if last else 0,
+        rounds=max((record.round for record in run.rounds), default=0),
         peers=tuple(totals(run)),
         lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
         run=str(folder),

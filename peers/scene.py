@@ -14,6 +14,7 @@ from .json_fields import build, line, parse
 SCENE_FILE: Final = "scene.json"
 
 Ending = Literal["finished", "crashed", "gave up", "out of memory", "still there"]
+BAD_ENDINGS: Final = ("crashed", "gave up", "out of memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,7 @@ class Settings:
             try:
                 object.__setattr__(self, field.name, rule.take(value))
             except ValueError:
-                raise SettingsError(f"must be {rule.said}, got {_shown(value)}", field.name) from None
+                raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
         if self.quorum is not None and self.quorum > self.peers:
             raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
         for name in ("key", "authorized"):
@@ -190,20 +190,20 @@ def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):
-        raise SettingsError(f"these settings are not JSON: {_shown(text)}") from None
+        raise SettingsError(f"these settings are not JSON: {shown(text)}") from None
 
 
 def _exactly(names: Mapping[str, object], values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
-        raise SettingsError(f"these settings are not a table: {_shown(values)}")
+        raise SettingsError(f"these settings are not a table: {shown(values)}")
     odd = [f"lack {name}" for name in names if name not in values]
-    odd += [f"have {_shown(key)}, unknown here" for key in values if key not in names]
+    odd += [f"have {shown(key)}, unknown here" for key in values if key not in names]
     if odd:
         raise SettingsError(f"these settings {odd[0]}: is it the same version of Samovar that wrote them?")
     return dict(values)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A wrong value, in a few characters."""
     if isinstance(value, str):
         return ascii(value[:60])

@@ -15,13 +15,12 @@ from .catch_up import CatchUpFailed, fetch_state
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .members.membership import Expelled, JoinRefused, Membership, MembershipError, Standing
+from .members.roster import TRY_FOR
 from .state import State
 from .transport import PeerId
 
 _ASK_MAX = 8
 """How often to ask to be let in, at least, before giving up."""
-_TRY_FOR = 4
-"""How long one who was given up goes on when nobody can be reached, in patiences: as long as for a quorum."""
 
 
 class Entry:
@@ -52,7 +51,7 @@ class Entry:
         """Join again, or, when the run is over, fetch its last state. Raises MembershipError."""
         for last_try in (False, True):
             try:
-                await self._ask(expelled.contact, for_s=_TRY_FOR * self._endpoint.patience_s, returns=True)
+                await self._ask(expelled.contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=True)
                 return
             except (PeerLost, CatchUpFailed) as error:
                 raise MembershipError(

@@ -88,7 +88,8 @@ class Greeter:
         if envelope.sender != self._guest:
             return
         key = envelope.message.key
-        if len(key) > _KEY_LETTERS_MAX or len(self._guests | {key}) > _GUESTS_MAX:
+        full = len(self._guests) >= _GUESTS_MAX and key not in self._guests
+        if full or len(key) > _KEY_LETTERS_MAX:
             why = f"it has let in {len(self._guests)} keys for this invite and takes no more"
             self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, why))
             return

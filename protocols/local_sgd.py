@@ -32,6 +32,7 @@ from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
 from .members.membership import Expelled, Membership, MembershipError, Standing
+from .members.roster import TRY_FOR
 from .members.view import View
 from .off_loop import off_loop
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
@@ -43,8 +44,6 @@ from .verdict import Verdicts
 from .witness import sometimes, witness
 
 _SIGNALS = 3
-_TRY_FOR = 4
-"""How long to ask for the state that the others go on from, in patiences: as long as for a quorum."""
 
 Wanted = tuple[int, tuple[PeerId, ...]]
 """A round whose result this peer has to fetch, and who has it."""
@@ -226,7 +225,7 @@ class LocalSGD:
         except CatchUpFailed as error:
             sometimes("no donor had the state")
             tried_s = now() - self._tried[1]
-            if self._behind is behind and self.membership.settled and tried_s > _TRY_FOR * endpoint.patience_s:
+            if self._behind is behind and self.membership.settled and tried_s > TRY_FOR * endpoint.patience_s:
                 raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
             await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
             return

@@ -72,11 +72,10 @@ class _Handle(asyncio.Handle):
             super()._run()
 
 
-class _Timer(asyncio.TimerHandle):
+class _Timer(_Handle, asyncio.TimerHandle):
     """The same at a given time. `tie`: which of those that are due at the same time goes first."""
 
     __slots__ = ("_tie",)
-    _context: Context
     _scheduled: bool
     _when: float
 
@@ -86,11 +85,6 @@ class _Timer(asyncio.TimerHandle):
 
     def __lt__(self, other: _Timer) -> bool:  # type: ignore[override]  # there are no others, and it is asked often
         return self._when < other._when or (self._when == other._when and self._tie < other._tie)
-
-    def _run(self) -> None:
-        machine = self._context.get(MACHINE)
-        if machine is None or machine.takes(self):
-            super()._run()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..peers.records import Lost
-from ..peers.scene import Cable, Ending, Place, Scene, Stay, Trouble
+from ..peers.scene import BAD_ENDINGS, Cable, Ending, Place, Scene, Stay, Trouble
 from ..peers.units import bytes_text
 from .links import link_text
 from .log import Began, Fell, Gone, OutOfMemory
@@ -35,7 +35,7 @@ def lost_in(scene: Scene) -> list[Lost]:
     return [
         Lost(peer=stay.peer, when=max(0.0, stay.until_s), why=stay.why)
         for stay in last.values()
-        if stay.ending in ("crashed", "gave up", "out of memory")
+        if stay.ending in BAD_ENDINGS
     ]
 
 

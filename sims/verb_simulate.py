@@ -12,7 +12,7 @@ from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
 from ..peers.settings import Settings, click_options
 from ..peers.task import load_task
-from ..peers.verbs.output import Output, run_verb
+from ..peers.verbs.output import Output, run_options, run_verb
 from .measure import measured_step_time
 from .play import play
 from .scenarios.file import read_scenario
@@ -35,9 +35,7 @@ _IN_GROUPS = ("peers", "link", "step_time", "config")
 @click.option("--sweep", type=click.IntRange(1), metavar="N", help="Draw N scenarios, from --seed on, and judge them.")
 @click.option("--minimise", is_flag=True, help="With --sweep: make what fails as small as it can be.")
 @click_options(*_FLAGS)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for.")
+@run_options
 def simulate(
     task: Path | None,
     scenario: Path | None,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ..scene import Scene, Stay, Trouble
+from ..scene import BAD_ENDINGS, Scene, Stay, Trouble
 from ..units import bytes_text, moment_text, plain, seconds_text
 from .charts import LOST_INK, Axis, Figure, base_layout, size_axis
-from .scene_map import BAD_ENDINGS, OTHER_INK, link_words
+from .scene_map import OTHER_INK, link_words
 
 UP_INK: Final = "#8fb8a8"
 TROUBLE_INK: Final = {

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from ..scene import Cable, Place, Scene
+from ..scene import BAD_ENDINGS, Cable, Place, Scene
 from ..units import bytes_text, count_text, plain
 
 MOST_SITES: Final = 12
 LINK_INKS: Final = ("#4a78b5", "#d08a3c", "#7a5ea8", "#3d8b6e", "#b5536b", "#57808f", "#9a8a3f")
 OTHER_INK: Final = "#8a94a3"
 """Of the kinds of connections for which no colour is left."""
-BAD_ENDINGS: Final = ("crashed", "gave up", "out of memory")
 _WIDTH: Final = 1160.0
 _PEER_R: Final = 13.0
 _WIDEST: Final = 15.0

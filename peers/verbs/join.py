@@ -18,7 +18,7 @@ from ..runs import conclude
 from ..settings import Settings, click_options
 from ..stop import Stop
 from ..task import TaskError, kind_of
-from .output import Output, run_verb
+from .output import Output, run_options, run_verb
 
 _FLAGS = ("device", "threads", "patience_s", "listen", "advertise", "run", "checkpoint_every_s", "report", "key")
 
@@ -31,9 +31,7 @@ _FLAGS = ("device", "threads", "patience_s", "listen", "advertise", "run", "chec
 @click.option("--insecure", is_flag=True, help="The run was started with --insecure.")
 @click.option("--name", metavar="NAME", help="What to be called in the run. [default: this machine's name]")
 @click_options(*_FLAGS)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for.")
+@run_options
 def join(
     address: str,
     task: Path,

@@ -16,6 +16,7 @@ from rich.console import Console
 from ..errors import is_plain, one_line
 from ..records import Record, Result, read_record, read_run
 from ..report.write import write_report
+from ..settings import Command
 from .progress import Progress, final_table
 
 
@@ -36,6 +37,18 @@ def run_verb(work: Callable[[], int]) -> None:
             traceback.print_exc()
         code = fail(one_line(error))
     sys.exit(code)
+
+
+def run_options(command: Command) -> Command:
+    """The options of every verb that makes a run: where settings come from, and what is shown."""
+    config = click.Path(path_type=Path)
+    for option in (
+        click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."),
+        click.option("--config", type=config, metavar="FILE", help="Settings from a TOML file."),
+    ):
+        command = option(command)
+    return command
 
 
 class CommandLine(click.Group):

@@ -20,7 +20,7 @@ from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
 from ..settings import Settings, click_options
 from ..task import TaskError, kind_of
-from .output import Output, fail, run_verb
+from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps", "seed", "device",
@@ -37,10 +37,8 @@ _STOPPED = 130
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
 @click_options(*_FLAGS)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a TOML file.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for.")
+@run_options
 def train(
     task: Path,
     arguments: tuple[str, ...],

@@ -77,10 +77,8 @@ class Links:
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn where `peer` is. A lost one is given another chance when it is next needed."""
         self._addresses[peer] = address
-        link = self._links.get(peer)
-        if link is not None and link.lost is not None:
-            del self._links[peer]
-        elif link is not None:
+        self.retry(peer)
+        if peer in self._links:
             self._transport.dial(peer, address)
 
     def retry(self, peer: PeerId) -> None:

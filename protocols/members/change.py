@@ -28,13 +28,11 @@ from ..transport import PeerId
 from ..witness import buggify, sometimes
 from .acceptor import Acceptor
 from .decree import next_decree
-from .roster import NoQuorum, Roster, Standing
+from .roster import TRY_FOR, NoQuorum, Roster, Standing
 from .view import Adopt, Adopted, Behind, Decree, Install, Leave, Promise, Propose, View
 
 _RANKS = 1 << 16
 """A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
-_TRY_FOR = 4
-"""How long to look for a quorum, in patiences."""
 
 
 class Change:
@@ -148,7 +146,7 @@ class Change:
             elif not enough:
                 sometimes("too few answered")
                 self._tell_of_waiting(view)
-                if self._now() - self._acceptor.unsettled_s > _TRY_FOR * self._endpoint.patience_s:
+                if self._now() - self._acceptor.unsettled_s > TRY_FOR * self._endpoint.patience_s:
                     self._give_up()
                     return
                 self._call_back()
@@ -235,7 +233,7 @@ class Change:
             self._waiting_told = True
             why = f"only {len(self._promises)} of {len(view.members)} peers answer"
             for told in self._roster.on_waiting:
-                told(f"{why}, for at most {_TRY_FOR * self._endpoint.patience_s:g} s")
+                told(f"{why}, for at most {TRY_FOR * self._endpoint.patience_s:g} s")
 
     def _give_up(self) -> None:
         view, present = self._roster.view, len(self._promises)

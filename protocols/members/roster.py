@@ -12,6 +12,8 @@ from ..transport import PeerId
 from .view import Anew, Introduce, Member, Suspicion, View, in_words
 
 NOBODY = View(0, (), False)
+TRY_FOR = 4
+"""How long to go on without what is needed, a quorum, a way in, a state, before giving up: in patiences."""
 
 
 class MembershipError(Exception):

@@ -16,11 +16,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from ...peers.rules import MEASURED
-from ...peers.settings import Settings, SettingsError
+from ...peers.settings import Settings, SettingsError, shown
 from ...peers.toml_file import TomlFile, read_toml
 from ..links import LinkSpec, Noise, parse_duration, parse_link
 from . import rows as read
-from .rows import Row, ScenarioError, near, rows, shown
+from .rows import Row, ScenarioError, near, rows
 from .scenario import AIMLESS, AT_ONCE, ROLES, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Kind, Scenario
 from .traces import Trace, read_trace
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from ...peers.settings import shown
 from ...peers.toml_file import TomlFile
 from ..links import parse_duration, parse_link, parse_size
 
@@ -72,17 +73,6 @@ def near(name: object, known: Collection[str]) -> str:
     """What was probably meant."""
     close = difflib.get_close_matches(str(name)[:100], known, n=1)
     return f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known)}"
-
-
-def shown(value: object) -> str:
-    """A wrong value, in a few characters."""
-    if isinstance(value, str):
-        return ascii(value[:_SHOWN_CHARS])
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**64):
-        return str(value)
-    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")
 
 
 # How values are read; each raises ValueError.

@@ -31,7 +31,6 @@ class Kind(StrEnum):
 
 ROLES = ("coordinator", "founder", "newest")
 """Whom a fault may be aimed at beside numbers of peers."""
-DEADLY = (Kind.CRASH, Kind.RESTART, Kind.REPLACE)
 PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK)
 """What makes peers hold others for dead that live."""
 FOR_ALL = (Kind.RING, Kind.NOISE)
@@ -81,11 +80,6 @@ class Fault:
         object.__setattr__(self, "who", tuple(dict.fromkeys(self.who)))
         if self.at_event is None and self.at_step is None and self.at_s is None:
             object.__setattr__(self, "at_s", 0.0)
-
-    @property
-    def deadly(self) -> bool:
-        """Whether its targets are gone from the run as they were."""
-        return self.kind in DEADLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
