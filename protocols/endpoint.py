@@ -38,7 +38,7 @@ class Endpoint:
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport = transport
         self._reception = Reception(rng.randrange(2**62))
-        self._links = Links(transport, rng, self._deliver)
+        self._links = Links(transport, rng, self._deliver, patience_s=patience_s)
         self._trust = Trust()
         self._ticking: asyncio.Task[None] | None = None
 

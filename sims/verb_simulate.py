@@ -32,7 +32,9 @@ _IN_GROUPS = ("peers", "link", "step_time", "config")
 @click.command(short_help="Train a task with many peers in virtual time.")
 @click.argument("task", type=click.Path(path_type=Path), required=False)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
-@click.option("--sweep", type=click.IntRange(1), metavar="N", help="Draw N scenarios, from --seed on, and judge them.")
+@click.option(
+    "--sweep", type=click.IntRange(1, 1_000_000), metavar="N", help="Draw N scenarios, from --seed on, and judge them."
+)
 @click.option("--minimise", is_flag=True, help="With --sweep: make what fails as small as it can be.")
 @click_options(*_FLAGS)
 @run_options

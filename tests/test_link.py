@@ -195,6 +195,7 @@ class Side:
             post=lambda header, payload: self.frames.append((header, payload)),
             deliver=lambda message, payload, cost: self.delivered.append(message),
             credit_bytes=lambda: 1 << 20,
+            pace=Pace(patience_s=8.0),
         )
 
     def take(self, frames: list[tuple[bytes, Buffer]]) -> None:
@@ -466,7 +467,7 @@ def test_one_key_on_two_machines_is_cut_off_instead_of_flapping_for_ever() -> No
 
 
 def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_flood_it() -> None:
-    pace = Pace()
+    pace = Pace(patience_s=8.0)
     assert pace.window_bytes == WINDOW_BYTES_START
     pace.measured(WINDOW_BYTES_START / 2, full=False)
     assert pace.bandwidth_Bps is None, "less than could have been says nothing"

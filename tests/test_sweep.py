@@ -1,16 +1,19 @@
 """The sweep and what it rests on: checkers that can fail, faults that do happen, runs that are functions of a seed."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import planted
 import pytest
 import torch
 
+import samovar
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.rounds import Committed, Computed, Contributed, Installed
@@ -24,7 +27,7 @@ from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.sweeps.checkers import PROMISES, broken
 from samovar.sims.sweeps.minimise import minimise
-from samovar.sims.sweeps.sweep import REQUIRED, SITES, judge_seed, sweep, unmet
+from samovar.sims.sweeps.sweep import PLACES, REQUIRED, SITES, TOO_RARE, judge_seed, sweep, unmet
 from samovar.sims.sweeps.verdict import judge
 
 # ---- seeds
@@ -54,6 +57,14 @@ def test_what_a_sweep_never_met_is_named() -> None:
     assert unmet(299, Counter()) == [], "a short one shows only that its seeds held"
 
 
+def test_a_sweep_knows_every_rare_place_of_the_protocols() -> None:
+    """So that a place that is written later is required too, or is said to be too rare."""
+    files = (Path(samovar.__file__).parent / "protocols").rglob("*.py")
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert set(re.findall(r'sometimes\("(.*?)"\)', source)) == {*PLACES, *TOO_RARE}
+    assert set(re.findall(r'buggify\("(.*?)"\)', source)) == set(SITES)
+
+
 def test_processes_judge_a_sweep_as_one_does() -> None:
     alone, together = ([(v.digest, v.broken) for v in sweep(range(8, 11), workers=n)] for n in (1, 2))
     assert alone == together
@@ -65,7 +76,7 @@ def test_processes_judge_a_sweep_as_one_does() -> None:
 FINDERS = {
     planted.commits_without_a_quorum: ("what is committed more than half have", [2, 8, 3]),
     planted.counts_an_update_twice_after_a_retry: ("every contribution counts once", [10, 2, 3]),
-    planted.accepts_a_stale_generation: ("nothing of an old generation is applied", [91, 34, 115]),
+    planted.accepts_a_stale_generation: ("nothing of an old generation is applied", [153, 219, 222]),
 }
 """The promise that each bug breaks, and seeds of which one shows it at least."""
 

@@ -14,8 +14,9 @@ WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
-HORIZON_S = 1.0
-"""How much a link may have under way, in seconds of its measured bandwidth; a chunk is a quarter of that."""
+_HORIZON_S, _HORIZONS = 1.0, 8
+"""How much a link may have under way, in seconds of its measured bandwidth, at most; and how many times that must be
+there within the patience, as links that share a way each measure what it carries alone. A chunk is a quarter of it."""
 _MESSAGE_COST_BYTES = 256
 
 
@@ -169,9 +170,10 @@ class Inbound:
 class Pace:
     """How much may be under way on a link, from the rate at which what was sent has been acknowledged."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
         self.bandwidth_Bps: float | None = None
         self.window_bytes = WINDOW_BYTES_START
+        self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
 
     @property
     def chunk_bytes(self) -> int:
@@ -182,13 +184,13 @@ class Pace:
     def measured(self, rate_Bps: float, *, full: bool) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""
         before = self.bandwidth_Bps
-        if rate_Bps >= (self.window_bytes / HORIZON_S if before is None else before):
+        if rate_Bps >= (self.window_bytes / self._horizon_s if before is None else before):
             self.bandwidth_Bps = rate_Bps
         elif full:
             self.bandwidth_Bps = rate_Bps if before is None else 0.75 * before + 0.25 * rate_Bps
         else:
             return
-        fitting = int(self.bandwidth_Bps * HORIZON_S)
+        fitting = int(self.bandwidth_Bps * self._horizon_s)
         # A window at most doubles at a time: one lucky sample must not flood a slow link.
         self.window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
 

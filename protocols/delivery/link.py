@@ -49,7 +49,7 @@ class Link:
         post: Callable[[bytes, Buffer], None],
         deliver: Callable[[object, Buffer, int], None],
         credit_bytes: Callable[[], int],
-        pace: Pace | None = None,
+        pace: Pace,
     ) -> None:
         """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`:
         as the link before to the same peer left it."""
@@ -60,7 +60,7 @@ class Link:
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
         self._in = {lane: Inbound() for lane in _LANES}
-        self._pace = pace or Pace()
+        self._pace = pace
         self._binding = Binding(incarnation)
         self._pings: set[int] = set()
         self._asking = 0

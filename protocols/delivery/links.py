@@ -23,12 +23,18 @@ class Links:
     """`deliver` takes (link, message, payload, cost) of every message that arrives on any of them."""
 
     def __init__(
-        self, transport: Transport, rng: random.Random, deliver: Callable[[Link, object, Buffer, int], None]
+        self,
+        transport: Transport,
+        rng: random.Random,
+        deliver: Callable[[Link, object, Buffer, int], None],
+        *,
+        patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
         self.bytes_sent = 0
         self.closed = False
         self._transport, self._rng, self._deliver = transport, rng, deliver
+        self._patience_s = patience_s
         self._links: dict[PeerId, Link] = {}
         self._addresses: dict[PeerId, str] = {}
         self._paces: dict[PeerId, Pace] = {}
@@ -70,7 +76,7 @@ class Links:
             post=lambda header, payload: self._post(peer, header, payload),
             deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
             credit_bytes=self._credit_bytes,
-            pace=self._paces.setdefault(peer, Pace()),
+            pace=self._paces.setdefault(peer, Pace(self._patience_s)),
         )
         return link
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from ...aggregation.schedules import SCHEDULES
 from ...peers.settings import PROTOCOLS, Settings
 from ..links import LinkSpec, Noise
-from .scenario import TOY_SIZE, Fault, Group, Kind, Scenario
+from .scenario import ROLES, TOY_SIZE, Fault, Group, Kind, Scenario
 
 _RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)
 _LATENCIES_S = (0.0005, 0.005, 0.04, 0.15)
-_FAULTS_UNTIL_S = 30.0
+_FAULTS_UNTIL_S = (5.0, 15.0, 30.0)
+_MEMORIES_BYTES = (1 << 16, 1 << 20, 1 << 24)
 _WEIGHTS = {
     Kind.CRASH: 5,
     Kind.PAUSE: 4,
@@ -36,8 +37,9 @@ def draw(seed: int) -> Scenario:
     founders = chance.randint(2, 8)
     late = chance.choice((0, 0, 0, 1, 2))
     groups = _groups(chance, founders + late)
-    round_trip_s = 2 * max(group.link.latency_s + group.link.jitter_s for group in groups)
-    patience_s = max(chance.choice((1.0, 2.0, 5.0)), 8 * round_trip_s)
+    trunks = _trunks(chance, groups)
+    farthest_s = 2 * max(_delay_s(group.link) for group in groups) + sum(_delay_s(link) for *_, link in trunks)
+    patience_s = max(chance.choice((1.0, 2.0, 5.0)), 8 * farthest_s)
     settings = Settings(
         peers=founders,
         protocol=chance.choice(PROTOCOLS),
@@ -61,9 +63,10 @@ def draw(seed: int) -> Scenario:
         settings=settings,
         toy_size=toy_size,
         groups=groups,
+        trunks=trunks,
         arrivals=tuple((founders + index, chance.uniform(0.1, 8.0)) for index in range(late)),
         faults=faults,
-        faults_until_s=_FAULTS_UNTIL_S,
+        faults_until_s=chance.choice(_FAULTS_UNTIL_S),
         buggify=chance.random() < 0.5,
     )
 
@@ -71,21 +74,40 @@ def draw(seed: int) -> Scenario:
 def _groups(chance: random.Random, peers: int) -> tuple[Group, ...]:
     slow = chance.randint(1, peers - 1) if chance.random() < 0.5 else 0
     return tuple(
-        Group(peers=count, link=_link(chance), step_s=chance.choice((0.001, 0.02, 0.2)))
-        for count in (peers - slow, slow)
+        Group(
+            peers=count,
+            site=site,
+            link=_link(chance),
+            step_s=chance.choice((0.001, 0.02, 0.2)),
+            memory_bytes=chance.choice(_MEMORIES_BYTES) if chance.random() < 0.05 else 0,
+        )
+        for site, count in (("near", peers - slow), ("far", slow))
         if count
     )
+
+
+def _trunks(chance: random.Random, groups: tuple[Group, ...]) -> tuple[tuple[str, str, LinkSpec], ...]:
+    return (("near", "far", _link(chance)),) if len(groups) > 1 and chance.random() < 0.3 else ()
+
+
+def _delay_s(link: LinkSpec) -> float:
+    return link.latency_s + link.jitter_s
 
 
 def _link(chance: random.Random) -> LinkSpec:
     latency_s = chance.choice(_LATENCIES_S)
     jitter_s = chance.choice((0.0, latency_s / 2, 3 * latency_s))
-    return LinkSpec(bandwidth_Bps=chance.choice(_RATES_BPS), latency_s=latency_s, jitter_s=jitter_s)
+    return LinkSpec(
+        bandwidth_Bps=chance.choice(_RATES_BPS),
+        latency_s=latency_s,
+        jitter_s=jitter_s,
+        down_Bps=chance.choice(_RATES_BPS) if chance.random() < 0.2 else None,
+    )
 
 
 def _fault(chance: random.Random, peers: int, for_s: float) -> Fault:
     kind = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-    first: int | str = chance.choice((chance.randrange(peers), "coordinator", "newest"))
+    first: int | str = chance.choice((chance.randrange(peers), *ROLES))
     more = chance.randint(0, (peers - 1) // 2 - 1) if peers > 2 and chance.random() < 0.3 else 0
     when = chance.choice(("time", "event", "step" if isinstance(first, int) else "event"))
     return Fault(

@@ -104,7 +104,7 @@ def _group(row: Row, settings: Settings) -> Group:
         peers=row.take("peers", read.whole(1, PEERS_MAX)),
         site=row.take("site", _site, ""),
         link=row.take("link", read.link, parse_link(settings.link)),
-        step_s=step_s / row.take("speed", read.above_zero, 1.0),
+        step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
     )
 
@@ -204,7 +204,7 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
         at_event=row.take("at_event", read.whole(1, 10**12), None),
         at_step=row.take("at_step", read.whole(1, 10**12), None),
         for_s=row.take("for", read.some_time, 0.0),
-        factor=row.take("factor", read.above_zero) if kind is Kind.SLOW else row.take("jump", read.jump, 0.0),
+        factor=row.take("factor", read.factor) if kind is Kind.SLOW else row.take("jump", read.jump, 0.0),
         drift=row.take("drift", _drift, 0.0),
         noise=Noise(**{key: row.take(key, _probability, 0.0) for key in _NOISE}),
         link=row.take("link", read.link) if kind is Kind.LINK else None,

@@ -95,9 +95,9 @@ def number(value: object) -> float:
     return float(value)
 
 
-def above_zero(value: object) -> float:
-    if (read := number(value)) <= 0:
-        raise ValueError(f"must be above 0, got {shown(value)}")
+def factor(value: object) -> float:
+    if not 1e-6 <= (read := number(value)) <= 1e6:
+        raise ValueError(f"must be a factor from 1e-6 to 1e6, got {shown(value)}")
     return read
 
 

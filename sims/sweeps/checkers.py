@@ -73,7 +73,7 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
     foundings, founded = 0, dict[str, int]()
     for _, life, event in entries:
         if isinstance(event, Installed):
-            foundings += event.generation == 1
+            foundings += event.generation == 1 and not any(rounds.values())
             before = views.get(life)
             if before is not None and event.generation <= before.generation and founded[life] == foundings:
                 yield f"{life} went from generation {before.generation} to {event.generation}"
@@ -139,7 +139,8 @@ def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator
     """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
     let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
     always = scenario.brief and _more_than_half_live(scenario, entries)
-    since_s = 0.0 if always else _healed_s(scenario, entries)
+    # Who does what is unlikely may hold all others for dead, for as long as it does.
+    since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)
     if since_s is None:
         return
     gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
