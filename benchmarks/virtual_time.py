@@ -22,7 +22,7 @@ from common import Row, arguments, show
 
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.period import Fixed
-from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.local_sgd import Contribution, LocalSGD

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..aggregation.outer import Plain
 from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
-from ..aggregation.schedule import Schedule
-from ..aggregation.schedules import SCHEDULES
+from ..aggregation.schedules.known import SCHEDULES
+from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
 from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell

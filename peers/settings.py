@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ..aggregation.period import AdaComm
-from ..aggregation.schedules import SCHEDULES
+from ..aggregation.schedules.known import SCHEDULES
 from . import rules
 from .rules import Rule
 from .toml_file import Entry, read_toml

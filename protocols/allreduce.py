@@ -1,4 +1,4 @@
-"""Allreduce: one executor for any schedule (`aggregation.schedule`), so that all end with the same sum, bit by bit.
+"""Allreduce: one executor for any schedule (`aggregation.schedules`), so that all end with the same sum, bit by bit.
 
 Each step's parts go out in chunks sized to the link while the step's incoming parts are added or copied as their
 chunks arrive; sends and receives run side by side, as "everybody sends, then everybody receives" would deadlock once
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..aggregation.schedule import Op, Schedule, Step
+from ..aggregation.schedules.schedule import Op, Schedule, Step
 from ..aggregation.vector import parts
 from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope

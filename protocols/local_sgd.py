@@ -24,7 +24,7 @@ from collections.abc import Callable
 from ..aggregation.mean import Mean, combine, contribute
 from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
-from ..aggregation.schedule import Schedule
+from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
 from .allreduce import Inbox, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state

@@ -14,7 +14,7 @@ import torch
 
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.period import Fixed, PeriodPolicy
-from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome

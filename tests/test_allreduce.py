@@ -10,8 +10,8 @@ import torch
 from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 from torch import Tensor
 
-from samovar.aggregation.schedule import Op, Receipt, Schedule, Step, Transfer, prove
-from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer, prove
 from samovar.protocols.allreduce import Chunk, Inbox, allreduce
 from samovar.protocols.delivery import link as link_module
 from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN

@@ -415,7 +415,10 @@ def test_whatever_a_file_holds_it_is_a_scenario_or_one_line(
         ("simulate --scenario good.toml --steps 0", "--steps must be a whole number from 1 to 1000000000000, got 0"),
         ("simulate --scenario lost.toml", "nowhere.py: no such file"),
         ("simulate nowhere.py --minimise", "--minimise is for a --sweep; see samovar simulate --help"),
-        ("simulate --sweep 0", "invalid value for '--sweep': 0 is not in the range 1<=x<=1000000; see samovar simulate --help"),
+        (
+            "simulate --sweep 0",
+            "invalid value for '--sweep': 0 is not in the range 1<=x<=1000000; see samovar simulate --help",
+        ),
         ("simulate --sweep 3 --steps 4", "--sweep draws all but the first seed: leave out --steps; see samovar"),
         ("simulate nowhere.py --sweep 3", "--sweep draws its scenarios: leave out TASK and --scenario; see samovar"),
     ],

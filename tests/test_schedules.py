@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samovar.aggregation.schedule import Op, Receipt, Schedule, ScheduleError, Step, Transfer, prove
-from samovar.aggregation.schedules import SCHEDULES
+from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, ScheduleError, Step, Transfer, prove
 from samovar.aggregation.vector import parts
 
 WORLDS = range(1, 34)

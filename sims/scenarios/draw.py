@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from ...aggregation.schedules import SCHEDULES
+from ...aggregation.schedules.known import SCHEDULES
 from ...peers.settings import PROTOCOLS, Settings
 from ..links import LinkSpec, Noise
 from .scenario import ROLES, TOY_SIZE, Fault, Group, Kind, Scenario
@@ -87,7 +87,9 @@ def _groups(chance: random.Random, peers: int) -> tuple[Group, ...]:
 
 
 def _trunks(chance: random.Random, groups: tuple[Group, ...]) -> tuple[tuple[str, str, LinkSpec], ...]:
-    return (("near", "far", _link(chance)),) if len(groups) > 1 and chance.random() < 0.3 else ()
+    return (
+        (("near", "far", replace(_link(chance), down_Bps=None)),) if len(groups) > 1 and chance.random() < 0.3 else ()
+    )
 
 
 def _delay_s(link: LinkSpec) -> float:
