@@ -26,7 +26,6 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
-from .allreduce import Inbox, allreduce
 from .catch_up import CatchUpFailed, Donor, fetch_state
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
@@ -35,6 +34,8 @@ from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .members.view import View
 from .off_loop import off_loop
+from .reduction.allreduce import allreduce
+from .reduction.chunks import Inbox
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome

@@ -11,13 +11,15 @@ from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 from torch import Tensor
 
 from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer, prove
-from samovar.protocols.allreduce import Chunk, Inbox, allreduce
+from samovar.aggregation.schedules.prove import prove
+from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
 from samovar.protocols.delivery import link as link_module
 from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import Links
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.reduction.allreduce import allreduce
+from samovar.protocols.reduction.chunks import Chunk, Inbox
 from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 
@@ -268,12 +270,13 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 @pytest.mark.parametrize(
     ("chunk", "payload"),
     [
-        (Chunk(*KEY, 1, 0), bytes(20)),  # another step
-        (Chunk(*KEY, 0, 5), bytes(20)),  # another place
-        (Chunk(*KEY, 0, 0), bytes(19)),  # no whole number of elements
-        (Chunk(*KEY, 0, 0), bytes(24)),  # more than is due
-        (Chunk(*KEY, 0, 0), b""),  # nothing at all, for ever
-        (Chunk(*KEY, 0, 2**40), bytes(20)),
+        (Chunk(*KEY, 1, 0, 5), bytes(20)),  # another step
+        (Chunk(*KEY, 0, 5, 5), bytes(20)),  # another place
+        (Chunk(*KEY, 0, 0, 5), bytes(19)),  # no whole number of elements
+        (Chunk(*KEY, 0, 0, 5), bytes(16)),  # fewer than it says
+        (Chunk(*KEY, 0, 0, 6), bytes(24)),  # more than is due
+        (Chunk(*KEY, 0, 0, 0), b""),  # nothing at all, for ever
+        (Chunk(*KEY, 0, 2**40, 5), bytes(20)),
     ],
 )
 def test_a_wrong_chunk_names_its_sender(chunk: Chunk, payload: bytes) -> None:
@@ -284,7 +287,7 @@ def test_a_wrong_chunk_names_its_sender(chunk: Chunk, payload: bytes) -> None:
 
 def test_an_honest_liar_is_no_liar() -> None:
     """The same harness with the right chunks: what the test above sees is the chunk, not the harness."""
-    right = [(Chunk(*KEY, 0, 0), bytes(20)), (Chunk(*KEY, 1, 5), bytes(12)), (Chunk(*KEY, 1, 8), bytes(8))]
+    right = [(Chunk(*KEY, 0, 0, 5), bytes(20)), (Chunk(*KEY, 1, 5, 3), bytes(12)), (Chunk(*KEY, 1, 8, 2), bytes(8))]
     inbox = simulate(with_liar(right))
     assert inbox.stale == 0
 
@@ -298,14 +301,14 @@ def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeyp
         await opened(endpoints)
         payload = bytes(100_000)
         for _ in range(CREDIT_BYTES_MIN // len(payload) + 1):
-            await sender.send("p1", Chunk(1, 1, 0, 0), payload)  # waits in the inbox, until the credit is used up
+            await sender.send("p1", Chunk(1, 1, 0, 0, 1), payload)  # waits in the inbox, until the credit is used up
         await asyncio.sleep(1)
         inbox.advance((2, 1))
         for _ in range(20):  # without the credit of all before, this would never end
-            await sender.send("p1", Chunk(1, 2, 0, 0), payload)
+            await sender.send("p1", Chunk(1, 2, 0, 0, 1), payload)
         await asyncio.sleep(1)
         assert inbox.stale == 20
-        await sender.send("p1", Chunk(2, 1, 0, 0), b"1234")
+        await sender.send("p1", Chunk(2, 1, 0, 0, 1), b"1234")
         assert bytes((await inbox.take((2, 1), "p0")).payload) == b"1234"
         for endpoint in endpoints:
             endpoint.abort()
@@ -318,8 +321,8 @@ def test_chunks_may_come_before_their_round_is_begun() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)
         inbox = Inbox(receiver)
         await opened(endpoints)
-        await sender.send("p1", Chunk(2, 1, 0, 0), b"next generation")
-        await sender.send("p1", Chunk(1, 2, 0, 0), b"next round")
+        await sender.send("p1", Chunk(2, 1, 0, 0, 1), b"next generation")
+        await sender.send("p1", Chunk(1, 2, 0, 0, 1), b"next round")
         await asyncio.sleep(1)
         inbox.advance((1, 2))
         assert bytes((await inbox.take((1, 2), "p0")).payload) == b"next round"

@@ -11,11 +11,11 @@ import torch
 from simulated import PATIENCE_S, Company, Walker, no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.period import AdaComm
-from samovar.protocols import allreduce as allreduce_module
 from samovar.protocols import local_sgd as local_sgd_module
-from samovar.protocols.allreduce import Chunk
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.members.membership import MembershipError, NoQuorum
+from samovar.protocols.reduction import allreduce as allreduce_module
+from samovar.protocols.reduction.chunks import Chunk
 from samovar.protocols.state import State
 
 
@@ -417,11 +417,11 @@ def test_a_peer_that_sends_a_wrong_chunk_is_suspected_and_the_round_goes_on(monk
 class Lying(allreduce_module.Allreduce):
     """p2 sends what is not due."""
 
-    async def _send(self, number: int, to: str, runs: Any, array: Any) -> None:
+    async def _send(self, to: str, runs: Any) -> None:
         if self._endpoint.id == "p2":
-            await self._endpoint.send(to, Chunk(*self._key, number, 10**6), bytes(4))
+            await self._endpoint.send(to, Chunk(*self._key, runs[0].step, 10**6, 1), bytes(4))
         else:
-            await super()._send(number, to, runs, array)
+            await super()._send(to, runs)
 
 
 def disagreeing(monkeypatch, *, different: dict[str, float]) -> None:

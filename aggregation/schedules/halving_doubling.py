@@ -18,11 +18,11 @@ Loss, lateness, death: a late rank holds up its partner of each level, and so ev
 fails the round, which is done again by those who are left.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .schedule import Op, Receipt, Step, Transfer, check_rank
+from .schedule import Step, adds, check_rank, copies, sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class HalvingDoubling:
         paired = rank < 2 * folded
         neighbour = rank ^ 1
         if paired and rank % 2:
-            return Step(_send(neighbour, everything)), *[Step()] * (2 * levels), Step((), _copy(neighbour, everything))
+            return Step(sends(neighbour, everything)), *[Step()] * (2 * levels), Step((), copies(neighbour, everything))
 
         active = rank // 2 if paired else rank - folded
         swaps = [
             (2 * partner if partner < folded else partner + folded, kept, given)
             for partner, kept, given in _swaps(active, levels)
         ]
-        halving = (Step(_send(peer, given), _add(peer, kept)) for peer, kept, given in swaps)
-        doubling = (Step(_send(peer, kept), _copy(peer, given)) for peer, kept, given in reversed(swaps))
-        fold = [Step((), _add(neighbour, everything)) if paired else Step()] * (folded > 0)
-        unfold = [Step(_send(neighbour, everything)) if paired else Step()] * (folded > 0)
+        halving = (Step(sends(peer, given), adds(peer, kept)) for peer, kept, given in swaps)
+        doubling = (Step(sends(peer, kept), copies(peer, given)) for peer, kept, given in reversed(swaps))
+        fold = [Step((), adds(neighbour, everything)) if paired else Step()] * (folded > 0)
+        unfold = [Step(sends(neighbour, everything)) if paired else Step()] * (folded > 0)
         return *fold, *halving, *doubling, *unfold
 
 
@@ -68,15 +68,3 @@ def _swaps(active: int, levels: int) -> Iterator[tuple[int, range, range]]:
         kept, given = (upper, lower) if active >> level & 1 else (lower, upper)
         yield active ^ 1 << level, kept, given
         low, high = kept.start, kept.stop
-
-
-def _send(peer: int, parts: Iterable[int]) -> tuple[Transfer, ...]:
-    return tuple(Transfer(peer, part) for part in parts)
-
-
-def _add(peer: int, parts: Iterable[int]) -> tuple[Receipt, ...]:
-    return tuple(Receipt(peer, part, Op.ADD) for part in parts)
-
-
-def _copy(peer: int, parts: Iterable[int]) -> tuple[Receipt, ...]:
-    return tuple(Receipt(peer, part, Op.COPY) for part in parts)

@@ -1,0 +1,51 @@
+"""Sharded allreduce: every rank is the parameter server of one part, adds it up and sends the sum to all.
+
+Source: Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014), with the servers on the
+workers' machines. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous
+GPU/CPU clusters" (OSDI 2020), have the best parts for unequal machines (`aggregation.shares`).
+
+    paper   here
+    p       world
+    n       bytes of the vector; each of the p parts has n/p, or its share of n
+    alpha, beta, gamma   seconds a message, seconds a byte sent, seconds a byte added
+
+Cost, each rank: 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma, in 2(p-1) messages of one part each, with p-1 parts
+added. Where messages overlap on their way it is 2 alpha, whatever the world: as few bytes as the ring, two hops. What it
+takes is a way from everybody to everybody. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: one that
+owns nothing, w_i = 0, sends no more than its own vector.
+
+Loss, lateness, death: a late rank holds up the owners, who can do everything but its terms and those after it. A dead
+one fails the round, which is done again by those who are left.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .schedule import Step, adds, check_rank, copies, sends
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """Rank r owns part r, and adds to its own that of r-1, r-2, ...: in this order they arrive, as everybody serves
+    first the next rank and last the one before it."""
+
+    name: ClassVar[str] = "sharded"
+
+    def parts(self, world: int) -> int:
+        return world
+
+    def steps(self, rank: int, world: int) -> tuple[Step, ...]:
+        check_rank(rank, world)
+        if world == 1:
+            return ()
+        onward = [(rank + distance) % world for distance in range(1, world)]
+        back = onward[::-1]
+        collect = Step(
+            tuple(transfer for peer in onward for transfer in sends(peer, [peer])),
+            tuple(receipt for peer in back for receipt in adds(peer, [rank])),
+        )
+        spread = Step(
+            tuple(transfer for peer in onward for transfer in sends(peer, [rank])),
+            tuple(receipt for peer in back for receipt in copies(peer, [peer])),
+        )
+        return collect, spread
