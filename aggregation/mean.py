@@ -29,8 +29,9 @@ class Mean(NamedTuple):
     weight: float
 
 
-def contribute(vector: Tensor, weight: float, signals: Sequence[float] = ()) -> Tensor:
-    """One peer's message: a new vector of ``n + len(signals) + 1`` elements in the dtype of ``vector`` (n elements).
+def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, out: Tensor | None = None) -> Tensor:
+    """One peer's message: a vector of ``n + len(signals) + 1`` elements in the dtype of ``vector`` (n elements), a new
+    one or ``out``.
 
     Weight 0 contributes exact zeros, whatever ``vector`` and ``signals`` hold: a peer without a result (or with NaN in
     it) still takes part in the sum. Raises ValueError on a weight that is negative, not finite, or beyond the dtype's
@@ -39,9 +40,9 @@ def contribute(vector: Tensor, weight: float, signals: Sequence[float] = ()) -> 
     if vector.ndim != 1 or not vector.is_floating_point():
         raise ValueError(f"only a flat floating vector can be averaged, got {vector.dtype} of {tuple(vector.shape)}")
     n, range_ = vector.numel(), torch.finfo(vector.dtype)
-    message = vector.new_zeros(n + len(signals) + 1)
+    message = vector.new_empty(n + len(signals) + 1) if out is None else out
     if weight == 0:
-        return message
+        return message.zero_()
     if not range_.tiny <= weight <= range_.max:
         raise ValueError(f"the weight of a contribution must be finite, >= 0 and within {vector.dtype}, got {weight}")
     torch.mul(vector.detach(), weight, out=message[:n])

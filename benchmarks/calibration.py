@@ -36,6 +36,7 @@ from torch import Tensor
 
 from samovar.aggregation.vector import Layout
 from samovar.peers.checkpoint import load
+from samovar.peers.links import LinkSpec, parse_rate
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
@@ -43,7 +44,6 @@ from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
-from samovar.sims.links import LinkSpec, parse_rate
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
 from samovar.sims.scenarios.scenario import Scenario

@@ -36,7 +36,7 @@ def interleaved(systems: Mapping[str, Callable[[], float]], repeats: int) -> dic
     return times
 
 
-def rows_of(work: str, times: Mapping[str, Sequence[float]], ours: str, rival: str, goal: float) -> list[Row]:
+def rows_of(work: str, times: Mapping[str, Sequence[float]], ours: str, rival: str, goal: float | None) -> list[Row]:
     """A row a system; on ours the ratio, the rival's time over our own, taken turn by turn."""
     ratio = statistics.median(r / o for r, o in zip(times[rival], times[ours], strict=True))
     rows = []

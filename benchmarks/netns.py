@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from samovar.sims.links import parse_rate
+from samovar.peers.links import parse_rate
 
 Inhabitant = Callable[[int, Connection], None]
 """What runs in a namespace, given its number and a line to whoever started it: a function of a module, as it is

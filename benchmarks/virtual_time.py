@@ -24,13 +24,13 @@ from samovar.aggregation.outer import Plain
 from samovar.aggregation.period import Fixed
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
+from samovar.peers.links import LinkSpec
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.local_sgd import Contribution, LocalSGD
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
 from samovar.protocols.wire import message
-from samovar.sims.links import LinkSpec
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
 

@@ -38,10 +38,13 @@ def period_policy(settings: Settings) -> PeriodPolicy:
     return parse_period(settings.period)
 
 
-def schedule_for(settings: Settings, layout: Layout) -> Schedule:
-    """The schedule of ``--schedule``."""
-    auto = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
-    return SCHEDULES[auto if settings.schedule == "auto" else settings.schedule]
+def schedule_for(settings: Settings, layout: Layout, view: View) -> Schedule:
+    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory."""
+    if settings.schedule != "auto":
+        return SCHEDULES[settings.schedule]
+    if view.one_machine:
+        return SCHEDULES["sharded"]
+    return SCHEDULES["halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"]
 
 
 def first_state(settings: Settings, vector: Tensor) -> State:
@@ -78,7 +81,7 @@ class Peer:
         steps of the whole run, None when a script decides."""
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
-        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0)
+        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
         model = f"{layout.size} elements in {len(layout.slots)} tensors (peer {identity.name})"
 
         def membership(
@@ -100,12 +103,11 @@ class Peer:
                 installed=told,
             )
 
-        schedule = schedule_for(settings, layout)
         self.averaging = LocalSGD(
             endpoint,
             membership,
             layout=layout,
-            schedule=lambda world: schedule,
+            schedule=lambda view: schedule_for(settings, layout, view),
             period=period_policy(settings),
             outer=Plain(),
             state=state,

@@ -16,6 +16,7 @@ import torch
 from .checkpoint import load, save
 from .compute import ThreadCompute
 from .errors import is_plain, one_line
+from .memory import keep_freed_memory
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
 from .orders import checkpoint_path
 from .peer import Identity, Peer, first_state
@@ -97,6 +98,7 @@ async def _spawned() -> int:
 
 def main() -> None:
     """Entry of a spawned peer. Leaves without waiting for a compute thread that may be in a long step."""
+    keep_freed_memory()
     code = asyncio.run(_spawned())
     sys.stdout.flush()
     sys.stderr.flush()

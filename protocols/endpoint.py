@@ -51,6 +51,11 @@ class Endpoint:
         return self._transport.address
 
     @property
+    def machine(self) -> str:
+        """What this peer has in common with those with whom it can share memory; "" where it cannot."""
+        return self._transport.machine
+
+    @property
     def bytes_sent(self) -> int:
         return self._links.bytes_sent
 

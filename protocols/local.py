@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from .shared_memory.segment import machine
 from .transport import Arrivals, PeerId
 from .wire import Buffer
 
@@ -30,6 +31,10 @@ class LocalTransport:
     @property
     def address(self) -> str:
         return f"local://{self._id}"
+
+    @property
+    def machine(self) -> str:
+        return machine()
 
     def open(self, arrivals: Arrivals) -> None:
         if self._id in self._hub.arrivals:

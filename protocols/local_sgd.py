@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..aggregation.mean import Mean, combine, contribute
 from ..aggregation.outer import OuterStep
@@ -34,8 +35,7 @@ from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .members.view import View
 from .off_loop import off_loop
-from .reduction.allreduce import allreduce
-from .reduction.chunks import Inbox
+from .reduction.reducer import Reducer
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
@@ -59,17 +59,16 @@ class LocalSGD:
         membership: Callable[[Callable[[], Standing], Callable[[View, int, tuple[PeerId, ...]], None]], Membership],
         *,
         layout: Layout,
-        schedule: Callable[[int], Schedule],
+        schedule: Callable[[View], Schedule],
         period: PeriodPolicy,
         outer: OuterStep,
         state: State,
         steps: int | None = None,
     ) -> None:
-        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a world size;
+        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
-        self._layout, self._schedule, self._period, self._outer = layout, schedule, period, outer
-        self._inbox = Inbox(endpoint)
+        self._layout, self._period, self._outer = layout, period, outer
         self._result: Result | None = None
         self._committed: Result | None = None
         self._behind: Wanted | None = None
@@ -77,6 +76,8 @@ class LocalSGD:
         self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
+        self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
+        self._inbox = self._reducer.inbox
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -182,16 +183,26 @@ class LocalSGD:
             self._commit(self._result_of(key, Mean(contribution.vector, signals, weight), 0))
             return
         nbytes = self._layout.nbytes
-        brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals))
-        self._inbox.advance(key)
-        schedule = self._schedule(len(view.members))
-        total = await allreduce(self.endpoint, self._inbox, view.ids, schedule, brought, key=key)
-        result = await off_loop(nbytes, lambda: self._result_of(key, combine(total, _SIGNALS), fingerprint(total)))
+        size = self._layout.size + _SIGNALS + 1
+        slot = await self._reducer.buffer(size, contribution.vector.dtype, key)
+        brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals, out=slot))
+        total = await self._reducer.sum(brought, key)
+        in_place = self._reducer.in_place  # then all read the very same result
+        mark = 0 if in_place else await off_loop(nbytes, lambda: fingerprint(total))
+        if total[-1] == 0:
+            sometimes("nobody contributed to a round")
+            result = self._idle_result(key, contribution, mark)
+        else:
+            result = await off_loop(nbytes, lambda: self._result_of(key, combine(total, _SIGNALS), mark))
         if not self._in(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
         self._result = result
         witness(Computed(key, result.fingerprint))
-        await self._verdicts.reach(key, result.fingerprint)
+        if in_place:
+            await self._reducer.all_have(key)
+            self._commit(result)
+        else:
+            await self._verdicts.reach(key, result.fingerprint)
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
         loss, elapsed_s, learning_rate = mean.signals
@@ -200,6 +211,11 @@ class LocalSGD:
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
         state = State(before.round + 1, before.step + self.period, vector, outer, period)
         return Result(key, state, mean.weight, loss, elapsed_s, mark)
+
+    def _idle_result(self, key: Key, contribution: Contribution, mark: int) -> Result:
+        """Of a round to which all who are left only came to follow: the model stays, and they train for the next."""
+        state = replace(self.state, round=self.state.round + 1)
+        return Result(key, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 
     # The state
 

@@ -52,6 +52,11 @@ class Transport(Protocol):
         """Where others reach this peer, e.g. ``tcp://192.0.2.7:41234``."""
         ...
 
+    @property
+    def machine(self) -> str:
+        """What this peer has in common with those on its machine, if it can share memory with them; else ""."""
+        ...
+
     def open(self, arrivals: Arrivals) -> None:
         """Start to listen. Raises OSError, in one clear line, when the address cannot be had."""
         ...

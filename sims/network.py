@@ -21,9 +21,10 @@ from contextvars import Context, copy_context
 from functools import cached_property
 from typing import TypeVarTuple
 
+from ..peers.links import LinkSpec
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
-from .links import QUIET, LinkSpec, Noise, link_bytes
+from .links import QUIET, Noise, link_bytes
 from .machine import MACHINE, Machine
 from .ways import Frame, Port, Way
 
@@ -241,6 +242,10 @@ class SimulatedTransport:
     @property
     def address(self) -> str:
         return f"sim://{self._id}"
+
+    @property
+    def machine(self) -> str:
+        return ""
 
     def open(self, arrivals: Arrivals) -> None:
         self._network.open(self._id, arrivals)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ..peers.links import link_text
 from ..peers.records import Lost
 from ..peers.scene import BAD_ENDINGS, Cable, Ending, Place, Scene, Stay, Trouble
 from ..peers.units import bytes_text
-from .links import link_text
 from .log import Began, Fell, Gone, OutOfMemory
 from .scenarios.scenario import FOR_ALL
 from .world import World

@@ -63,6 +63,10 @@ class Wrapper:
     def address(self) -> str:
         return self.inner.address
 
+    @property
+    def machine(self) -> str:
+        return self.inner.machine
+
     def open(self, arrivals: Arrivals) -> None:
         self.inner.open(arrivals)
 

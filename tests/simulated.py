@@ -16,12 +16,12 @@ from samovar.aggregation.outer import Plain
 from samovar.aggregation.period import Fixed, PeriodPolicy
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
+from samovar.peers.links import parse_link
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
-from samovar.sims.links import parse_link
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.schedules.prove import prove
 from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
+from samovar.peers.links import parse_link
 from samovar.protocols.delivery import link as link_module
 from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
 from samovar.protocols.delivery.link import PeerLost
@@ -20,7 +21,6 @@ from samovar.protocols.delivery.links import Links
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Chunk, Inbox
-from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 
 KEY = (1, 1)

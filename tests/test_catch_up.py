@@ -13,13 +13,13 @@ from simulated import LINK, endpoint_in, layout_of, no_complaints, simulate  # n
 
 from samovar.aggregation.period import PeriodState
 from samovar.aggregation.vector import Layout
+from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
 from samovar.protocols.catch_up import PART_BYTES, AskManifest, AskPart, CatchUpFailed, Donor, Manifest, fetch_state
 from samovar.protocols.catch_up import Part as PartMessage
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
 from samovar.protocols.wire import PeerMisbehaved
-from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 
 SIZE = 300_000

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from samovar.peers.links import LinkSpec
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
-from samovar.sims.links import LinkSpec
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network, SimulatedTransport
 

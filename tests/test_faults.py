@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from samovar.peers.links import LinkSpec
 from samovar.peers.settings import Settings
 from samovar.protocols.rounds import Committed, Contributed
 from samovar.protocols.transport import Arrivals
 from samovar.sims.life import Life
-from samovar.sims.links import QUIET, LinkSpec, Noise
+from samovar.sims.links import QUIET, Noise
 from samovar.sims.log import Began, Fell, Gone
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine

@@ -47,6 +47,8 @@ class Post:
 
 
 class PostTransport:
+    machine = ""
+
     def __init__(self, post: Post, id: PeerId) -> None:
         self._post, self.id, self.address = post, id, f"post://{id}"
 
@@ -368,9 +370,9 @@ def test_peers_of_different_versions_tell_each_other_once_and_fall_silent(monkey
         theirs = post.open["b"].frames
 
         def other(header: bytes) -> bytes:
-            """The same header of version 2, as which b hears a, and a hears b."""
+            """The same header of the next version, as which b hears a, and a hears b."""
             assert header[1] == wire.VERSION
-            return bytes([header[0], 2, *header[2:]])
+            return bytes([header[0], wire.VERSION + 1, *header[2:]])
 
         ours = post.open["a"].frames
         post.open["a"] = dataclasses.replace(post.open["a"], frames=lambda s, h, p, n: ours(s, other(h), p, n))
@@ -380,7 +382,7 @@ def test_peers_of_different_versions_tell_each_other_once_and_fall_silent(monkey
         b.on_lost.append(lambda peer, why: lost.append(why))
         a.watch({"b"})
         b.watch({"a"})
-        with pytest.raises(PeerLost, match="version 2, this side speaks 1"):
+        with pytest.raises(PeerLost, match="version 3, this side speaks 2"):
             await ask(a, b, 1)
         await asyncio.sleep(20)
         assert len(lost) == 2

@@ -7,6 +7,7 @@ import pytest
 import torch
 from simulated import LINK, PATIENCE_S, Company, Walker, endpoint_in, no_complaints, simulate  # noqa: F401
 
+from samovar.peers.links import parse_link
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import LocalSGD
@@ -28,7 +29,6 @@ from samovar.protocols.members.view import (
     with_data_parts,
 )
 from samovar.protocols.verdict import Commit, Have
-from samovar.sims.links import parse_link
 from samovar.sims.network import Network
 
 

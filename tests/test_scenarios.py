@@ -15,18 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import verb
 
+from samovar.peers.links import LinkSpec, duration_text, link_text, parse_duration, parse_link, parse_size, size_text
 from samovar.peers.settings import Settings
 from samovar.protocols.rounds import Committed
-from samovar.sims.links import (
-    LinkSpec,
-    Noise,
-    duration_text,
-    link_text,
-    parse_duration,
-    parse_link,
-    parse_size,
-    size_text,
-)
+from samovar.sims.links import Noise
 from samovar.sims.log import Began, Entry
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.draw import draw
@@ -288,7 +280,7 @@ def test_a_fault_in_a_trace_is_told_with_its_line(
         ("[[groups]]\npeers = 4\nlink = '10mbit,40'", "line 3: link: '40' is not a duration"),
         ("[[groups]]\npeers = 4\nlink = 10", 'line 3: link: must be text with a unit, such as "10mbit,40ms", got 10'),
         ("[[groups]]\npeers = 4\nlink = '0mbit,1s'", "line 3: link: a bandwidth of '0mbit' carries nothing"),
-        ("[[groups]]\npeers = 4\nlink = '9999999tbit,1s'", "line 3: link: '9999999tbit' is more than any simulation"),
+        ("[[groups]]\npeers = 4\nlink = '9999999tbit,1s'", "line 3: link: '9999999tbit' is more than any link or run"),
         (GROUP + "memory = '2'", "line 4: memory: '2' is not a size: a number and one of b, kib, "),
         (GROUP + "step_time = 5", 'line 4: step_time: must be text with a unit, such as "5ms" or "2s", got 5'),
         (GROUP + "step_time = '0s'", "line 4: step_time: must be above 0, got '0s'"),

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samovar.peers.links import parse_link
 from samovar.peers.settings import Settings, SettingsError, click_options
-from samovar.sims.links import parse_link
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 FULL = """

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import samovar
+from samovar.peers.links import LinkSpec
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.rounds import Committed, Computed, Contributed, Installed
 from samovar.protocols.transport import Arrivals
-from samovar.sims.links import LinkSpec
 from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Observer, Refused
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine

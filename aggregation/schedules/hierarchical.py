@@ -11,10 +11,10 @@ group a ring all-gather.
     h       groups, the full ones; the vector has q shards, and each has h parts of n/(q h)
     r       p - q h ranks are folded into a member of the last group before and get its result afterwards
     n       bytes of the vector
-    alpha, beta, gamma   seconds a message, seconds a byte sent, seconds a byte added: _l inside a group, _g between groups
+    alpha, beta, gamma   seconds a message, seconds a byte sent, seconds a byte added; _l in a group, _g between groups
 
 Cost, p = q h: 2(q-1)(alpha_l + n/q beta_l) + 2(h-1)(alpha_g + n/(q h) beta_g) + (p-1)/p n gamma: the ring's bytes in
-2(q-1 + h-1) messages, of which only n/q bytes, 2(h-1) times over h, cross between the groups from each rank. Otherwise
+2(q-1 + h-1) messages, of which 2(h-1) with 2(h-1)/h n/q bytes in all go from each rank to other groups. Otherwise
 a folded rank sends n bytes in one message, and its host sends n bytes and adds n bytes more than that: together
 2 alpha_l + 2n beta_l + n gamma on the critical path.
 

@@ -10,9 +10,9 @@ GPU/CPU clusters" (OSDI 2020), have the best parts for unequal machines (`aggreg
     alpha, beta, gamma   seconds a message, seconds a byte sent, seconds a byte added
 
 Cost, each rank: 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma, in 2(p-1) messages of one part each, with p-1 parts
-added. Where messages overlap on their way it is 2 alpha, whatever the world: as few bytes as the ring, two hops. What it
-takes is a way from everybody to everybody. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: one that
-owns nothing, w_i = 0, sends no more than its own vector.
+added. Where messages overlap on their way it is 2 alpha, whatever the world: as few bytes as the ring, two hops. It
+takes a way from everybody to everybody. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: one that owns
+nothing, w_i = 0, sends no more than its own vector.
 
 Loss, lateness, death: a late rank holds up the owners, who can do everything but its terms and those after it. A dead
 one fails the round, which is done again by those who are left.

@@ -17,18 +17,20 @@ _MEMBER_BYTES = 40
 @dataclass(frozen=True, slots=True)
 class Member:
     """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
-    generation in which it joined; the most senior member that is not suspected coordinates."""
+    generation in which it joined; the most senior member that is not suspected coordinates. `machine`: what it has in
+    common with those on its machine, with whom it can share memory; "" if it cannot."""
 
     id: PeerId
     name: str
     address: str
     data_part: int
     since: int
+    machine: str = ""
 
     @property
     def nbytes(self) -> int:
         """About as many bytes as it takes in a message."""
-        return _MEMBER_BYTES + sum(len(text.encode()) for text in (self.id, self.name, self.address))
+        return _MEMBER_BYTES + sum(len(text.encode()) for text in (self.id, self.name, self.address, self.machine))
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class View:
     @cached_property
     def ids(self) -> tuple[PeerId, ...]:
         return tuple(member.id for member in self.members)
+
+    @cached_property
+    def one_machine(self) -> bool:
+        """Whether all say that they are on the same machine, and can share memory there."""
+        return len({member.machine for member in self.members}) == 1 and self.members[0].machine != ""
 
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)

@@ -18,6 +18,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from ..addresses import advertised, dialable, own_way, split_address
+from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer
 from .redial import Redial
@@ -125,7 +126,7 @@ class ZeroMQTransport:
         """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
         self._keys, self.encrypted = keys, keys is not None
         self._id = keys.public if keys else secrets.token_hex(16)
-        self._listen, self._advertise = listen, advertise
+        self._listen, self._advertise, self.machine = listen, advertise, machine()
         self._address = listen
         self._admitted: set[PeerId] = set()
         self._taps: list[Tap] = []

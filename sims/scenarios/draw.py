@@ -6,8 +6,9 @@ import random
 from dataclasses import replace
 
 from ...aggregation.schedules.known import SCHEDULES
+from ...peers.links import LinkSpec
 from ...peers.settings import PROTOCOLS, Settings
-from ..links import LinkSpec, Noise
+from ..links import Noise
 from .scenario import ROLES, TOY_SIZE, Fault, Group, Kind, Scenario
 
 _RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from ...peers.links import LinkSpec, parse_duration, parse_link
 from ...peers.rules import MEASURED
 from ...peers.settings import Settings, SettingsError, shown
 from ...peers.toml_file import TomlFile, read_toml
-from ..links import LinkSpec, Noise, parse_duration, parse_link
+from ..links import Noise
 from . import rows as read
 from .rows import Row, ScenarioError, near, rows
 from .scenario import AIMLESS, AT_ONCE, ROLES, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Kind, Scenario

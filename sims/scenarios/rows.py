@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from ...peers.links import parse_duration, parse_link, parse_size
 from ...peers.settings import shown
 from ...peers.toml_file import TomlFile
-from ..links import parse_duration, parse_link, parse_size
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from ...peers.links import LinkSpec, parse_duration, parse_link
 from ...peers.settings import Settings
-from ..links import QUIET, LinkSpec, Noise, parse_duration, parse_link
+from ..links import QUIET, Noise
 
 
 class Kind(StrEnum):

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...peers.links import duration_text, link_text, size_text
 from ...peers.settings import Settings
-from ..links import duration_text, link_text, size_text
 from .scenario import TOY_SIZE, Fault, Kind, Scenario
 
 

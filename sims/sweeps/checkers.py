@@ -44,15 +44,19 @@ def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Seq
 
 @promise
 def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A result is the weighted mean of what its members brought to that attempt, each once."""
+    """A result is the weighted mean of what its members brought to that attempt, each once; of nothing, no change."""
     brought: dict[Key, dict[str, Contributed]] = defaultdict(dict)
+    models: dict[int, torch.Tensor] = {}
     for _, life, event in entries:
+        if isinstance(event, Committed):
+            models[event.round] = event.vector
         if isinstance(event, Contributed):
             brought[event.key][_peer(life)] = event
         elif isinstance(event, Committed) and event.key is not None:
             there = [each for each in brought[event.key].values() if each.weight > 0]
             if not there:
-                yield f"round {event.round} at {life} is the mean of what nobody brought"
+                if event.weight or not torch.equal(event.vector, models.get(event.round - 1, event.vector)):
+                    yield f"round {event.round} at {life} is the mean of what nobody brought"
                 continue
             weight = sum(each.weight for each in there)
             if event.weight != weight:

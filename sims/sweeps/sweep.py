@@ -30,7 +30,12 @@ PLACES = (
     "too few answered",
     "two led at once",
 )
-TOO_RARE = ("a result differed and was not taken", "no donor had the state", "nobody there had what is committed")
+TOO_RARE = (
+    "nobody contributed to a round",
+    "a result differed and was not taken",
+    "no donor had the state",
+    "nobody there had what is committed",
+)
 """Places that some hundred seeds may all miss: it takes several misfortunes at the same moment."""
 NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
 REQUIRED = (*PLACES, *NOISES, *(f"fault: {kind}" for kind in Kind), *(f"buggify: {site}" for site in SITES))

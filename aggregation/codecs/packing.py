@@ -1,0 +1,62 @@
+"""How codecs lay out bytes: blocks with a scale each, codes of a few bits, and numbers out of a frame of bytes."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def join(*tensors: Tensor) -> Tensor:
+    """The bytes of all tensors, one after another. Put wide types first, so that each begins where it may."""
+    return torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors])
+
+
+def read(payload: Tensor, start: int, count: int, dtype: torch.dtype) -> Tensor:
+    """``count`` numbers from byte ``start`` on, without a copy where the memory's alignment allows."""
+    cut = payload[start : start + count * dtype.itemsize]
+    aligned = cut.is_contiguous() and cut.storage_offset() % dtype.itemsize == 0 == cut.data_ptr() % dtype.itemsize
+    return (cut if aligned else cut.clone(memory_format=torch.contiguous_format)).view(dtype)
+
+
+def blocks_in(count: int, block: int) -> int:
+    """Blocks of ``block`` elements that ``count`` elements begin."""
+    return -(-count // block)
+
+
+def to_blocks(values: Tensor, block: int) -> Tensor:
+    """``values`` as rows of ``block`` elements, the last one filled with zeros; a view where nothing is to fill."""
+    return (
+        pad(values, (0, -values.numel() % block)).view(-1, block) if values.numel() % block else values.view(-1, block)
+    )
+
+
+def scale_blocks(values: Tensor, scales: Tensor, block: int) -> Tensor:
+    """Multiply each block of ``values``, in place, with its scale."""
+    whole = values.numel() // block
+    values[: whole * block].view(-1, block).mul_(scales[:whole, None])
+    values[whole * block :].mul_(scales[whole:])
+    return values
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Bytes of ``count`` codes of ``bits`` bits: 1, 2, 4 or 8."""
+    return blocks_in(count, 8 // bits)
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Codes (uint8, below 2**bits) as bytes. With c codes to a byte and m bytes, byte j has codes j, j+m, j+2m, ...,
+    lowest bits first: in this order whole stretches of memory are shifted at once."""
+    count, in_byte = codes.numel(), 8 // bits
+    rows = pad(codes, (0, -count % in_byte)).view(in_byte, -1)
+    packed = rows[0].clone()
+    for index in range(1, in_byte):
+        packed |= rows[index] << (bits * index)
+    return packed
+
+
+def unpack(packed: Tensor, count: int, bits: int) -> Tensor:
+    """The codes (uint8) that `pack` packed. Raises ValueError where the bits that fill the last bytes are not 0."""
+    mask = (1 << bits) - 1
+    codes = torch.cat([(packed >> (bits * index)) & mask for index in range(8 // bits)])
+    if bool(codes[count:].any()):
+        raise ValueError("the bits after the last element of the payload are not 0")
+    return codes[:count]

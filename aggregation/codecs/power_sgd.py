@@ -1,0 +1,198 @@
+"""Every matrix of the model as the product of two thin ones, found by a step of power iteration for all peers at once.
+
+Source: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization"
+(NeurIPS 2019, arXiv 1905.13727), Algorithm 1, with warm start (section 4.2); Algorithm 2 is `ErrorFeedback`.
+
+    paper    here
+    M        a slot of the layout as a matrix: what has more dimensions becomes [first, all others]
+    n, m     rows, columns
+    r        rank
+    P        stage 0: mean of M Q, then orthonormal columns
+    Q        stage 1: mean of M^T P; its columns, at unit length, are the state
+    P Q^T    result
+
+Vectors are averaged whole, in stage 0, and so is a matrix unless nm > 2 r (n + m).
+
+Cost: two allreduces of sum r n + (all that goes whole) and sum r m elements, and 4 r n m operations a matrix.
+
+What it does to the mean: projects it on the r directions that the last rounds found strongest, so it is biased and
+needs error feedback. Projections are linear: the result is that of the mean of all peers' matrices. A peer's share is
+its own matrix projected on the common P; so what it keeps does not hold how it differs from the others, as it does
+where the result is subtracted.
+
+A column of P that depends on those before it (a matrix of lower rank, or all zeros) is left out and its column of Q
+stays as it was: normalised, it would be noise, and a Q of zeros would stay zero for ever.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import shake_128
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..vector import Layout, Part
+from .codec import SketchState
+from .stages import Stages, check_round
+
+RANK_MAX = 64
+DEPENDENT = 1e-5
+"""A column of which less than this share is left, without those before it, depends on them: float32 says no more."""
+
+
+class Matrix(NamedTuple):
+    """Elements ``start`` to ``stop`` of the vector, row-major."""
+
+    start: int
+    stop: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSGD:
+    """Two stages. State: the columns of every Q, one after another."""
+
+    family: ClassVar[Literal["sketch"]] = "sketch"
+    name: ClassVar[str] = "power_sgd"
+
+    rank: int = 4
+    """Columns of P and Q, 1 to 64."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rank <= RANK_MAX:
+            raise ValueError(f"PowerSGD takes a rank from 1 to {RANK_MAX}, got {self.rank}")
+
+    def elements(self, layout: Layout) -> tuple[int, ...]:
+        matrices = self.matrices(layout)
+        whole = layout.size - sum(matrix.stop - matrix.start for matrix in matrices)
+        return whole + self.rank * sum(matrix.rows for matrix in matrices), self._state_size(matrices)
+
+    def start(self, layout: Layout, seed: int) -> SketchState:
+        """Columns drawn from a cube by the seed alone, which no version of torch and no device can change."""
+        size = self._state_size(self.matrices(layout))
+        drawn = bytearray(shake_128(f"power_sgd {seed}".encode()).digest(4 * size))
+        words = torch.frombuffer(drawn, dtype=torch.int32) if size else torch.empty(0)
+        return ((words.to(torch.float64) / 2**31).to(layout.dtype),)
+
+    def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> "PowerSGDRound":
+        check_round(values, layout, state, tensors=1)
+        matrices, (q,) = self.matrices(layout), state
+        if q.shape != (self._state_size(matrices),) or q.dtype != layout.dtype:
+            got = f"{q.dtype} of shape {tuple(q.shape)}"
+            raise ValueError(f"the state does not fit the layout at rank {self.rank}: {got}")
+        return PowerSGDRound(values.detach(), matrices, self.rank, q.to(values.device))
+
+    def matrices(self, layout: Layout) -> tuple[Matrix, ...]:
+        """The slots that are worth it, as matrices."""
+        shaped = [
+            Matrix(slot.start, slot.stop, slot.shape[0], (slot.stop - slot.start) // slot.shape[0])
+            for slot in layout.slots
+            if len(slot.shape) > 1 and slot.stop > slot.start
+        ]
+        return tuple(m for m in shaped if m.rows * m.columns > 2 * self.rank * (m.rows + m.columns))
+
+    def _state_size(self, matrices: Sequence[Matrix]) -> int:
+        return self.rank * sum(matrix.columns for matrix in matrices)
+
+
+class PowerSGDRound(Stages):
+    """A `Sketch`."""
+
+    stages = 2
+
+    def __init__(self, values: Tensor, matrices: tuple[Matrix, ...], rank: int, q: Tensor) -> None:
+        super().__init__()
+        self._values, self._matrices, self._rank, self._q = values, matrices, rank, q
+        bounds = [0, *(bound for matrix in matrices for bound in matrix[:2]), values.numel()]
+        self._whole = [Part(*bounds[index : index + 2]) for index in range(0, len(bounds), 2)]
+        self._bases: list[Tensor] = []
+
+    def _projection(self, stage: int) -> Tensor:
+        own = [self._values[matrix.start : matrix.stop].view(matrix.rows, -1) for matrix in self._matrices]
+        if stage == 0:
+            qs = self._split(self._q, [matrix.columns for matrix in self._matrices])
+            thin = [m @ q for m, q in zip(own, qs, strict=True)]
+            return torch.cat([p.reshape(-1) for p in thin] + [self._values[slice(*part)] for part in self._whole])
+        self._bases = [orthonormal(p) for p in self._split(self._mean(0), [matrix.rows for matrix in self._matrices])]
+        return torch.cat([(m.T @ p).reshape(-1) for m, p in zip(own, self._bases, strict=True)] or [self._q])
+
+    def result(self) -> Tensor:
+        q = self._mean(1)
+        return self._compose(q, self._mean(0))
+
+    def own(self) -> Tensor:
+        self._mean(1)
+        return self._compose(self._projections[1], self._projections[0])
+
+    def state(self) -> SketchState:
+        columns = [matrix.columns for matrix in self._matrices]
+        pairs = zip(self._split(self._mean(1), columns), self._split(self._q, columns), strict=True)
+        return (torch.cat([_unit(new, old).reshape(-1) for new, old in pairs] or [self._q]),)
+
+    def _split(self, flat: Tensor, lengths: Sequence[int]) -> Iterator[Tensor]:
+        start = 0
+        for length in lengths:
+            yield flat[start : start + length * self._rank].view(length, self._rank)
+            start += length * self._rank
+
+    def _compose(self, q: Tensor, first: Tensor) -> Tensor:
+        """The vector out of P Q^T of every matrix and, from the first stage, what went whole."""
+        out = torch.empty_like(self._values)
+        qs = self._split(q, [matrix.columns for matrix in self._matrices])
+        for matrix, p, q_of in zip(self._matrices, self._bases, qs, strict=True):
+            _product(p, q_of, out[matrix.start : matrix.stop].view(matrix.rows, matrix.columns))
+        at = first.numel() - sum(part.stop - part.start for part in self._whole)
+        for part in self._whole:
+            out[slice(*part)] = first[at : at + part.stop - part.start]
+            at += part.stop - part.start
+        return out
+
+
+def orthonormal(p: Tensor) -> Tensor:
+    """Columns that span what the columns of ``p`` span, at unit length and at right angles; those that depend on others
+    are 0. Gram-Schmidt in float64, elementwise: a library's QR has other bits on other processors."""
+    left = p.T.to(torch.float64, memory_format=torch.contiguous_format)
+    left = left / _above_zero(left.abs().amax(dim=1, keepdim=True))
+    before = _sum(left * left)
+    rows: list[Tensor] = []
+    for index in range(len(before)):
+        row, left = left[0], left[1:]
+        square = _sum(row * row)
+        row = torch.where(square > DEPENDENT**2 * before[index], row / _above_zero(square.sqrt()), 0)
+        left = left - row * _sum(row * left)[:, None]
+        rows.append(row)
+    return torch.stack(rows, dim=1).to(p.dtype)
+
+
+def _unit(new: Tensor, old: Tensor) -> Tensor:
+    """The columns of ``new`` at unit length; those of ``old`` where they are 0."""
+    peaks = new.abs().amax(dim=0)
+    scaled = new.to(torch.float64) / _above_zero(peaks)
+    unit = scaled / _above_zero(_sum(scaled.T * scaled.T).sqrt())
+    return torch.where(peaks > 0, unit.to(new.dtype), old)
+
+
+def _above_zero(values: Tensor) -> Tensor:
+    return values.where(values > 0, 1)
+
+
+def _sum(values: Tensor) -> Tensor:
+    """Over the last dimension, half added to half: an order of additions that no device changes."""
+    half = 1 << (values.shape[-1] - 1).bit_length()
+    values = pad(values, (0, half - values.shape[-1]))
+    while half > 1:
+        half //= 2
+        values = values[..., :half] + values[..., half:]
+    return values[..., 0]
+
+
+def _product(p: Tensor, q: Tensor, out: Tensor) -> None:
+    """``out`` = P Q^T, column by column and with a rounding after each operation, as no matrix product promises."""
+    p, q = p.T.contiguous(), q.T.contiguous()  # strided columns would take four times as long
+    torch.mul(p[0, :, None], q[0], out=out)
+    term = torch.empty_like(out)
+    for index in range(1, len(p)):
+        out += torch.mul(p[index, :, None], q[index], out=term)

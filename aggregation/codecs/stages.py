@@ -1,0 +1,54 @@
+"""What the rounds of all sketches do alike: the stages come in turn, and what comes off the wire is looked at."""
+
+from torch import Tensor
+
+from ..vector import Layout, all_finite
+from .codec import SketchState, check_values
+
+
+class Stages:
+    """Keeps each stage's projection and mean. A subclass says how many ``stages`` there are, and what each projects."""
+
+    stages: int
+
+    def __init__(self) -> None:
+        self._projections: list[Tensor] = []
+        self._means: list[Tensor] = []
+
+    def _projection(self, stage: int) -> Tensor:
+        raise NotImplementedError
+
+    def project(self, stage: int) -> Tensor:
+        self._check_turn(stage)
+        if len(self._projections) == stage:
+            self._projections.append(self._projection(stage))
+        return self._projections[stage]
+
+    def absorb(self, stage: int, mean: Tensor) -> None:
+        own = self.project(stage)
+        if mean.shape != own.shape or mean.dtype != own.dtype or mean.device != own.device:
+            got, want = (f"{t.dtype} of shape {tuple(t.shape)} on {t.device}" for t in (mean, own))
+            raise ValueError(f"the mean of stage {stage} must be {want}, got {got}")
+        if not all_finite(mean):
+            raise ValueError(f"the mean of stage {stage} is not finite: somebody's values had diverged")
+        self._means.append(mean)
+
+    def _mean(self, stage: int) -> Tensor:
+        if len(self._means) <= stage:
+            raise ValueError(f"the round is not over: stage {len(self._means)} of {self.stages} comes next")
+        return self._means[stage]
+
+    def _check_turn(self, stage: int) -> None:
+        if not stage == len(self._means) < self.stages:
+            due = f"stage {len(self._means)}" if len(self._means) < self.stages else "none"
+            raise ValueError(f"the stages of a sketch come in turn: {due} is due, got stage {stage}")
+
+
+def check_round(values: Tensor, layout: Layout, state: SketchState, tensors: int) -> None:
+    """Raises ValueError unless the values can be encoded and fit the layout, and the state has ``tensors`` tensors."""
+    check_values(values)
+    if values.shape != (layout.size,) or values.dtype != layout.dtype:
+        got, want = f"{values.dtype} of shape {tuple(values.shape)}", f"{layout.dtype} of shape ({layout.size},)"
+        raise ValueError(f"the values must be as the layout says, {want}, got {got}")
+    if len(state) != tensors:
+        raise ValueError(f"this sketch keeps {tensors} tensors of state, got {len(state)}: another codec's?")

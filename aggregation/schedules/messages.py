@@ -1,0 +1,55 @@
+"""A schedule as messages: all that goes from one rank to another in one step."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
+
+from .schedule import Op, Schedule, Step
+
+KEPT_WORLD = 64
+"""Of worlds up to this size what was found is kept: they are asked for again and again, and larger ones are large."""
+
+
+class Message(NamedTuple):
+    """``parts`` in the order of sending; ``added``: those that the receiver adds."""
+
+    sender: int
+    receiver: int
+    parts: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+def messages(schedule: Schedule, world: int) -> Iterable[Sequence[Message]]:
+    """The messages of each step: the first of each rank, then the second of each, and so on."""
+    value: Any = schedule  # the key of a cache, which mypy cannot know of a protocol
+    return _kept(value, world) if world <= KEPT_WORLD else _messages(schedule, world)
+
+
+@lru_cache(maxsize=64)
+def _kept(schedule: Any, world: int) -> tuple[tuple[Message, ...], ...]:
+    return tuple(_messages(schedule, world))
+
+
+def _messages(schedule: Schedule, world: int) -> Iterator[tuple[Message, ...]]:
+    plans = [schedule.steps(rank, world) for rank in range(world)]
+    return (_in_turns(steps) for steps in zip_longest(*plans, fillvalue=Step()))
+
+
+def _in_turns(steps: Sequence[Step]) -> tuple[Message, ...]:
+    added: dict[int, set[int]] = {}  # by the way that it comes, as one number: of a large world there are very many
+    for rank, step in enumerate(steps):
+        for receipt in step.receive:
+            if receipt.op is Op.ADD:
+                added.setdefault(receipt.peer * len(steps) + rank, set()).add(receipt.part)
+    turns: list[list[Message]] = []
+    for rank, step in enumerate(steps):
+        by_peer: dict[int, list[int]] = {}
+        for transfer in step.send:
+            by_peer.setdefault(transfer.peer, []).append(transfer.part)
+        turns.extend([] for _ in range(len(by_peer) - len(turns)))
+        for turn, (peer, sent) in zip(turns, by_peer.items(), strict=False):
+            adds, parts = added.get(rank * len(steps) + peer, ()), tuple(sent)
+            every = len(adds) == len(parts)
+            turn.append(Message(rank, peer, parts, parts if every else tuple(part for part in parts if part in adds)))
+    return tuple(chain.from_iterable(turns))

@@ -1,0 +1,71 @@
+"""The reducer: sums over the members of a view, in memory that they share or by messages, with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...aggregation.schedules.schedule import Schedule
+from ...aggregation.schedules.sharded import Sharded
+from ..endpoint import Endpoint
+from ..members.view import View
+from ..rounds import Key
+from ..shared_memory.commons import Commons
+from ..shared_memory.sums import Sums, bytes_for
+from .allreduce import allreduce
+from .chunks import Inbox
+
+
+class Reducer:
+    """One peer's part in the sums of a run. `schedule` chooses one for a view; `view` is the present one."""
+
+    def __init__(self, endpoint: Endpoint, schedule: Callable[[View], Schedule], view: Callable[[], View]) -> None:
+        self.inbox = Inbox(endpoint)
+        self._endpoint, self._schedule, self._view = endpoint, schedule, view
+        self._commons = Commons(endpoint, view)
+        self._sums: Sums | None = None
+        self._in_place: Sums | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the last sum was made in shared memory."""
+        return self._in_place is not None
+
+    async def sum(self, vector: Tensor, key: Key) -> Tensor:
+        """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
+        shared memory: it holds until the next one is asked for. Raises PeerLost."""
+        view, self._in_place = self._view(), None
+        self.inbox.advance(key)
+        schedule = self._schedule(view)
+        if isinstance(schedule, Sharded) and view.one_machine:
+            sums = await self._shared(vector.numel(), vector.dtype, view)
+            if sums is not None:
+                total = await sums.run(vector, key[1])
+                self._in_place = sums
+                return total
+        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, key=key)
+
+    async def all_have(self, key: Key) -> None:
+        """Wait until every member keeps the result of this sum in place, as this one does from now on."""
+        if self._in_place is not None:
+            await self._in_place.all_have(key[1])
+
+    async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
+        """Where this peer's next vector would be summed in place, without a copy; None where that cannot be."""
+        view = self._view()
+        if not (view.one_machine and isinstance(self._schedule(view), Sharded)):
+            return None
+        sums = await self._shared(count, dtype, view)
+        return None if sums is None else sums.slot(key[1])
+
+    async def _shared(self, count: int, dtype: torch.dtype, view: View) -> Sums | None:
+        """Sums of such vectors in memory that all members share; None if they share none."""
+        world = len(view.ids)
+        segment = await self._commons.segment(bytes_for(count, dtype, world))
+        if segment is None:
+            return None
+        if self._sums is None or not self._sums.are_of(segment, count, dtype):
+            self._sums = Sums(segment, view.ids.index(self._endpoint.id), world, count, dtype)
+        return self._sums

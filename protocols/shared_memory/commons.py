@@ -1,0 +1,154 @@
+"""Commons: the memory that all members of a view share, if all are on one machine, and how they come to have it.
+
+The first in rank makes a segment and offers it; each opens it, leaves its proof in it and says whether it could; then
+the first says whether it is used. Cost: three small messages for each member, once a generation.
+On loss or death: the view changes, and the next one has a segment of its own, or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..endpoint import Endpoint, Envelope
+from ..members.view import View
+from ..off_loop import off_loop
+from ..transport import PeerId
+from ..wire import message
+from .segment import MEMBERS_MAX, SECRET_BYTES, Segment
+
+_EARLY_MAX = 2 * MEMBERS_MAX
+_DEALS_MAX = 16
+"""Segments of different sizes at a time."""
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The first in rank has a segment of so many bytes for all members of the generation."""
+
+    generation: int
+    nbytes: int
+    pid: int
+    fd: int
+    secret: bytes
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The answer: whether it could be opened."""
+
+    generation: int
+    nbytes: int
+    could: bool
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Told by the first in rank: all have it, or it is not used."""
+
+    generation: int
+    nbytes: int
+    all_have_it: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Deal:
+    """What is known of one segment. `fd`: by which others may open it, -1 when they may not."""
+
+    segment: Segment | None = None
+    fd: int = -1
+    answers: dict[PeerId, bool] = field(default_factory=dict)
+    settled: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def settle(self, all_have_it: bool) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)  # who has mapped it keeps it
+            self.fd = -1
+        if not self.settled.done():
+            self.settled.set_result(all_have_it and self.segment is not None)
+
+
+class Commons:
+    """One peer's part in it. `view` is the present one."""
+
+    def __init__(self, endpoint: Endpoint, view: Callable[[], View]) -> None:
+        self._endpoint, self._view = endpoint, view
+        self._generation = 0
+        self._deals: dict[int, _Deal] = {}
+        self._early: list[Envelope] = []
+        for kind in (Offer, Attached, Use):
+            endpoint.on(kind, self._hear)
+
+    async def segment(self, nbytes: int) -> Segment | None:
+        """The `nbytes` that the members of the present view share; None when they share none."""
+        view = self._view()
+        if len(view.ids) > MEMBERS_MAX or not view.one_machine:
+            return None
+        self._turn_to(view.generation)
+        if nbytes not in self._deals:
+            deal = self._deals[nbytes] = _Deal()
+            if view.ids[0] == self._endpoint.id:
+                await self._offer(deal, view, nbytes)
+        deal = self._deals[nbytes]
+        return deal.segment if await asyncio.shield(deal.settled) else None
+
+    def _turn_to(self, generation: int) -> None:
+        if generation == self._generation:
+            return
+        for deal in self._deals.values():
+            deal.settle(False)
+        self._generation, self._deals = generation, {}
+        early, self._early = self._early, []
+        for envelope in early:
+            self._hear(envelope)
+
+    async def _offer(self, deal: _Deal, view: View, nbytes: int) -> None:
+        try:
+            segment, fd = await off_loop(nbytes, lambda: Segment.create(nbytes))
+        except OSError:
+            self._decide(deal, view, nbytes, False)
+            return
+        except asyncio.CancelledError:
+            del self._deals[nbytes]
+            raise
+        deal.segment, deal.fd = segment, fd
+        for peer in view.ids[1:]:
+            self._endpoint.post(peer, Offer(view.generation, nbytes, os.getpid(), fd, segment.secret))
+
+    def _decide(self, deal: _Deal, view: View, nbytes: int, all_have_it: bool) -> None:
+        for peer in view.ids[1:]:
+            self._endpoint.post(peer, Use(view.generation, nbytes, all_have_it))
+        deal.settle(all_have_it)
+
+    def _hear(self, envelope: Envelope) -> None:
+        """What is of a generation to come waits for it."""
+        view, told = self._view(), envelope.message
+        if told.generation > self._generation:
+            self._early = [*self._early[1 - _EARLY_MAX :], envelope]
+        elif told.generation == self._generation == view.generation and envelope.sender in view.ids:
+            from_first = envelope.sender == view.ids[0]
+            deal = self._deals.get(told.nbytes)
+            if isinstance(told, Offer) and from_first:
+                self._attach(told, view)
+            elif isinstance(told, Use) and from_first and deal is not None:
+                deal.settle(told.all_have_it)
+            elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
+                rank = view.ids.index(envelope.sender)
+                deal.answers[envelope.sender] = told.could and deal.segment.proven(rank)
+                if len(deal.answers) == len(view.ids) - 1 and not deal.settled.done():
+                    self._decide(deal, view, told.nbytes, all(deal.answers.values()))
+
+    def _attach(self, offer: Offer, view: View) -> None:
+        deal = self._deals.setdefault(offer.nbytes, _Deal())
+        with contextlib.suppress(OSError, ValueError):
+            if len(offer.secret) == SECRET_BYTES and len(self._deals) <= _DEALS_MAX:
+                deal.segment = Segment.attach(offer.pid, offer.fd, offer.secret, offer.nbytes)
+                deal.segment.prove(view.ids.index(self._endpoint.id))
+        answer = Attached(view.generation, offer.nbytes, deal.segment is not None)
+        self._endpoint.post(view.ids[0], answer)

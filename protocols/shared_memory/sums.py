@@ -1,0 +1,122 @@
+"""Sums in shared memory: the sharded schedule in place, bit for bit, without a message.
+
+    vector -> own slot; wait for all; each sums its part over all slots into the result; wait for all; everyone reads it
+
+A small vector takes one wait: each sums all of it for itself, from slots that alternate by turns.
+Cost, each of p peers: n bytes copied, n bytes read and n/p written to reduce, and no message at all.
+On loss or death somebody's flag is never raised: the caller is cancelled by a change of the view. On lateness all wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...aggregation.vector import parts
+from ..off_loop import off_loop
+from .segment import Flags, Segment
+
+SMALL_BYTES = 64 * 1024
+"""Up to here everybody sums everything."""
+_BLOCK = 32 * 1024
+"""Elements summed at a time: few enough to stay in the cache."""
+_LOOKS, _LOOKS_A_TURN = 400, 20
+_NAP_S = 0.001
+_PAGE = 4096
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+def bytes_for(count: int, dtype: torch.dtype, world: int) -> int:
+    """How much shared memory sums of `count` elements take: a slot for each and the result; small ones two slots."""
+    return 2 * world * SMALL_BYTES + (world + 1) * _whole_pages(count * dtype.itemsize)
+
+
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+class Sums:
+    """One rank's part in the sums of vectors of one length that `world` peers make in `segment`."""
+
+    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype) -> None:
+        self.rank, self.count, self.dtype, self._segment = rank, count, dtype, segment
+        kind = torch.empty(0, dtype=dtype).numpy().dtype
+        small = count * dtype.itemsize <= SMALL_BYTES
+        start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
+        slots = 2 * world if small else world + 1
+        arrays: list[Array] = [segment.array(kind, start + step * number, count) for number in range(slots)]
+        self._turns = [arrays[:world], arrays[world:]] if small else [arrays[:world]]
+        self._result = None if small else arrays[world]
+        self._in, self._done, self._have = segment.flags[:, :world]
+        self._parts = parts(count, world)
+
+    def are_of(self, segment: Segment, count: int, dtype: torch.dtype) -> bool:
+        """Whether these are sums of such vectors in that segment."""
+        return self._segment is segment and (self.count, self.dtype) == (count, dtype)
+
+    def slot(self, turn: int) -> Tensor:
+        """Where this rank's vector of that turn is to be; written to by this rank alone, once all had the last sum."""
+        return torch.from_numpy(self._turns[turn % len(self._turns)][self.rank])
+
+    async def run(self, vector: Tensor, turn: int) -> Tensor:
+        """The sum over all, the same bits on each. `turn`: a number that rises with each sum, the same for all. The
+        result may be in shared memory: it holds until this rank brings the next vector."""
+        slots = self._turns[turn % len(self._turns)]
+        mine = slots[self.rank]
+        # Who was interrupted and comes back to the same turn must not touch what the others go on with.
+        if self._in[self.rank] < turn:
+            if vector.data_ptr() != mine.ctypes.data:
+                await off_loop(vector.nbytes, lambda: np.copyto(mine, vector.detach().numpy()))
+            self._in[self.rank] = turn
+        await _until(self._in, turn)
+        if self._result is None:
+            total = np.empty_like(mine)
+            for owner in range(len(slots)):
+                self._reduce(slots, owner, total)
+            return torch.from_numpy(total)
+        result = self._result
+        if self._done[self.rank] < turn:
+            await off_loop(vector.nbytes, lambda: self._reduce(slots, self.rank, result))
+            self._done[self.rank] = turn
+        await _until(self._done, turn)
+        return torch.from_numpy(result)
+
+    async def all_have(self, turn: int) -> None:
+        """Say that this rank keeps the result of that turn, and wait until all have said so."""
+        self._have[self.rank] = turn
+        await _until(self._have, turn)
+
+    def _reduce(self, slots: Sequence[Array], owner: int, out: Array) -> None:
+        """Add up a part in the order in which its owner would receive it, block by block."""
+        terms = [slots[(owner - distance) % len(slots)] for distance in range(len(slots))]
+        start, stop = self._parts[owner]
+        for low in range(start, stop, _BLOCK):
+            _add_up(terms, slice(low, min(stop, low + _BLOCK)), out)
+
+
+def _add_up(terms: Sequence[Array], block: slice, out: Array) -> None:
+    np.add(terms[0][block], terms[1][block], out=out[block])
+    for term in terms[2:]:
+        np.add(out[block], term[block], out=out[block])
+
+
+async def _until(flags: Flags, turn: int) -> None:
+    """Wait until all flags have come to `turn`: first looking and letting others on, then in naps, as a straggler may
+    take seconds."""
+    looks = 0
+    while int(flags.min()) < turn:
+        looks += 1
+        if looks > _LOOKS:
+            await asyncio.sleep(_NAP_S)
+        elif looks % _LOOKS_A_TURN == 0:
+            await asyncio.sleep(0)
+        else:
+            os.sched_yield()

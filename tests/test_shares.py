@@ -1,0 +1,127 @@
+"""Shares make the slowest link the least busy: the numbers of the paper, and nothing better is found by search."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samovar.aggregation.shares import bottleneck, loads, shares
+from samovar.aggregation.vector import parts
+
+
+def slowest(bandwidths: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool] | None = None) -> float:
+    return bottleneck(shares(bandwidths, has_data, owns), bandwidths, has_data)
+
+
+@pytest.mark.parametrize(("n", "k"), [(8, 0), (8, 2), (8, 8), (4, 1)])
+def test_equal_machines_and_their_helpers_share_as_the_paper_says(n: int, k: int) -> None:
+    below = n * n + k * n - 2 * k
+    bandwidths, has_data = [5.0] * (n + k), [True] * n + [False] * k
+    share = shares(bandwidths, has_data)
+    assert loads(share, has_data) == pytest.approx([2 * n * (n - 1) / below] * (n + k), abs=1e-12)
+    assert share[:n] == pytest.approx([(n - k) / below] * n, abs=1e-12)
+    assert share[n:] == pytest.approx([2 * (n - 1) / below] * k, abs=1e-12)
+    assert bottleneck(share, bandwidths, has_data) == pytest.approx(2 * n * (n - 1) / below / 5.0, abs=1e-12)
+
+
+def test_two_helpers_save_16_percent_of_an_allreduce_and_eight_43() -> None:
+    assert slowest([1.0] * 8, [True] * 8) == pytest.approx(1.75)
+    assert slowest([1.0] * 10, [True] * 8 + [False] * 2) == pytest.approx(1.4737, abs=5e-5)
+    assert slowest([1.0] * 16, [True] * 8 + [False] * 8) == pytest.approx(1.0)
+
+
+def test_more_helpers_than_machines_cannot_beat_the_time_for_ones_own_vector() -> None:
+    assert slowest([1.0] * 12, [True] * 4 + [False] * 8) == pytest.approx(1.0)
+
+
+def test_slow_peers_own_nothing_when_their_own_vector_is_all_that_they_can_send() -> None:
+    bandwidths, has_data = [10.0] * 2 + [0.1] * 6, [True] * 8
+    share = shares(bandwidths, has_data)
+    assert share == pytest.approx([0.5] * 2 + [0.0] * 6, abs=1e-12)
+    assert bottleneck(share, bandwidths, has_data) == pytest.approx(10.0)
+    assert bottleneck([1 / 8] * 8, bandwidths, has_data) == pytest.approx(17.5)
+
+
+def test_a_client_owns_nothing_and_sends_its_vector_only() -> None:
+    bandwidths, has_data, owns = [1.0] * 5, [True] * 5, [True] * 4 + [False]
+    share = shares(bandwidths, has_data, owns)
+    assert share == pytest.approx([0.25] * 4 + [0.0])
+    assert share[4] == 0.0
+    assert loads(share, has_data) == pytest.approx([1.75] * 4 + [1.0])
+    assert parts(1000, 5, share)[4] == (1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("bandwidths", "has_data", "owns", "wanted"),
+    [
+        ([3.0], [True], [True], [1.0]),
+        ([3.0, 1.0], [True, False], [True, True], [1.0, 0.0]),  # alone with its data: nothing to send
+        ([3.0, 1.0, 3.0], [True, False, False], [False, True, True], [0.0, 0.25, 0.75]),
+        ([3.0, 1.0], [True, True], [True, True], [0.75, 0.25]),
+        ([3.0, 1.0, 9.0], [True, True, False], [True, True, True], [0.75, 0.25, 0.0]),
+        ([3.0, 1.0], [True, True], [False, True], [0.0, 1.0]),
+        ([3.0, 1.0, 1.0], [True, True, False], [False, False, True], [0.0, 0.0, 1.0]),
+    ],
+)
+def test_one_or_two_with_data(
+    bandwidths: list[float], has_data: list[bool], owns: list[bool], wanted: list[float]
+) -> None:
+    assert shares(bandwidths, has_data, owns) == pytest.approx(wanted)
+
+
+@st.composite
+def companies(draw: st.DrawFn) -> tuple[list[float], list[bool], list[bool]]:
+    size = draw(st.integers(1, 9))
+    flags = st.lists(st.booleans(), min_size=size, max_size=size).filter(any)
+    return draw(st.lists(st.floats(0.01, 100.0), min_size=size, max_size=size)), draw(flags), draw(flags)
+
+
+def by_search(bandwidths: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool]) -> float:
+    """The least time in which owners can own everything, by bisection."""
+    n = sum(has_data)
+    low = max(data / bandwidth for bandwidth, data in zip(bandwidths, has_data, strict=True))
+
+    def owned(time: float) -> float:
+        total = 0.0
+        for bandwidth, data, owner in zip(bandwidths, has_data, owns, strict=True):
+            if owner and n <= 2 * data:
+                return math.inf  # it owns everything at no cost
+            total += max(0.0, time * bandwidth - data) / (n - 2 * data) if owner else 0.0
+        return total
+
+    high = low + 1e4 * n
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (low, middle) if owned(middle) >= 1 else (middle, high)
+    return high
+
+
+@given(companies())
+def test_no_other_shares_are_faster(company: tuple[list[float], list[bool], list[bool]]) -> None:
+    _, has_data, owns = company
+    share = shares(*company)
+    assert math.fsum(share) == pytest.approx(1.0)
+    assert all(part == 0 if not owner else part >= 0 for part, owner in zip(share, owns, strict=True))
+    if sum(has_data) > 1:  # one alone needs nobody, and no time
+        assert slowest(*company) == pytest.approx(by_search(*company), rel=1e-9)
+    parts(1000, len(share), share)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (([1.0, 0.0], [True, True]), "positive and finite"),
+        (([1.0, math.nan], [True, True]), "positive and finite"),
+        (([1.0, math.inf], [True, True]), "positive and finite"),
+        (([1.0], [True, True]), "every peer needs all of its numbers"),
+        (([1.0, 1.0], [True, True], [True]), "every peer needs all of its numbers"),
+        (([], []), "somebody must"),
+        (([1.0, 1.0], [False, False]), "somebody must have data"),
+        (([1.0, 1.0], [True, True], [False, False]), "somebody must own"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(arguments: tuple[list, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        shares(*arguments)
