@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..aggregation.codecs.known import parse_codec
 from ..aggregation.outer import Plain
 from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
 from ..aggregation.schedules.known import SCHEDULES
@@ -112,6 +113,8 @@ class Peer:
             outer=Plain(),
             state=state,
             steps=steps,
+            codec=None if settings.codec == "none" else parse_codec(settings.codec),
+            seed=settings.seed,
         )
         self.membership = self.averaging.membership
         self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))

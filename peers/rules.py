@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..aggregation.codecs.known import CODECS, parse_codec
 from ..aggregation.period import PERIOD_LIMIT, Fixed, parse_period
 from ..protocols.addresses import split_address
 
@@ -83,6 +84,17 @@ def period() -> Rule:
         return str(policy.steps) if isinstance(policy, Fixed) else "adaptive"
 
     return Rule(take, f"adaptive, or a whole number of local steps from 1 to {PERIOD_LIMIT}", "adaptive|N", str)
+
+
+def codec() -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        if value != "none":
+            parse_codec(value)
+        return value
+
+    return Rule(take, f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01", "none|CODEC", str)
 
 
 def address() -> Rule:

@@ -46,6 +46,9 @@ class Settings:
     schedule: str = _setting(
         "auto", rules.one_of("auto", *SCHEDULES), "How an allreduce goes; auto: by the model's size.", agreed=True
     )
+    codec: str = _setting(
+        "none", rules.codec(), "What models' changes are encoded with, e.g. int8 or top_k:0.01.", agreed=True
+    )
     period: str = _setting("adaptive", rules.period(), "Local steps between two averages, or adaptive.", agreed=True)
     period_initial: int = _setting(
         16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True

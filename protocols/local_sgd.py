@@ -22,7 +22,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..aggregation.mean import Mean, combine, contribute
+from ..aggregation.codecs.codec import Codec
+from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
@@ -35,6 +36,7 @@ from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .members.view import View
 from .off_loop import off_loop
+from .reduction.averagers import averager_for
 from .reduction.reducer import Reducer
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
@@ -43,8 +45,6 @@ from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
 from .witness import sometimes, witness
-
-_SIGNALS = 3
 
 Wanted = tuple[int, tuple[PeerId, ...]]
 """A round whose result this peer has to fetch, and who has it."""
@@ -64,9 +64,12 @@ class LocalSGD:
         outer: OuterStep,
         state: State,
         steps: int | None = None,
+        codec: Codec | None = None,
+        seed: int = 0,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
-        `steps`: local steps of the whole run, None without end."""
+        `steps`: local steps of the whole run, None without end. `codec`: for what is sent;
+        `seed`: the run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self._result: Result | None = None
@@ -78,6 +81,7 @@ class LocalSGD:
         self.membership = membership(self._standing, self._installed)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
         self._inbox = self._reducer.inbox
+        self._averager = averager_for(codec, self._reducer, layout, seed)
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -182,23 +186,18 @@ class LocalSGD:
         if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
             self._commit(self._result_of(key, Mean(contribution.vector, signals, weight), 0))
             return
-        nbytes = self._layout.nbytes
-        size = self._layout.size + _SIGNALS + 1
-        slot = await self._reducer.buffer(size, contribution.vector.dtype, key)
-        brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals, out=slot))
-        total = await self._reducer.sum(brought, key)
-        in_place = self._reducer.in_place  # then all read the very same result
-        mark = 0 if in_place else await off_loop(nbytes, lambda: fingerprint(total))
-        if total[-1] == 0:
+        mean, mark = await self._averager.mean(contribution, self.state.vector, key)
+        if mean is None:
             sometimes("nobody contributed to a round")
             result = self._idle_result(key, contribution, mark)
         else:
-            result = await off_loop(nbytes, lambda: self._result_of(key, combine(total, _SIGNALS), mark))
+            nbytes, agreed = self._layout.nbytes, mean
+            result = await off_loop(nbytes, lambda: self._result_of(key, agreed, mark))
         if not self._in(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
         self._result = result
         witness(Computed(key, result.fingerprint))
-        if in_place:
+        if self._reducer.in_place:
             await self._reducer.all_have(key)
             self._commit(result)
         else:
@@ -220,6 +219,7 @@ class LocalSGD:
     # The state
 
     def _commit(self, result: Result) -> None:
+        self._averager.committed()
         self.state, self._result, self._committed = result.state, None, result
         witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
 

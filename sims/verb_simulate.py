@@ -22,7 +22,7 @@ from .sweeps.verdict import bound_s
 from .toy import toy_task
 
 _FLAGS = (
-    "peers", "link", "step_time", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps",
+    "peers", "link", "step_time", "protocol", "schedule", "codec", "period", "period_initial", "period_block_s", "steps",
     "seed", "patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "step_time", "config")

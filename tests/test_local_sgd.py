@@ -15,6 +15,7 @@ from samovar.protocols import local_sgd as local_sgd_module
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.reduction import allreduce as allreduce_module
+from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.chunks import Chunk
 from samovar.protocols.state import State
 
@@ -426,7 +427,7 @@ class Lying(allreduce_module.Allreduce):
 
 def disagreeing(monkeypatch, *, different: dict[str, float]) -> None:
     """Let the machines of these peers add up wrongly, once."""
-    honest = local_sgd_module.allreduce
+    honest = reducer_module.allreduce
 
     async def allreduce(endpoint, *args, **kwargs) -> torch.Tensor:
         total = await honest(endpoint, *args, **kwargs)
@@ -435,7 +436,7 @@ def disagreeing(monkeypatch, *, different: dict[str, float]) -> None:
             total[0] += different.pop(endpoint.id)
         return total
 
-    monkeypatch.setattr(local_sgd_module, "allreduce", allreduce)
+    monkeypatch.setattr(reducer_module, "allreduce", allreduce)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ..task import TaskError, kind_of
 from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
-    "peers", "protocol", "schedule", "period", "period_initial", "period_block_s", "steps", "seed", "device",
+    "peers", "protocol", "schedule", "codec", "period", "period_initial", "period_block_s", "steps", "seed", "device",
     "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
     "evaluate_every", "checkpoint_every_s", "report",
 )  # fmt: skip

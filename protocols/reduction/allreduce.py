@@ -24,6 +24,7 @@ from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
 from ..rounds import Key
 from ..transport import PeerId
+from ..wire import Buffer
 from .chunks import Chunk, Inbox
 from .plan import Run, Value, plan_of
 
@@ -62,13 +63,20 @@ class Allreduce:
         for run in runs:
             array, at = self._own if run.fresh else self._total, run.start
             while at < run.stop:
-                until = min(run.stop, at + max(1, self._endpoint.chunk_bytes(to) // array.itemsize))
+                until = self._until(run, at, to)
                 await self._reach(run, until)
-                values = array[at:until].copy() if run.copied else array[at:until]
                 chunk = Chunk(*self._key, run.step, at, until - at)
-                await self._endpoint.send(to, chunk, memoryview(values.data).cast("B"))
+                await self._endpoint.send(to, chunk, self._payload(run, array, at, until))
                 self._dealt_with(run, until)
                 at = until
+
+    def _until(self, run: Run, at: int, to: PeerId) -> int:
+        """Where a chunk ends that begins at `at`."""
+        return min(run.stop, at + max(1, self._endpoint.chunk_bytes(to) // self._own.itemsize))
+
+    def _payload(self, run: Run, array: Array, at: int, until: int) -> Buffer:
+        values = array[at:until].copy() if run.copied else array[at:until]
+        return memoryview(values.data).cast("B")
 
     async def _receive(self, sender: PeerId, runs: Sequence[Run]) -> None:
         for run in runs:
@@ -105,14 +113,20 @@ class Allreduce:
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
         """What a chunk carries, if it is the one that is due."""
+        self._check(envelope, run, at)
+        return np.frombuffer(envelope.payload, dtype=self._total.dtype)
+
+    def _check(self, envelope: Envelope, run: Run, at: int) -> None:
         chunk: Chunk = envelope.message
-        dtype = self._total.dtype
-        fits = 0 < chunk.count <= run.stop - at and len(envelope.payload) == chunk.count * dtype.itemsize
-        if (chunk.step, chunk.at) != (run.step, at) or not fits:
+        due = (chunk.step, chunk.at) == (run.step, at) and 0 < chunk.count <= run.stop - at
+        if not due or len(envelope.payload) != self._bytes_of(at, chunk.count):
             what = f"{chunk.count} elements in {len(envelope.payload)} bytes at {chunk.at} in step {chunk.step}"
             why = f"it sent {what} when step {run.step}, elements {at} to {run.stop} were due"
             raise PeerLost(envelope.sender, why)
-        return np.frombuffer(envelope.payload, dtype=dtype)
+
+    def _bytes_of(self, at: int, count: int) -> int:
+        """How many bytes a chunk of `count` elements from `at` on has."""
+        return count * self._own.itemsize
 
     def _put(self, values: Array, run: Run, at: int) -> None:
         here = slice(at, at + len(values))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...aggregation.codecs.codec import HopCodec
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
 from ..endpoint import Endpoint
@@ -14,8 +15,18 @@ from ..members.view import View
 from ..rounds import Key
 from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
+from ..transport import PeerId
 from .allreduce import allreduce
 from .chunks import Inbox
+from .coded import CodedAllreduce
+from .gather import gather
+
+STAGES = 4
+"""Sums in a round, at most."""
+
+
+def _turn(key: Key, stage: int) -> int:
+    return STAGES * key[1] + stage
 
 
 class Reducer:
@@ -33,24 +44,41 @@ class Reducer:
         """Whether the last sum was made in shared memory."""
         return self._in_place is not None
 
-    async def sum(self, vector: Tensor, key: Key) -> Tensor:
+    @property
+    def rank(self) -> int:
+        """This peer's in the present view."""
+        return self._view().ids.index(self._endpoint.id)
+
+    async def sum(
+        self, vector: Tensor, key: Key, *, stage: int = 0, codec: HopCodec | None = None, tail: int = 0
+    ) -> Tensor:
         """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
-        shared memory: it holds until the next one is asked for. Raises PeerLost."""
+        shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
+        `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
         view, self._in_place = self._view(), None
         self.inbox.advance(key)
         schedule = self._schedule(view)
+        if codec is not None:
+            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, key, codec=codec, tail=tail)
+            return await coded.run(vector)
         if isinstance(schedule, Sharded) and view.one_machine:
             sums = await self._shared(vector.numel(), vector.dtype, view)
             if sums is not None:
-                total = await sums.run(vector, key[1])
+                total = await sums.run(vector, _turn(key, stage))
                 self._in_place = sums
                 return total
         return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, key=key)
 
+    async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
+        """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
+        view, self._in_place = self._view(), None
+        self.inbox.advance(key)
+        return await gather(self._endpoint, self.inbox, view.ids, payload, key=key)
+
     async def all_have(self, key: Key) -> None:
         """Wait until every member keeps the result of this sum in place, as this one does from now on."""
         if self._in_place is not None:
-            await self._in_place.all_have(key[1])
+            await self._in_place.all_have(_turn(key, STAGES - 1))
 
     async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
         """Where this peer's next vector would be summed in place, without a copy; None where that cannot be."""
@@ -58,7 +86,7 @@ class Reducer:
         if not (view.one_machine and isinstance(self._schedule(view), Sharded)):
             return None
         sums = await self._shared(count, dtype, view)
-        return None if sums is None else sums.slot(key[1])
+        return None if sums is None else sums.slot(_turn(key, 0))
 
     async def _shared(self, count: int, dtype: torch.dtype, view: View) -> Sums | None:
         """Sums of such vectors in memory that all members share; None if they share none."""
