@@ -1,4 +1,4 @@
-"""Sums in memory that peers of one machine share: the bits of the sharded schedule, proof instead of claims, no traces."""
+"""Sums in memory that peers of one machine share: the bits of the sharded schedule, by proof, and without traces."""
 
 import asyncio
 import os

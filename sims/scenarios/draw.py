@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from ...aggregation.codecs.known import CODECS
 from ...aggregation.schedules.known import SCHEDULES
 from ...peers.links import LinkSpec
 from ...peers.settings import PROTOCOLS, Settings
@@ -45,6 +46,7 @@ def draw(seed: int) -> Scenario:
         peers=founders,
         protocol=chance.choice(PROTOCOLS),
         schedule=chance.choice(sorted(SCHEDULES)),
+        codec=chance.choice(("none", "none", "none", *CODECS)),
         period=str(chance.choice((1, 2, 4, 8))),
         steps=chance.randint(8, 40),
         seed=seed,
