@@ -1,6 +1,6 @@
-"""A peer of Hivemind, alone with the Python that has it: it is told what to do, and answers, in lines of JSON.
+"""A peer of Hivemind, run by the Python that has it: it is told what to do, and answers, in lines of JSON.
 
-`{"index": 1, "peers": 4, "host": "127.0.0.1", "contacts": []}` makes its DHT, and is answered with its `addresses`;
+`{"index": 1, "peers": 4, "host": "127.0.0.1", "contacts": []}` makes its DHT and is answered with its `addresses`;
 `{"elements": n}` fills a vector with index + 1; `{"average": true}` averages it, and is answered with the `seconds`
 from the call to the result in the vector, which is checked. The end of the lines ends it.
 """
@@ -8,24 +8,26 @@ from the call to the result in the vector, which is checked. The end of the line
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import hivemind
 import torch
+from hivemind import DHT
 from hivemind.averaging import DecentralizedAverager
 from hivemind.compression import NoCompression
+from hivemind.p2p import P2P
 
 MATCHMAKING_S, REQUEST_S = 1.0, 0.5
-"""How long peers look for a full group before they look anew, and for an answer: the defaults, 5 and 3 s, are no
-faster where all is well, and slower where two have asked each other."""
+"""After this without a full group, or without an answer, peers look anew. A group that is full begins at once, so
+smaller ones gain nothing where all is well; the defaults are 5 and 3 s."""
 GROUP_S = 60.0
-"""Within this a group is found, or the benchmark ends."""
+"""Within this a group is found, or the benchmark fails."""
 
 
-def averager_of(dht: hivemind.DHT, elements: int, peers: int) -> DecentralizedAverager:
-    """For vectors of so many floats. It sends them as they are, and begins as soon as all are there."""
+def averager_of(elements: int, dht: DHT, peers: int) -> DecentralizedAverager:
+    """It averages vectors of so many floats, sent as they are, once all peers are there and not before."""
     return DecentralizedAverager(
         [torch.zeros(elements)], dht, start=True, prefix=f"vectors_of_{elements}",
         target_group_size=peers, min_group_size=peers, min_matchmaking_time=MATCHMAKING_S, request_timeout=REQUEST_S,
@@ -36,16 +38,15 @@ def averager_of(dht: hivemind.DHT, elements: int, peers: int) -> DecentralizedAv
 def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One to each order."""
     about = next(orders)
-    index, peers, averager, elements = about["index"], about["peers"], None, 0
-    dht = hivemind.DHT(about["contacts"], start=True, host_maddrs=[f"/ip4/{about['host']}/tcp/0"], use_relay=False)
+    index, peers, averager = about["index"], about["peers"], None
+    dht = DHT(about["contacts"], start=True, host_maddrs=[f"/ip4/{about['host']}/tcp/0"])
     yield {"addresses": [str(address) for address in dht.get_visible_maddrs()]}
     for order in orders:
         if "elements" in order:
-            if averager is None or order["elements"] != elements:
+            if averager is None or averager.total_size != order["elements"]:
                 if averager is not None:
                     averager.shutdown()
-                elements = order["elements"]
-                averager = averager_of(dht, elements, peers)
+                averager = averager_of(order["elements"], dht, peers)
             with averager.get_tensors() as (vector,):
                 vector.fill_(index + 1.0)
             yield {}
@@ -62,11 +63,13 @@ def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    ours = os.fdopen(os.dup(1), "w")
+    torch.set_num_threads(1)  # as all systems here; with more it is slower, as there are more peers than cores
+    to_parent = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
-    for answer in answers(map(json.loads, sys.stdin)):
-        print(json.dumps(answer), file=ours, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/"  # it forgets to remove some
+        for answer in answers(map(json.loads, sys.stdin)):
+            print(json.dumps(answer), file=to_parent, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,46 +1,46 @@
 """Allreduce of real processes on this machine: ours on each of its ways beside Gloo and Hivemind, interleaved.
 
     python benchmarks/allreduce.py [--peers 2,4,8] [--size 4KiB,1MiB,16MiB,64MiB] [--against gloo,hivemind]
-                                   [--quick] [--json FILE]
+                                   [--link 100mbit,1gbit] [--turns 9] [--quick] [--json FILE]
 
 Ours: `memory`, which peers on one machine share, with the vectors in it, as gradients' buckets are; `copied`, the same
 from tensors elsewhere; `TCP`, unencrypted as Gloo; `CURVE`, encrypted as Hivemind. A time is from the peer's tensor to
 the committed result, on the peer that takes longest; every result is checked. The ratio is the rival's time over ours,
 turn by turn. The goals are those of two idle cores.
+
+With `--link` each peer is in a network namespace of its own, and the kernel (`tc ... tbf`, Reno) holds what it sends
+and receives to that rate: 4 peers and 64 MiB, unless said otherwise, over TCP and CURVE. The bound is what p peers need
+to send 2 (p - 1) / p times the vector at that rate; packets' headers, of which it knows nothing, take 4.4 %.
+
+Hivemind averages, which costs it no more than to sum. It is installed on first use, in an environment of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import multiprocessing
-import random
+import os
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from _hivemind import install
+from _systems import WAYS, Gloo, Hivemind, Ours, System
 from common import Row, missed, rows_of, show
-from torch import Tensor
+from netns import Inhabitant, Town, enter, host, shape_own
 
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.links import parse_size
+from samovar.peers.links import parse_rate, parse_size
 from samovar.peers.memory import keep_freed_memory
-from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.members.membership import Membership, Standing
-from samovar.protocols.members.view import Member
-from samovar.protocols.reduction.reducer import Reducer
-from samovar.protocols.verdict import Verdicts
-from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
-SMALL_BYTES = 256 * 1024
-"""Up to here the schedule of few messages."""
-WAYS = ("memory", "copied", "TCP", "CURVE")
 MIB = 1 << 20
 GOALS: dict[tuple[str, str, int, int], float] = {
     ("TCP", "gloo", 4, 4096): 3.0,
@@ -55,143 +55,122 @@ GOALS: dict[tuple[str, str, int, int], float] = {
     ("CURVE", "hivemind", 4, MIB): 10.0,
 }
 """By our way, the rival, peers and bytes: how much longer the rival is to take."""
-Exchange = Callable[[Any], Awaitable[list[Any]]]
+LINK_GOAL = 0.95
+"""Of the bound."""
+LINK_WAYS, LINK_TCP = ("TCP", "CURVE"), "reno"
 
 
-class Ours:
-    """A peer that sums and commits, on one of our ways."""
+@dataclass(frozen=True)
+class Work:
+    """Who sums, and where: on links of `rate`, or on this machine."""
 
-    def __init__(self, way: str, index: int, peers: int) -> None:
-        self.way, self.index, self.peers, self.round = way, index, peers, 0
-        keys = KeyPair.new() if way == "CURVE" else None
-        transport = ZeroMQTransport(keys, listen="tcp://127.0.0.1:0")
-        self.endpoint = Endpoint(transport, patience_s=30, rng=random.Random(index))
-
-    async def open(self, exchange: Exchange) -> None:
-        one = self.endpoint
-        await one.open()
-        everyone = await exchange((one.id, one.address))
-        for other, address in everyone:
-            if other != one.id:
-                one.dial(other, address)
-        await exchange("all admitted")
-        machine = one.machine if self.way in ("memory", "copied") else ""
-        self.membership = Membership(
-            one, Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
-            founders=self.peers, quorum=None, standing=lambda: Standing(self.round, 0), installed=lambda *_: None,
-        )  # fmt: skip
-        self.reducer = Reducer(one, lambda view: self.schedule, lambda: self.membership.view)
-        self.verdicts = Verdicts(one, self.membership, lambda: self.round)
-        if self.index == 0:
-            self.membership.found()
-        else:
-            await self.membership.knock(everyone[0][0])
-            await self.membership.join(everyone[0][0])
-        await self.membership.until(lambda: self.membership.settled)
-
-    async def vector(self, elements: int) -> Tensor:
-        """Where this peer's vectors are to be."""
-        nbytes = 4 * elements
-        name = "halving_doubling" if nbytes <= SMALL_BYTES else "ring"
-        self.schedule = SCHEDULES["sharded" if self.way in ("memory", "copied") else name]
-        if self.way != "memory":
-            return torch.full((elements,), self.index + 1.0)
-        slot = await self.reducer.buffer(elements, torch.float32, (0, self.round + 1))
-        assert slot is not None, "this machine has no memory to share"
-        return slot
-
-    async def sum(self, vector: Tensor) -> Tensor:
-        key = (self.membership.view.generation, self.round + 1)
-        total = await self.reducer.sum(vector, key)
-        if self.reducer.in_place:
-            await self.reducer.all_have(key)
-        else:
-            await self.verdicts.reach(key, 0)
-        self.round += 1
-        return total
+    peers: int
+    ways: list[str]
+    rate: str
+    store: str
+    """A file for Gloo to meet at."""
 
 
-class Gloo:
-    """What torch.distributed does by default on a CPU. It sums in place, so it is given a fresh copy each time."""
-
-    def __init__(self, index: int, peers: int, store: str) -> None:
-        self.index = index
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=index, world_size=peers)
-
-    async def vector(self, elements: int) -> Tensor:
-        return torch.full((elements,), self.index + 1.0)
-
-    async def sum(self, vector: Tensor) -> Tensor:
-        dist.all_reduce(vector)
-        return vector
+# A peer
 
 
-async def take_part(index: int, peers: int, ways: list[str], store: str, line: Connection, start: Any) -> None:
+async def take_part(work: Work, index: int, line: Connection, start: Any) -> None:
     async def exchange(what: Any) -> list[Any]:
         line.send(what)
         return list(await asyncio.to_thread(line.recv))
 
-    systems: dict[str, Ours | Gloo] = {way: Ours(way, index, peers) for way in ways if way in WAYS}
-    for one in systems.values():
-        assert isinstance(one, Ours)
-        await one.open(exchange)
-    if "gloo" in ways:
-        systems["gloo"] = Gloo(index, peers, store)
+    systems = {way: system_of(way, work, index) for way in work.ways}
+    for system in systems.values():
+        await system.open(exchange)
     line.send("ready")
     while (order := await asyncio.to_thread(line.recv)) is not None:
         way, elements, repeats = order
-        system, times = systems[way], []
-        for _ in range(repeats):
-            vector = await system.vector(elements)
-            vector.fill_(index + 1.0)
-            await asyncio.to_thread(start.wait)
-            began = time.perf_counter()
-            total = await system.sum(vector)
-            times.append(time.perf_counter() - began)
-            assert bool((total == peers * (peers + 1) / 2).all()), f"{way}: a wrong sum"
-        line.send(times)
-    for one in systems.values():
-        if isinstance(one, Ours):
-            one.membership.close()
-            one.endpoint.abort()
+        line.send([
+            await systems[way].taken(elements, partial(asyncio.to_thread, start.wait)) for _ in range(repeats)
+        ])  # fmt: skip
+    for system in systems.values():
+        system.close()
+    line.send("closed")
 
 
-def peer_process(index: int, peers: int, ways: list[str], store: str, line: Connection, start: Any) -> None:
+def system_of(way: str, work: Work, index: int) -> System:
+    address = host(index) if work.rate else "127.0.0.1"
+    if way == "gloo":
+        return Gloo(index, work.peers, work.store)
+    if way == "hivemind":
+        return Hivemind(index, work.peers, address)
+    return Ours(way, index, work.peers, address)
+
+
+def peer_process(start: Any, index: int, line: Connection) -> None:
+    """One work after another, until the line is closed."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    asyncio.run(take_part(index, peers, ways, store, line, start))
+    try:
+        while True:
+            work = line.recv()
+            if work.rate:
+                shape_own(work.rate, LINK_TCP)
+                os.environ["GLOO_SOCKET_IFNAME"] = "cable"
+            asyncio.run(take_part(work, index, line, start))
+    finally:
+        start.abort()  # nobody waits for one that failed
+
+
+# All of them
+
+
+class Room:
+    """So many processes without links between them; `ends` ends them. As netns.Town."""
+
+    def __init__(self, ends: ExitStack, count: int, inhabitant: Inhabitant) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._lines: list[Connection] = []
+        for index in range(count):
+            ours, theirs = context.Pipe()
+            context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True).start()
+            theirs.close()  # else the end of a peer that failed would not be seen here
+            ends.callback(ours.close)
+            self._lines.append(ours)
+
+    def tell(self, what: object) -> None:
+        for line in self._lines:
+            line.send(what)
+
+    def hear(self) -> list[Any]:
+        try:
+            return [line.recv() for line in self._lines]
+        except EOFError:
+            raise RuntimeError("a peer failed: see above") from None
+
+
+def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        inhabitant(index, line)
 
 
 class Company:
-    """`peers` processes, each with all systems in it; what one does the others do at the same time."""
+    """Processes with all systems in each; what one does the others do at the same time."""
 
-    def __init__(self, peers: int, ways: list[str]) -> None:
-        context = multiprocessing.get_context("spawn")
-        start = context.Barrier(peers)
-        self.lines: list[Connection] = []
+    def __init__(self, place: Room | Town, peers: int, ways: list[str], rate: str) -> None:
+        self.place = place
         with tempfile.NamedTemporaryFile() as unused:
-            store = unused.name
-        for index in range(peers):
-            ours, theirs = context.Pipe()
-            context.Process(target=peer_process, args=(index, peers, ways, store, theirs, start), daemon=True).start()
-            theirs.close()  # else the end of a peer that failed would not be seen here
-            self.lines.append(ours)
-        for _ in range(2 * sum(way in WAYS for way in ways)):
-            self.tell([line.recv() for line in self.lines])
-        for line in self.lines:
-            line.recv()
-
-    def tell(self, what: Any) -> None:
-        for line in self.lines:
-            line.send(what)
+            place.tell(Work(peers, ways, rate, unused.name))
+        while (heard := place.hear()) != ["ready"] * peers:
+            place.tell(heard)
 
     def times(self, way: str, nbytes: int) -> list[float]:
         """Of some sums, what the slowest peer took; small ones are repeated."""
-        self.tell((way, nbytes // 4, 10 if nbytes <= MIB else 1))
-        return [max(times) for times in zip(*(line.recv() for line in self.lines), strict=True)]
+        self.place.tell((way, nbytes // 4, 10 if nbytes <= MIB else 1))
+        return [max(times) for times in zip(*self.place.hear(), strict=True)]
+
+    def part(self) -> None:
+        """Its systems are closed when this returns."""
+        self.place.tell(None)
+        self.place.hear()
 
 
-def measure(peers: int, nbytes: int, company: Company, ways: list[str], turns: int) -> dict[str, list[float]]:
+def measure(nbytes: int, company: Company, ways: list[str], turns: int) -> dict[str, list[float]]:
     """Seconds of each system, turn by turn, after one to warm up."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(turns + 1):
@@ -202,44 +181,85 @@ def measure(peers: int, nbytes: int, company: Company, ways: list[str], turns: i
     return times
 
 
+def rows_for(times: dict[str, list[float]], peers: int, size: str, rate: str) -> list[Row]:
+    """For each rival a row, and those of our ways beside it."""
+    nbytes, rows = int(parse_size(size)), []
+    work = f"allreduce, {peers} peers, {size}" + (f", {rate}" if rate else "")
+    ours, rivals = [way for way in times if way in WAYS], [way for way in times if way not in WAYS]
+    for rival in rivals:
+        for way in ours:
+            own, goal = f"samovar, {way}", None if rate else GOALS.get((way, rival, peers, nbytes))
+            both = rows_of(work, {rival: times[rival], own: times[way]}, own, rival, goal)
+            rows += [row | {"against": rival} for row in both if row["system"] == own or way == ours[0]]
+    if not rivals:
+        alone = {"work": work, "ratio": None, "goal": None}
+        rows = [alone | {"system": f"samovar, {way}", "median_s": statistics.median(times[way])} for way in ours]
+    for row in rows if rate else []:
+        row["bound_fraction"] = 2 * (peers - 1) / peers * nbytes / parse_rate(rate) / row["median_s"]
+        row["goal_bound_fraction"] = None if row["system"] in rivals else LINK_GOAL
+    return rows
+
+
+def below_bound(rows: list[Row]) -> bool:
+    """Print how much of the links each system uses; whether one of ours uses less than its goal."""
+    for row in {(row["work"], row["system"]): row for row in rows}.values():
+        goal = row["goal_bound_fraction"]
+        print(f"{row['work']:<44} {row['system']:<18} {row['bound_fraction']:>6.3f} of the bound", end="")
+        print(f", goal {goal:g}" if goal else "")
+    return any(row["bound_fraction"] < (row["goal_bound_fraction"] or 0.0) for row in rows)
+
+
 def main() -> int:
     options = _options()
     rivals = [rival for rival in options.against.split(",") if rival]
-    rows: list[Row] = []
+    if "hivemind" in rivals and (why_not := install()):
+        print(f"without hivemind, which cannot be installed here: {why_not}", file=sys.stderr)
+        rivals.remove("hivemind")
+        sys.argv += ["--against", ",".join(rivals)]  # enter() starts this script again
+    if options.link and (why_not := enter()):
+        print(f"network namespaces with shaped links cannot be made here: {why_not}", file=sys.stderr)
+        return 1
+    ways, rows = [*(LINK_WAYS if options.link else WAYS), *rivals], []
     for peers in map(int, options.peers.split(",")):
-        ways = [*WAYS, *rivals]
-        company = Company(peers, ways)
-        for size in options.size.split(","):
-            nbytes = int(parse_size(size))
-            times = measure(peers, nbytes, company, ways, options.turns)
-            work = f"allreduce, {peers} peers, {size}"
-            for rival in rivals:
-                for way in WAYS:
-                    goal = GOALS.get((way, rival, peers, nbytes))
-                    beside = {f"samovar, {way}": times[way], rival: times[rival]}
-                    rows += [
-                        row | {"against": rival}
-                        for row in rows_of(work, beside, f"samovar, {way}", rival, goal)
-                        if row["ratio"] is not None or way == WAYS[0]
-                    ]
-        company.tell(None)
+        inhabitant = partial(peer_process, multiprocessing.get_context("spawn").Barrier(peers))
+        with ExitStack() as ends:
+            place = (Town if options.link else Room)(ends, peers, inhabitant)
+            for rate in options.link.split(","):
+                if isinstance(place, Town):
+                    place.shape(rate)
+                company = Company(place, peers, ways, rate)
+                for size in options.size.split(","):
+                    times = measure(int(parse_size(size)), company, ways, options.turns)
+                    rows += rows_for(times, peers, size, rate)
+                company.part()
     show(rows, options.json)
-    return missed([row for row in rows if row["goal"] is not None])
+    slow = below_bound(rows) if options.link else False
+    return missed([row for row in rows if row["goal"] is not None]) or int(slow)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default="2,4,8", help="numbers of peers")
-    parser.add_argument("--size", default="4KiB,1MiB,16MiB,64MiB", help="bytes of the vectors of float32")
+    parser.add_argument("--peers", help="numbers of peers")
+    parser.add_argument("--size", help="bytes of the vectors of float32")
     parser.add_argument("--against", default="gloo", help="rivals")
-    parser.add_argument("--turns", type=int, default=9, help="how often all are measured in turn")
+    parser.add_argument("--link", default="", help="rates of the links between the peers")
+    parser.add_argument("--turns", type=int, help="how often all are measured in turn")
     parser.add_argument("--quick", action="store_true", help="the headline rows only, within a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a JSON list")
     options = parser.parse_args()
-    if options.quick:
-        options.peers, options.size, options.turns = "4", "4KiB,1MiB,64MiB", 5
+    if options.link:
+        usual = ("4", "16MiB", 2) if options.quick else ("4", "64MiB", 3)
+    else:
+        usual = ("4", "4KiB,1MiB,64MiB", 5) if options.quick else ("2,4,8", "4KiB,1MiB,16MiB,64MiB", 9)
+    for name, value in zip(("peers", "size", "turns"), usual, strict=True):
+        setattr(options, name, getattr(options, name) or value)
+    if options.link and "," in options.peers:
+        parser.error("--link takes one number of peers")
     return options
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -23,6 +23,7 @@ from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.members.membership import Loss, Membership, Standing
 from ..protocols.members.view import Member, View
 from ..protocols.probe import Prober
+from ..protocols.reduction.reducer import ONE_HOP_BYTES, ONE_HOP_WORLD
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
@@ -40,10 +41,11 @@ def period_policy(settings: Settings) -> PeriodPolicy:
 
 
 def schedule_for(settings: Settings, layout: Layout, view: View) -> Schedule:
-    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory."""
+    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory, and what is very small
+    takes one hop with it."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
-    if view.one_machine:
+    if view.one_machine or (layout.nbytes <= ONE_HOP_BYTES and len(view.ids) <= ONE_HOP_WORLD):
         return SCHEDULES["sharded"]
     return SCHEDULES["halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"]
 

@@ -19,8 +19,11 @@ from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import Links
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.members.view import Member, View
+from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Chunk, Inbox
+from samovar.protocols.reduction.reducer import Reducer
 from samovar.sims.network import Network
 
 KEY = (1, 1)
@@ -355,3 +358,26 @@ def test_a_cancelled_attempt_leaves_nothing_behind_and_the_vector_untouched() ->
             endpoint.abort()
 
     simulate(main())
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_a_small_vector_takes_one_hop_and_has_the_bits_of_two(world: int, monkeypatch) -> None:
+    """From everybody to everybody at once, as the owners of the sharded schedule would add it up."""
+    vectors = vectors_of(world, 700)
+    want, _ = reduce_all(SCHEDULES["sharded"], vectors)
+    monkeypatch.setattr(reducer_module, "allreduce", lambda *_, **__: pytest.fail("by two hops"))
+
+    async def main() -> list[Tensor]:
+        endpoints = company(Network(parse_link(LINK), 1), world)
+        await opened(endpoints)
+        members = tuple(Member(e.id, e.id, e.address, rank, 1) for rank, e in enumerate(endpoints))
+        view = View(1, members, True)
+        reducers = [Reducer(endpoint, lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
+        sums = (one.sum(vector, KEY) for one, vector in zip(reducers, vectors, strict=True))
+        results = await asyncio.gather(*sums)
+        for endpoint in endpoints:
+            endpoint.abort()
+        return results
+
+    results = simulate(main())
+    assert all(torch.equal(result.view(torch.int32), want[0].view(torch.int32)) for result in results)

@@ -1,4 +1,4 @@
-"""An allreduce whose chunks are encoded: each hop decodes, adds and encodes anew; what is final is passed on as it came.
+"""An allreduce whose chunks are encoded: each hop decodes, adds and encodes; what is final is passed on as it came.
 
 Whoever has a part's sum first goes on with what it decodes from its own bytes, so all end with the same bits. Chunks
 are cut by a grid that all know, not by the link's pace: a chunk that is passed on must be the one that came. The last

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...aggregation.vector import parts
+from ...aggregation.in_order import sum_all, sum_part
 from ..off_loop import off_loop
 from .segment import Flags, Segment
 
 SMALL_BYTES = 64 * 1024
 """Up to here everybody sums everything."""
-_BLOCK = 32 * 1024
-"""Elements summed at a time: few enough to stay in the cache."""
 _LOOKS, _LOOKS_A_TURN = 400, 20
 _NAP_S = 0.001
 _PAGE = 4096
-
-Array = npt.NDArray[np.floating[Any]]
 
 
 def bytes_for(count: int, dtype: torch.dtype, world: int) -> int:
@@ -52,11 +44,10 @@ class Sums:
         small = count * dtype.itemsize <= SMALL_BYTES
         start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
         slots = 2 * world if small else world + 1
-        arrays: list[Array] = [segment.array(kind, start + step * number, count) for number in range(slots)]
+        arrays = [torch.from_numpy(segment.array(kind, start + step * number, count)) for number in range(slots)]
         self._turns = [arrays[:world], arrays[world:]] if small else [arrays[:world]]
         self._result = None if small else arrays[world]
         self._in, self._done, self._have = segment.flags[:, :world]
-        self._parts = parts(count, world)
 
     def are_of(self, segment: Segment, count: int, dtype: torch.dtype) -> bool:
         """Whether these are sums of such vectors in that segment."""
@@ -64,7 +55,7 @@ class Sums:
 
     def slot(self, turn: int) -> Tensor:
         """Where this rank's vector of that turn is to be; written to by this rank alone, once all had the last sum."""
-        return torch.from_numpy(self._turns[turn % len(self._turns)][self.rank])
+        return self._turns[turn % len(self._turns)][self.rank]
 
     async def run(self, vector: Tensor, turn: int) -> Tensor:
         """The sum over all, the same bits on each. `turn`: a number that rises with each sum, the same for all. The
@@ -73,39 +64,23 @@ class Sums:
         mine = slots[self.rank]
         # Who was interrupted and comes back to the same turn must not touch what the others go on with.
         if self._in[self.rank] < turn:
-            if vector.data_ptr() != mine.ctypes.data:
-                await off_loop(vector.nbytes, lambda: np.copyto(mine, vector.detach().numpy()))
+            if vector.data_ptr() != mine.data_ptr():
+                await off_loop(vector.nbytes, lambda: mine.copy_(vector.detach()))
             self._in[self.rank] = turn
         await _until(self._in, turn)
         if self._result is None:
-            total = np.empty_like(mine)
-            for owner in range(len(slots)):
-                self._reduce(slots, owner, total)
-            return torch.from_numpy(total)
+            return sum_all(slots)
         result = self._result
         if self._done[self.rank] < turn:
-            await off_loop(vector.nbytes, lambda: self._reduce(slots, self.rank, result))
+            await off_loop(vector.nbytes, lambda: sum_part(slots, self.rank, result))
             self._done[self.rank] = turn
         await _until(self._done, turn)
-        return torch.from_numpy(result)
+        return result
 
     async def all_have(self, turn: int) -> None:
         """Say that this rank keeps the result of that turn, and wait until all have said so."""
         self._have[self.rank] = turn
         await _until(self._have, turn)
-
-    def _reduce(self, slots: Sequence[Array], owner: int, out: Array) -> None:
-        """Add up a part in the order in which its owner would receive it, block by block."""
-        terms = [slots[(owner - distance) % len(slots)] for distance in range(len(slots))]
-        start, stop = self._parts[owner]
-        for low in range(start, stop, _BLOCK):
-            _add_up(terms, slice(low, min(stop, low + _BLOCK)), out)
-
-
-def _add_up(terms: Sequence[Array], block: slice, out: Array) -> None:
-    np.add(terms[0][block], terms[1][block], out=out[block])
-    for term in terms[2:]:
-        np.add(out[block], term[block], out=out[block])
 
 
 async def _until(flags: Flags, turn: int) -> None:
