@@ -5,6 +5,7 @@
 from the call to the result in the vector, which is checked. The end of the lines ends it.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -37,7 +38,8 @@ def averager_of(elements: int, dht: DHT, peers: int) -> DecentralizedAverager:
 
 def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One to each order."""
-    about = next(orders)
+    if (about := next(orders, None)) is None:
+        return
     index, peers, averager = about["index"], about["peers"], None
     dht = DHT(about["contacts"], start=True, host_maddrs=[f"/ip4/{about['host']}/tcp/0"])
     yield {"addresses": [str(address) for address in dht.get_visible_maddrs()]}
@@ -66,7 +68,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as all systems here; with more it is slower, as there are more peers than cores
     to_parent = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BrokenPipeError):
         P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/"  # it forgets to remove some
         for answer in answers(map(json.loads, sys.stdin)):
             print(json.dumps(answer), file=to_parent, flush=True)

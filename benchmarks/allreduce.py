@@ -10,7 +10,8 @@ turn by turn. The goals are those of two idle cores.
 
 With `--link` each peer is in a network namespace of its own, and the kernel (`tc ... tbf`, Reno) holds what it sends
 and receives to that rate: 4 peers and 64 MiB, unless said otherwise, over TCP and CURVE. The bound is what p peers need
-to send 2 (p - 1) / p times the vector at that rate; packets' headers, of which it knows nothing, take 4.4 %.
+to send 2 (p - 1) / p times the vector at that rate. It knows nothing of packets' headers, which take 4.4 %, nor of the
+20 ms worth of data that an idle link may send at once.
 
 Hivemind averages, which costs it no more than to sum. It is installed on first use, in an environment of its own.
 """
@@ -22,6 +23,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -57,6 +59,7 @@ GOALS: dict[tuple[str, str, int, int], float] = {
 """By our way, the rival, peers and bytes: how much longer the rival is to take."""
 LINK_GOAL = 0.95
 """Of the bound."""
+RIVALS = ("gloo", "hivemind")
 LINK_WAYS, LINK_TCP = ("TCP", "CURVE"), "reno"
 
 
@@ -128,7 +131,10 @@ class Room:
         self._lines: list[Connection] = []
         for index in range(count):
             ours, theirs = context.Pipe()
-            context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True).start()
+            process = context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # Ctrl-C is for us, who end them
+            process.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             theirs.close()  # else the end of a peer that failed would not be seen here
             ends.callback(ours.close)
             self._lines.append(ours)
@@ -145,7 +151,7 @@ class Room:
 
 
 def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, ConnectionError):
         inhabitant(index, line)
 
 
@@ -253,6 +259,8 @@ def _options() -> argparse.Namespace:
         usual = ("4", "4KiB,1MiB,64MiB", 5) if options.quick else ("2,4,8", "4KiB,1MiB,16MiB,64MiB", 9)
     for name, value in zip(("peers", "size", "turns"), usual, strict=True):
         setattr(options, name, getattr(options, name) or value)
+    if unknown := {*options.against.split(",")} - {*RIVALS, ""}:
+        parser.error(f"there is no rival {unknown.pop()!r}: there are {', '.join(RIVALS)}")
     if options.link and "," in options.peers:
         parser.error("--link takes one number of peers")
     return options

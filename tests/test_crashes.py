@@ -1,10 +1,12 @@
 """A peer dies before any one delivery of a round, or two peers do: the round is decided all the same.
 
 Here a part of the deliveries is tried; `python tests/test_crashes.py` tries them all, with every peer as the victim,
-and 2,000 pairs, and prints how many there were and how the runs ended.
+and 2,000 pairs, and then all again with every schedule, where the victims take turns; it prints how many there were and
+how the runs ended.
 """
 
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 
+from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.peers.settings import Settings
 from samovar.protocols.members.membership import NoQuorum
 from samovar.protocols.rounds import Committed
@@ -23,31 +26,32 @@ from samovar.sims.toy import toy_task
 from samovar.sims.world import World
 
 ROUNDS = 3
-SCHEDULES = {peers: ("ring", "halving_doubling")[peers % 2] for peers in range(2, 9)}
-"""For so many peers."""
+USUAL = {peers: ("ring", "halving_doubling")[peers % 2] for peers in range(2, 9)}
+"""The schedule for so many peers, where no other is named."""
 
 Crash = tuple[int, int]
 """Who dies, and before which delivery."""
 
 
-def peaceful(peers: int) -> Scenario:
+def peaceful(peers: int, schedule: str) -> Scenario:
+    schedule = schedule or USUAL[peers]
     settings = Settings(
-        peers=peers, period="4", steps=4 * ROUNDS, schedule=SCHEDULES[peers], patience_s=1.0, seed=peers, device="cpu"
+        peers=peers, period="4", steps=4 * ROUNDS, schedule=schedule, patience_s=1.0, seed=peers, device="cpu"
     )
     return Scenario.plain(settings)
 
 
-def played(peers: int, crashes: Iterable[Crash]) -> World:
+def played(peers: int, crashes: Iterable[Crash], schedule: str = "") -> World:
     """The world at its end. Raises Hung."""
     faults = tuple(Fault(kind=Kind.CRASH, who=(victim,), at_event=event) for victim, event in crashes)
-    world = World(toy_task(), replace(peaceful(peers), faults=faults))
+    world = World(toy_task(), replace(peaceful(peers, schedule), faults=faults))
     run_virtual(world.run(within_s=120), seed=peers)
     return world
 
 
-def the_second_round(peers: int) -> range:
+def the_second_round(peers: int, schedule: str = "") -> range:
     """The deliveries of it, from the one after which all had committed the first to the one after which all had it."""
-    world, seen = World(toy_task(), peaceful(peers)), list[tuple[int, int]]()
+    world, seen = World(toy_task(), peaceful(peers, schedule)), list[tuple[int, int]]()
     world.network.after.append(lambda peer: seen.append((world.network.delivered, len(world.log.entries))))
     run_virtual(world.run(), seed=peers)
     rounds = [entry.event.round if isinstance(entry.event, Committed) else 0 for entry in world.log.entries]
@@ -85,8 +89,13 @@ def pairs_of_crashes(count: int) -> list[tuple[Crash, Crash]]:
     return pairs
 
 
-def ends(peers: int, tries: Iterable[tuple[Crash, ...]]) -> Counter[str]:
-    return Counter(end_of(played(peers, crashes)) for crashes in tries)
+def crashes_in_turn(peers: int, schedule: str) -> list[Crash]:
+    """One before each delivery; the victims take turns."""
+    return [(event % peers, event) for event in the_second_round(peers, schedule)]
+
+
+def ends(peers: int, tries: Iterable[tuple[Crash, ...]], schedule: str = "") -> Counter[str]:
+    return Counter(end_of(played(peers, crashes, schedule)) for crashes in tries)
 
 
 @pytest.mark.parametrize(("peers", "every"), [(2, 1), (3, 2), (4, 7), (5, 13), (6, 23), (7, 31), (8, 61)])
@@ -106,14 +115,29 @@ def test_of_five_any_two_may_crash_in_one_round() -> None:
     assert ends(5, tried) == {"went on": len(tried)}
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_crash_in_any_schedule_decides_the_round(schedule: str) -> None:
+    tried = crashes_in_turn(5, schedule)[::9]
+    assert ends(5, [(crash,) for crash in tried], schedule) == {"went on": len(tried)}
+
+
 def everything() -> Iterator[tuple[str, int, Counter[str]]]:
-    for peers in SCHEDULES:
+    for peers in USUAL:
         tried = single_crashes(peers)
         yield f"{peers} peers, one crash", len(tried), ends(peers, [(crash,) for crash in tried])
     yield "5 peers, two crashes", 2000, ends(5, pairs_of_crashes(2000))
+    yield from every_schedule()
+
+
+def every_schedule() -> Iterator[tuple[str, int, Counter[str]]]:
+    for schedule in SCHEDULES:
+        for peers in USUAL:
+            tried = crashes_in_turn(peers, schedule)
+            met = ends(peers, [(crash,) for crash in tried], schedule)
+            yield f"{peers} peers, {schedule}, one crash", len(tried), met
 
 
 if __name__ == "__main__":
     began = time.monotonic()
-    for what, count, met in everything():
+    for what, count, met in every_schedule() if sys.argv[1:] == ["schedules"] else everything():
         print(f"{what}: {count} runs, {dict(met)}; {time.monotonic() - began:.0f} s", flush=True)

@@ -21,6 +21,7 @@ FULL = """
 peers = 3
 protocol = "allreduce"
 schedule = "ring"
+codec = "int8"
 period = 8
 period-initial = 4
 period_block_s = 1
@@ -270,7 +271,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     assert list(Settings().agreed()) == (
-        "peers protocol schedule period period_initial period_block_s steps seed evaluate_every".split()
+        "peers protocol schedule codec period period_initial period_block_s steps seed evaluate_every".split()
     )
 
 
