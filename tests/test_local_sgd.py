@@ -187,10 +187,10 @@ def last_delivery(n: int, schedule: str) -> tuple[int, int]:
         (2, "ring", 1),
         (3, "ring", 1),
         (3, "halving_doubling", 1),
-        (4, "ring", 3),
-        (4, "halving_doubling", 3),
-        (5, "ring", 5),
-        (5, "halving_doubling", 7),
+        (4, "ring", 7),
+        (4, "halving_doubling", 7),
+        (5, "ring", 13),
+        (5, "halving_doubling", 17),
     ],
 )
 def test_a_crash_at_any_delivery_decides_the_round(n: int, schedule: str, every: int) -> None:

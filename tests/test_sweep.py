@@ -39,7 +39,7 @@ FOUND_BUGS = {
 """Seeds that find these again when what mended them is taken out."""
 
 
-@pytest.mark.parametrize("first", range(1, 101, 10))
+@pytest.mark.parametrize("first", range(1, 61, 10))
 def test_every_promise_holds_whatever_a_seed_draws(first: int) -> None:
     """`samovar simulate --sweep 300 --seed 1` judges more of them."""
     wrong = {seed: verdict.broken for seed in range(first, first + 10) if (verdict := judge_seed(seed)).broken}
@@ -74,9 +74,9 @@ def test_processes_judge_a_sweep_as_one_does() -> None:
 
 
 FINDERS = {
-    planted.commits_without_a_quorum: ("what is committed more than half have", [2, 8, 3]),
-    planted.counts_an_update_twice_after_a_retry: ("every contribution counts once", [10, 2, 3]),
-    planted.accepts_a_stale_generation: ("nothing of an old generation is applied", [153, 219, 222]),
+    planted.commits_without_a_quorum: ("what is committed more than half have", [1, 2, 4]),
+    planted.counts_an_update_twice_after_a_retry: ("every contribution counts once", [5, 6, 1]),
+    planted.accepts_a_stale_generation: ("nothing of an old generation is applied", [32, 55, 211]),
 }
 """The promise that each bug breaks, and seeds of which one shows it at least."""
 
