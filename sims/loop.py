@@ -28,79 +28,44 @@ PASSES_MAX = 10**6
 """How often the loop goes round at one moment of virtual time before that is called endless."""
 
 
+_RESOLUTION_S = 1e-9
+
+
 class Deadlock(RuntimeError):
     """Every task waits and nothing is due, or tasks run for ever while no time passes: no real network would bring it
     to an end either."""
 
 
-class _Jump:
-    """The selector of a loop without files: to wait is to move the clock."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self.now = 0.0
-        self._loop = loop
-        self._moment, self._passes = 0.0, 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("every task waits for another and no timer is set")
-        self.now += timeout
-        self._count()
-        # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
-        self._loop._clock_resolution = max(1e-9, 4 * math.ulp(self.now))
-        return []
-
-    def _count(self) -> None:
-        """Time that moves by less than the clock shows stands still too."""
-        self._passes += 1
-        if self.now - self._moment > self._loop._clock_resolution:
-            self._moment, self._passes = self.now, 0
-        elif self._passes >= PASSES_MAX:
-            self._passes = 0  # what it leaves behind can still be cancelled
-            raise Deadlock(f"livelock: tasks run for ever at {self.now:g} s, and no time passes")
-
-
 class _Handle(asyncio.Handle):
-    """A callback that runs only if its machine does."""
-
     __slots__ = ()
     _context: Context
 
-    def _run(self) -> None:
-        machine = self._context.get(MACHINE)
-        if machine is None or machine.takes(self):
-            super()._run()
 
-
-class _Timer(_Handle, asyncio.TimerHandle):
-    """The same at a given time. `tie`: which of those that are due at the same time goes first."""
-
-    __slots__ = ("_tie",)
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+    _context: Context
     _scheduled: bool
-    _when: float
-
-    def __init__(self, when: float, tie: float, *handle: Any) -> None:
-        super().__init__(when, *handle)
-        self._tie = tie
-
-    def __lt__(self, other: _Timer) -> bool:  # type: ignore[override]  # there are no others, and it is asked often
-        return self._when < other._when or (self._when == other._when and self._tie < other._tie)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """`time()` starts at 0 and advances only when there is nothing left to do now."""
+    """`time()` starts at 0 and advances only when there is nothing left to do now. It has no files, hence no selector:
+    to wait is to move the clock. A callback runs only if its machine does."""
 
-    _scheduled: list[asyncio.TimerHandle]
-    _ready: deque[asyncio.Handle]
+    _ready: deque[_Handle | _Timer]
+    _stopping: bool
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        self._selector = _Jump(self)
-        self._clock_resolution = 1e-9
+        self._clock_resolution = _RESOLUTION_S
+        self._now = 0.0
         self._tie = random.Random(seed).random
+        # Tuples, which compare in C: when it is due, which of those due at the same time goes first, its number.
+        self._timers: list[tuple[float, float, int, _Timer]] = []
+        self._set = self._cancelled_timers = 0
+        self._moment, self._passes = 0.0, 0
 
     def time(self) -> float:
-        return self._selector.now
+        return self._now
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -108,21 +73,72 @@ class VirtualLoop(asyncio.BaseEventLoop):
         machine = MACHINE.get() if context is None else context.get(MACHINE)
         # Each machine draws for itself: one timer more on one of them does not reshuffle the others'.
         tie = self._tie() if machine is None else machine.tie()
-        timer = _Timer(when, tie, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
+        timer = _Timer(when, callback, args, self, context)
+        self._set += 1
+        heapq.heappush(self._timers, (when, tie, self._set, timer))
         timer._scheduled = True
         return timer
 
-    def _call_soon(
-        self, callback: Callable[[*Ts], object], args: tuple[*Ts], context: Context | None
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
+    def _run_once(self) -> None:
+        """Run what is ready, and what is due; if nothing is ready, at the time of the next timer."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][3].cancelled():
+            heapq.heappop(timers)
+            self._cancelled_timers -= 1
+        if not ready and not self._stopping:
+            if not timers:
+                raise Deadlock("every task waits for another and no timer is set")
+            self._advance(timers[0][0])
+        self._count()
+        end_s = self._now + self._clock_resolution
+        while timers and timers[0][0] < end_s:
+            timer = heapq.heappop(timers)[3]
+            timer._scheduled = False
+            if timer.cancelled():
+                self._cancelled_timers -= 1
+            else:
+                ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                machine = handle._context.get(MACHINE)
+                if machine is None or machine.takes(handle):
+                    handle._run()
+
+    def _advance(self, when: float) -> None:
+        self._now = max(self._now, when)
+        # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
+        self._clock_resolution = max(_RESOLUTION_S, 4 * math.ulp(self._now))
+
+    def _count(self) -> None:
+        """Time that moves by less than the clock shows stands still too."""
+        self._passes += 1
+        if self._now - self._moment > self._clock_resolution:
+            self._moment, self._passes = self._now, 0
+        elif self._passes >= PASSES_MAX:
+            self._passes = 0  # what it leaves behind can still be cancelled
+            raise Deadlock(f"livelock: tasks run for ever at {self._now:g} s, and no time passes")
+
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+        """Those that were cancelled go when they come up, or when they are most of all."""
+        if not handle._scheduled:
+            return
+        self._cancelled_timers += 1
+        if self._cancelled_timers > max(100, len(self._timers) // 2):
+            self._timers = [timer for timer in self._timers if not timer[3].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
     def again(self, handle: asyncio.Handle) -> None:
         """Run a callback, whose machine did not take it when it was due, as soon as possible."""
-        self._ready.append(handle)
+        self._ready.append(handle)  # type: ignore[arg-type]
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
@@ -131,9 +147,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        """No files, no events."""
 
     def _write_to_self(self) -> None:
         """Nobody wakes this loop from another thread."""
