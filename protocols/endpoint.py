@@ -113,6 +113,11 @@ class Endpoint:
         """
         await self._links.known(to).send(message, payload)
 
+    def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
+        """As `send`, for who does not wait here: None when it is on its way, else a future that ends when it is.
+        Cancel that, and it is not sent."""
+        return self._links.known(to).offer(message, payload)
+
     def post(self, to: PeerId, message: object) -> None:
         """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
         if lane_of(message) is not Lane.CONTROL:

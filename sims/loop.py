@@ -47,11 +47,29 @@ class _Timer(asyncio.TimerHandle):
     _scheduled: bool
 
 
+class _Event:
+    """What happens to nobody's machine: it cannot be cancelled, and needs no context."""
+
+    __slots__ = ("_do", "_what")
+
+    def __init__(self, do: Callable[..., object], what: tuple[Any, ...]) -> None:
+        self._do, self._what = do, what
+
+    def cancelled(self) -> bool:
+        return False
+
+    def run(self, loop: VirtualLoop) -> None:
+        try:
+            self._do(*self._what)
+        except Exception as error:
+            loop.call_exception_handler({"message": f"{self._do} failed", "exception": error})
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """`time()` starts at 0 and advances only when there is nothing left to do now. It has no files, hence no selector:
     to wait is to move the clock. A callback runs only if its machine does."""
 
-    _ready: deque[_Handle | _Timer]
+    _ready: deque[_Handle | _Timer | _Event]
     _stopping: bool
 
     def __init__(self, seed: int = 0) -> None:
@@ -60,7 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._tie = random.Random(seed).random
         # Tuples, which compare in C: when it is due, which of those due at the same time goes first, its number.
-        self._timers: list[tuple[float, float, int, _Timer]] = []
+        self._timers: list[tuple[float, float, int, _Timer | _Event]] = []
         self._set = self._cancelled_timers = 0
         self._moment, self._passes = 0.0, 0
 
@@ -78,6 +96,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (when, tie, self._set, timer))
         timer._scheduled = True
         return timer
+
+    def happen(self, when: float, tie: float, do: Callable[[*Ts], object], *what: *Ts) -> None:
+        """Do at that time what is nobody's work. `tie`: whether before or after what else is due then."""
+        self._set += 1
+        heapq.heappush(self._timers, (when, tie, self._set, _Event(do, what)))
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -100,14 +123,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         end_s = self._now + self._clock_resolution
         while timers and timers[0][0] < end_s:
             timer = heapq.heappop(timers)[3]
-            timer._scheduled = False
             if timer.cancelled():
                 self._cancelled_timers -= 1
-            else:
-                ready.append(timer)
+                continue
+            if type(timer) is _Timer:
+                timer._scheduled = False
+            ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if isinstance(handle, _Event):
+                handle.run(self)
+            elif not handle.cancelled():
                 machine = handle._context.get(MACHINE)
                 if machine is None or machine.takes(handle):
                     handle._run()

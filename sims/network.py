@@ -17,7 +17,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import cached_property
 from typing import TypeVarTuple
 
@@ -25,7 +25,8 @@ from ..peers.links import LinkSpec
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
 from .links import QUIET, Noise, link_bytes
-from .machine import MACHINE, Machine
+from .loop import VirtualLoop
+from .machine import MACHINE
 from .ways import Frame, Port, Way
 
 Ts = TypeVarTuple("Ts")
@@ -58,13 +59,15 @@ class Network:
         self._ports: dict[PeerId, Port] = {}
         self._admitted: dict[PeerId, set[PeerId]] = {}
         self._ways: dict[tuple[PeerId, PeerId], Way] = {}
-        self._lines: dict[PeerId, Context] = {}
+        self._ties: dict[PeerId, Callable[[], float]] = {}
         self._trunk_free_s: dict[tuple[str, str], float] = {}
 
     @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
+    def _loop(self) -> VirtualLoop:
         """That of its peers. To ask which one is running costs more than all else that is done for a frame."""
-        return asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "a virtual network needs virtual time"
+        return loop
 
     @property
     def digest(self) -> str:
@@ -127,10 +130,10 @@ class Network:
     def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
         """Do on the line to that peer what is nobody's work: no fault of a machine keeps it, and what else is due at
         the same time comes first or last by a chance of the line's own."""
-        line = self._lines.get(to)
-        if line is None:
-            line = self._lines[to] = Machine(f"line to {to}", lambda handle: None, self._seed).context
-        self._loop.call_at(when, do, *what, context=line)
+        tie = self._ties.get(to)
+        if tie is None:
+            tie = self._ties[to] = random.Random(f"{self._seed} line to {to}").random
+        self._loop.happen(when, tie(), do, *what)
 
     def _enter_trunk(self, frame: Frame, way: Way, ends: tuple[str, str], sent_s: float, latency_s: float) -> None:
         if frame.start_s > frame.source.sends_until_s:

@@ -160,6 +160,11 @@ class Inbound:
         if received_bytes > self.limit_bytes(credit_bytes) + MESSAGE_BYTES_MAX:
             raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
         self.received_bytes = received_bytes
+        if seq == self.next_seq and not self.early:  # as nearly always
+            self.next_seq += 1
+            self.unacked_bytes += item[2]
+            yield item
+            return
         self.early[seq] = item
         while (due := self.early.pop(self.next_seq, None)) is not None:
             self.next_seq += 1

@@ -99,18 +99,24 @@ class Link:
 
         Raises PeerLost, and ValueError when a receiver would refuse the message.
         """
+        waiting = self.offer(body, payload)
+        if waiting is not None:
+            await waiting
+
+    def offer(self, body: object, payload: Buffer) -> asyncio.Future[None] | None:
+        """The same for who does not wait here: None when it is on its way, else what ends when it is."""
         packet = self._enqueue(body, payload)
         if packet.under_way:
-            return
+            return None
         packet.posted = asyncio.get_running_loop().create_future()
-        try:
-            await packet.posted
-        except asyncio.CancelledError:
-            queue = self._out[packet.packed.lane].queue
-            if packet in queue:
-                queue.remove(packet)
-                self._pump()
-            raise
+        packet.posted.add_done_callback(lambda posted: self._withdraw(packet) if posted.cancelled() else None)
+        return packet.posted
+
+    def _withdraw(self, packet: Packet) -> None:
+        queue = self._out[packet.packed.lane].queue
+        if packet in queue:
+            queue.remove(packet)
+            self._pump()
 
     def post(self, body: object) -> None:
         """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
@@ -130,10 +136,13 @@ class Link:
         if self.lost is not None:
             raise PeerLost(self.peer, self.lost)
         packet = Packet(pack(body, len(payload)), payload)
-        queue = self._out[packet.packed.lane].queue
-        queue.append(packet)
-        if len(queue) == 1:
-            self._pump()
+        lane = packet.packed.lane
+        out = self._out[lane]
+        out.queue.append(packet)
+        if len(out.queue) == 1 and self.towards:
+            self._pump_lane(lane, out)
+            if out.queue or self._draining:
+                self._ask_if_stopped()
         return packet
 
     def _seal(self, packed: Packed, seq: int) -> bytes:
@@ -143,15 +152,17 @@ class Link:
         if not self.towards:
             return
         for lane, out in self._out.items():
-            if not out.queue:
-                continue
-            window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
-            for packet in out.sendable(window_bytes, self._clock(), self._seal):
-                packet.after_ping = self._binding.last_ping
-                self._post(packet.header, packet.payload)
-                if packet.posted is not None and not packet.posted.done():
-                    packet.posted.set_result(None)
+            if out.queue:
+                self._pump_lane(lane, out)
         self._ask_if_stopped()
+
+    def _pump_lane(self, lane: Lane, out: Outbound) -> None:
+        window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
+        for packet in out.sendable(window_bytes, self._clock(), self._seal):
+            packet.after_ping = self._binding.last_ping
+            self._post(packet.header, packet.payload)
+            if packet.posted is not None and not packet.posted.done():
+                packet.posted.set_result(None)
 
     def _ask_if_stopped(self) -> None:
         """While all waits for acknowledgements a ping is under way: what remains may be too little for the receiver to
@@ -201,9 +212,10 @@ class Link:
             self._pump()
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
-        inbound = self._in[frame.lane]
-        for due in inbound.take(frame.seq, (frame.message, payload, cost), self._credit(frame.lane)):
-            if frame.lane is Lane.CONTROL:
+        lane = frame.lane
+        inbound = self._in[lane]
+        for due in inbound.take(frame.seq, (frame.message, payload, cost), self._credit(lane)):
+            if lane is Lane.CONTROL:
                 inbound.consumed_bytes += due[2]
             self._deliver(*due)
         # Four chunks make a window: where they are small, half of one is acknowledged, lest the sender stands still.

@@ -2,8 +2,9 @@
 
 Each run's chunks, sized to the link, go out as soon as what they carry is complete, and are added or copied as they
 arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums are added up in the schedule's order,
-whatever comes first. One task for each peer that is sent to, one for each that is heard: every wait is for something
-earlier in the schedule, so that no credit is too small and "everybody sends, then everybody receives" cannot happen.
+whatever comes first. The ways to and from each peer go on independently, as soon as a chunk or credit for one comes,
+without a task: every wait is for something earlier in the schedule, so that no credit is too small and "everybody
+sends, then everybody receives" cannot happen.
 Cost: the schedule's. On loss, lateness or death of a peer nothing is returned and the caller's vector is untouched:
 the caller cancels, and starts again among the survivors in a new generation.
 """
@@ -11,7 +12,10 @@ the caller cancels, and starts again among the survivors in a new generation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +30,25 @@ from ..rounds import Key
 from ..transport import PeerId
 from ..wire import Buffer
 from .chunks import Chunk, Inbox
-from .plan import Run, Value, plan_of
+from .plan import Plan, Run, Value, plan_of
 
 Array = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """The runs to one peer, or from it, one after the other. at: how far the present run has come. envelope, values:
+    a chunk that was taken and what it carries. posted: ends when the last chunk is on its way. idle: nothing of the
+    present run has come yet."""
+
+    peer: PeerId
+    runs: deque[Run]
+    sends: bool
+    at: int
+    envelope: Envelope | None = None
+    values: Array | None = None
+    posted: asyncio.Future[None] | None = None
+    idle: bool = False
 
 
 class Allreduce:
@@ -51,24 +71,71 @@ class Allreduce:
         for start, stop in plan.preset:
             self._total[start:stop] = self._own[start:stop]
         self._done, self._stops = list(plan.starts), plan.stops
-        self._waiting: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
-        self._idle, self._hearing, self._idle_since = 0, len(plan.receive), 0.0
-        await _all(
-            *(self._send(self._members[peer], runs) for peer, runs in plan.send.items()),
-            *(self._receive(self._members[peer], runs) for peer, runs in plan.receive.items()),
-        )
+        await self._go(plan)
         return torch.from_numpy(self._total)
 
-    async def _send(self, to: PeerId, runs: Sequence[Run]) -> None:
-        for run in runs:
-            array, at = self._own if run.fresh else self._total, run.start
-            while at < run.stop:
-                until = self._until(run, at, to)
-                await self._reach(run, until)
-                chunk = Chunk(*self._key, run.step, at, until - at)
-                await self._endpoint.send(to, chunk, self._payload(run, array, at, until))
-                self._dealt_with(run, until)
-                at = until
+    async def _go(self, plan: Plan) -> None:
+        loop = asyncio.get_running_loop()
+        self._clock, self._over = loop.time, loop.create_future()
+        out = [_Way(self._members[peer], deque(runs), True, runs[0].start) for peer, runs in plan.send.items()]
+        self._heard = {
+            self._members[peer]: _Way(self._members[peer], deque(runs), False, runs[0].start)
+            for peer, runs in plan.receive.items()
+        }
+        self._left, self._hearing, self._idle, self._idle_since = len(out) + len(self._heard), len(self._heard), 0, 0.0
+        self._blocked: dict[int, list[_Way]] = {}
+        self._turns: deque[_Way] | None = None
+        with self._inbox.listening(self._key, self._arrived):
+            try:
+                self._advance(*out, *self._heard.values())
+                await self._over
+            finally:
+                for way in (*out, *self._heard.values()):
+                    if way.posted is not None:
+                        way.posted.cancel()
+                    if way.envelope is not None:
+                        way.envelope.done()
+
+    def _advance(self, *ways: _Way) -> None:
+        """Go on with these as far as possible, and with those that this sets free."""
+        if self._turns is not None:
+            self._turns.extend(ways)
+            return
+        self._turns = deque(ways)
+        try:
+            while self._turns and not self._over.done():
+                way = self._turns.popleft()
+                (self._send if way.sends else self._receive)(way)
+        except Exception as error:
+            self._over.set_exception(error)
+        finally:
+            self._turns = None
+
+    def _send(self, way: _Way) -> None:
+        while way.runs and way.posted is None:
+            run = way.runs[0]
+            until = self._until(run, way.at, way.peer)
+            if not self._reached(run, until, way):
+                return
+            chunk = Chunk(*self._key, run.step, way.at, until - way.at)
+            payload = self._payload(run, self._own if run.fresh else self._total, way.at, until)
+            way.posted = self._endpoint.offer(way.peer, chunk, payload)
+            if way.posted is None:
+                self._dealt_with(run, until, way)
+            else:
+                way.posted.add_done_callback(partial(self._posted, way, run, until))
+
+    def _posted(self, way: _Way, run: Run, until: int, posted: asyncio.Future[None]) -> None:
+        """What waited for credit is on its way."""
+        way.posted = None
+        error = None if posted.cancelled() else posted.exception()
+        if posted.cancelled() or self._over.done():
+            return
+        if error is not None:
+            self._over.set_exception(error)
+            return
+        self._dealt_with(run, until, way)
+        self._advance(way)
 
     def _until(self, run: Run, at: int, to: PeerId) -> int:
         """Where a chunk ends that begins at `at`."""
@@ -78,37 +145,42 @@ class Allreduce:
         values = array[at:until].copy() if run.copied else array[at:until]
         return memoryview(values.data).cast("B")
 
-    async def _receive(self, sender: PeerId, runs: Sequence[Run]) -> None:
-        for run in runs:
-            at = run.start
-            while at < run.stop:
-                envelope = await self._next(sender, first=at == run.start)
-                try:
-                    values = self._values(envelope, run, at)
-                    await self._reach(run, at + len(values))
-                    self._put(values, run, at)
-                finally:
-                    envelope.done()
-                at += len(values)
-                self._dealt_with(run, at)
-        self._hearing -= 1
-        if self._idle and self._idle == self._hearing:
-            self._idle_since = asyncio.get_running_loop().time()
+    def _arrived(self, sender: PeerId) -> None:
+        way = self._heard.get(sender)
+        if way is not None and way.envelope is None and not self._over.done():
+            self._advance(way)
 
-    async def _next(self, sender: PeerId, *, first: bool) -> Envelope:
-        """The next chunk of `sender`. While all who are heard are late with what is the `first` of a run, that is
-        waiting, and not transfer."""
-        if not first or self._inbox.has(self._key, sender):
-            return await self._inbox.take(self._key, sender)
-        clock = asyncio.get_running_loop().time
-        self._idle += 1
-        if self._idle == self._hearing:
-            self._idle_since = clock()
-        try:
-            return await self._inbox.take(self._key, sender)
-        finally:
+    def _receive(self, way: _Way) -> None:
+        while way.runs:
+            run = way.runs[0]
+            if way.envelope is None:
+                way.envelope = self._inbox.take(self._key, way.peer)
+                if way.envelope is None:
+                    self._wait(way)
+                    return
+                self._wait_no_more(way)
+                way.values = self._values(way.envelope, run, way.at)
+            assert way.values is not None
+            if not self._reached(run, way.at + len(way.values), way):
+                return
+            self._put(way.values, run, way.at)
+            way.envelope.done()
+            way.envelope = None
+            self._dealt_with(run, way.at + len(way.values), way)
+
+    def _wait(self, way: _Way) -> None:
+        """While all who are heard are late with what is the first of a run, that is waiting, and not transfer."""
+        if way.at == way.runs[0].start and not way.idle:
+            way.idle = True
+            self._idle += 1
             if self._idle == self._hearing:
-                self._inbox.waited_s += clock() - self._idle_since
+                self._idle_since = self._clock()
+
+    def _wait_no_more(self, way: _Way) -> None:
+        if way.idle:
+            if self._idle == self._hearing:
+                self._inbox.waited_s += self._clock() - self._idle_since
+            way.idle = False
             self._idle -= 1
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
@@ -137,33 +209,33 @@ class Allreduce:
 
     # How far each run has come
 
-    async def _reach(self, run: Run, until: int) -> None:
-        """Wait until what `run` needs has been dealt with up to the element `until`."""
+    def _reached(self, run: Run, until: int, way: _Way) -> bool:
+        """Whether what `run` needs has been dealt with up to the element `until`; if not, `way` goes on when it has."""
         for number in run.after:
-            due = min(until, self._stops[number])
-            while self._done[number] < due:
-                reached = asyncio.get_running_loop().create_future()
-                self._waiting.setdefault(number, []).append((due, reached))
-                await reached
+            if self._done[number] < min(until, self._stops[number]):
+                self._blocked.setdefault(number, []).append(way)
+                return False
+        return True
 
-    def _dealt_with(self, run: Run, until: int) -> None:
-        self._done[run.number] = until
-        if run.number in self._waiting:
-            waiting = self._waiting.pop(run.number)
-            self._waiting[run.number] = [(due, reached) for due, reached in waiting if due > until]
-            for due, reached in waiting:
-                if due <= until and not reached.done():
-                    reached.set_result(None)
+    def _dealt_with(self, run: Run, until: int, way: _Way) -> None:
+        self._done[run.number] = way.at = until
+        if run.number in self._blocked:
+            self._advance(*self._blocked.pop(run.number))
+        if until == run.stop:
+            way.runs.popleft()
+            if way.runs:
+                way.at = way.runs[0].start
+            else:
+                self._ended(way)
 
-
-async def _all(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run all of them; the first that fails ends the others and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as together:
-            for coroutine in coroutines:
-                together.create_task(coroutine)
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    def _ended(self, way: _Way) -> None:
+        self._left -= 1
+        if not way.sends:
+            self._hearing -= 1
+            if self._idle and self._idle == self._hearing:
+                self._idle_since = self._clock()
+        if not self._left and not self._over.done():
+            self._over.set_result(None)
 
 
 async def allreduce(

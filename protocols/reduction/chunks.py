@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..endpoint import Endpoint, Envelope
 from ..rounds import Key
@@ -24,12 +25,6 @@ class Chunk:
     count: int
 
 
-@dataclass(slots=True)
-class _Queue:
-    waiting: deque[Envelope] = field(default_factory=deque)
-    taker: asyncio.Future[None] | None = None
-
-
 class Inbox:
     """Chunks of this and coming rounds, by (generation, round) and sender; what is too old is dropped and counted."""
 
@@ -38,29 +33,32 @@ class Inbox:
         self.waited_s = 0.0
         """For others to begin with what is due next. Whoever wants to know for how long sets it to 0 before."""
         self._floor: Key = (0, 0)
-        self._queues: dict[Key, dict[PeerId, _Queue]] = {}
+        self._waiting: dict[Key, dict[PeerId, deque[Envelope]]] = {}
+        self._told: tuple[Key, Callable[[PeerId], None]] | None = None
         endpoint.on(Chunk, self._put)
 
     def advance(self, floor: Key) -> None:
         """Chunks of attempts before `floor` are not wanted any more."""
         self._floor = floor
-        for key in [key for key in self._queues if key < floor]:
-            for queue in self._queues.pop(key).values():
-                for envelope in queue.waiting:
+        for key in [key for key in self._waiting if key < floor]:
+            for envelopes in self._waiting.pop(key).values():
+                for envelope in envelopes:
                     envelope.done()
 
-    def has(self, key: Key, sender: PeerId) -> bool:
-        """Whether a chunk of `sender` waits."""
-        queue = self._queues.get(key, {}).get(sender)
-        return queue is not None and bool(queue.waiting)
+    @contextmanager
+    def listening(self, key: Key, told: Callable[[PeerId], None]) -> Iterator[None]:
+        """Call `told` with the sender of each chunk of `key` that comes."""
+        self._told = mine = (key, told)
+        try:
+            yield
+        finally:
+            if self._told is mine:
+                self._told = None
 
-    async def take(self, key: Key, sender: PeerId) -> Envelope:
-        """The next chunk of `sender`, who may not be there yet."""
-        queue = self._queues.setdefault(key, {}).setdefault(sender, _Queue())
-        while not queue.waiting:
-            queue.taker = asyncio.get_running_loop().create_future()
-            await queue.taker
-        return queue.waiting.popleft()
+    def take(self, key: Key, sender: PeerId) -> Envelope | None:
+        """The next chunk of `sender`, if there is one."""
+        envelopes = self._waiting.get(key, {}).get(sender)
+        return envelopes.popleft() if envelopes else None
 
     def _put(self, envelope: Envelope) -> None:
         key = (envelope.message.generation, envelope.message.round)
@@ -68,7 +66,6 @@ class Inbox:
             self.stale += 1
             envelope.done()
             return
-        queue = self._queues.setdefault(key, {}).setdefault(envelope.sender, _Queue())
-        queue.waiting.append(envelope)
-        if queue.taker is not None and not queue.taker.done():
-            queue.taker.set_result(None)
+        self._waiting.setdefault(key, {}).setdefault(envelope.sender, deque()).append(envelope)
+        if self._told is not None and self._told[0] == key:
+            self._told[1](envelope.sender)
