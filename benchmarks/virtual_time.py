@@ -3,7 +3,8 @@
     python benchmarks/virtual_time.py [--quick] [--json FILE]
 
 Every result is checked: the mean of every group, and that every member was heard of. There is no rival row: no other
-system of this field runs its own protocols in virtual time.
+system of this field runs its own protocols in virtual time. What stands beside is a bare loop: queues and timers, no
+protocol, no bandwidth, nothing that could go wrong. It tells what this machine gives today.
 """
 
 from __future__ import annotations
@@ -79,6 +80,25 @@ async def messages(count: int) -> int:
     return network.delivered
 
 
+async def bare(count: int) -> int:
+    """The same messages as queue items that a timer brings to a task."""
+    loop, heard = asyncio.get_running_loop(), [0]
+    boxes: list[asyncio.Queue[int]] = [asyncio.Queue() for _ in range(count)]
+
+    async def listen(box: asyncio.Queue[int]) -> None:
+        for _ in range(100):
+            await box.get()
+            heard[0] += 1
+
+    listeners = [asyncio.create_task(listen(box)) for box in boxes]
+    for number in range(100):
+        for index in range(count):
+            loop.call_later(LINK.latency_s, boxes[(index + 1) % count].put_nowait, number)
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*listeners)
+    return heard[0]
+
+
 async def average(one: Endpoint, index: int) -> None:
     """One peer of a group of eight: rounds without training in between."""
     layout, first = Layout.of({"w": torch.zeros(SIZE)}), index - index % GROUP
@@ -150,10 +170,15 @@ def measure(work: str, run: Callable[[int], Any], count: int) -> Row:
 def main() -> int:
     options = arguments(__doc__)
     torch.set_num_threads(1)
-    plan = [("messages", messages, [1000]), (f"{ROUNDS} rounds in groups of {GROUP}", groups, [80, 1000])]
+    plan = [
+        ("bare loop", bare, [1000]),
+        ("messages", messages, [1000]),
+        (f"{ROUNDS} rounds in groups of {GROUP}", groups, [80, 1000]),
+    ]
     if not options.quick:
         counts = [10, 100, 1000, 10_000]
         plan = [
+            ("bare loop", bare, counts),
             ("messages", messages, counts),
             (f"{ROUNDS} rounds in groups of {GROUP}", groups, [8, 80, 1000]),
             ("a virtual minute of heartbeats", idle, counts),

@@ -146,15 +146,14 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
 
 
 def _read(unpacker: Any, payload_bytes: int) -> Frame:
-    count = unpacker.read_array_header()
-    version = integer(unpacker.unpack())
+    count, unpack = unpacker.read_array_header(), unpacker.unpack
+    version = integer(unpack())
     if version != VERSION:
         raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards = integer(unpacker.unpack()), integer(unpacker.unpack())
-    lane, seq = integer(unpacker.unpack()), integer(unpacker.unpack())
-    name = unpacker.unpack()
+    incarnation, towards = integer(unpack()), integer(unpack())
+    lane, seq, name = integer(unpack()), integer(unpack()), unpack()
     kind = _by_name.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"unknown message kind {name!r:.40}")

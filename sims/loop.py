@@ -47,29 +47,11 @@ class _Timer(asyncio.TimerHandle):
     _scheduled: bool
 
 
-class _Event:
-    """What happens to nobody's machine: it cannot be cancelled, and needs no context."""
-
-    __slots__ = ("_do", "_what")
-
-    def __init__(self, do: Callable[..., object], what: tuple[Any, ...]) -> None:
-        self._do, self._what = do, what
-
-    def cancelled(self) -> bool:
-        return False
-
-    def run(self, loop: VirtualLoop) -> None:
-        try:
-            self._do(*self._what)
-        except Exception as error:
-            loop.call_exception_handler({"message": f"{self._do} failed", "exception": error})
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """`time()` starts at 0 and advances only when there is nothing left to do now. It has no files, hence no selector:
     to wait is to move the clock. A callback runs only if its machine does."""
 
-    _ready: deque[_Handle | _Timer | _Event]
+    _ready: deque[_Handle | _Timer]
     _stopping: bool
 
     def __init__(self, seed: int = 0) -> None:
@@ -77,8 +59,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = _RESOLUTION_S
         self._now = 0.0
         self._tie = random.Random(seed).random
-        # Tuples, which compare in C: when it is due, which of those due at the same time goes first, its number.
-        self._timers: list[tuple[float, float, int, _Timer | _Event]] = []
+        # Tuples, which compare in C: when it is due, which of those due at the same time goes first, its number, and
+        # what it is: a timer, or what to do with what.
+        self._timers: list[tuple[float, float, int, _Timer | None, Callable[..., object], tuple[Any, ...]]] = []
         self._set = self._cancelled_timers = 0
         self._moment, self._passes = 0.0, 0
 
@@ -93,14 +76,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         tie = self._tie() if machine is None else machine.tie()
         timer = _Timer(when, callback, args, self, context)
         self._set += 1
-        heapq.heappush(self._timers, (when, tie, self._set, timer))
+        heapq.heappush(self._timers, (when, tie, self._set, timer, callback, ()))
         timer._scheduled = True
         return timer
 
     def happen(self, when: float, tie: float, do: Callable[[*Ts], object], *what: *Ts) -> None:
-        """Do at that time what is nobody's work. `tie`: whether before or after what else is due then."""
+        """Do at that time what is nobody's work, and cannot be cancelled. `tie`: whether before or after what else is
+        due then."""
         self._set += 1
-        heapq.heappush(self._timers, (when, tie, self._set, _Event(do, what)))
+        heapq.heappush(self._timers, (when, tie, self._set, None, do, what))
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -112,7 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Run what is ready, and what is due; if nothing is ready, at the time of the next timer."""
         timers, ready = self._timers, self._ready
-        while timers and timers[0][3].cancelled():
+        while timers and (timer := timers[0][3]) is not None and timer.cancelled():
             heapq.heappop(timers)
             self._cancelled_timers -= 1
         if not ready and not self._stopping:
@@ -120,23 +104,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise Deadlock("every task waits for another and no timer is set")
             self._advance(timers[0][0])
         self._count()
-        end_s = self._now + self._clock_resolution
+        end_s, due = self._now + self._clock_resolution, []
         while timers and timers[0][0] < end_s:
-            timer = heapq.heappop(timers)[3]
-            if timer.cancelled():
-                self._cancelled_timers -= 1
-                continue
-            if type(timer) is _Timer:
-                timer._scheduled = False
-            ready.append(timer)
+            due.append(heapq.heappop(timers))
         for _ in range(len(ready)):
-            handle = ready.popleft()
-            if isinstance(handle, _Event):
-                handle.run(self)
-            elif not handle.cancelled():
-                machine = handle._context.get(MACHINE)
-                if machine is None or machine.takes(handle):
-                    handle._run()
+            self._run(ready.popleft())
+        for *_, timer, do, what in due:
+            if timer is not None:
+                timer._scheduled = False
+                self._run(timer)
+                continue
+            try:
+                do(*what)
+            except Exception as error:
+                self.call_exception_handler({"message": f"{do} failed", "exception": error})
+
+    def _run(self, handle: _Handle | _Timer) -> None:
+        if not handle.cancelled():
+            machine = handle._context.get(MACHINE)
+            if machine is None or machine.takes(handle):
+                handle._run()
 
     def _advance(self, when: float) -> None:
         self._now = max(self._now, when)
@@ -158,7 +145,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         self._cancelled_timers += 1
         if self._cancelled_timers > max(100, len(self._timers) // 2):
-            self._timers = [timer for timer in self._timers if not timer[3].cancelled()]
+            self._timers = [entry for entry in self._timers if entry[3] is None or not entry[3].cancelled()]
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 

@@ -110,21 +110,24 @@ class Network:
             self.happened["cut"] += 1
             return size
         way, up, now = self._way(sender, to), self.links.get(sender, self.link), self._loop.time()
-        start_s = max(now, port.up_free_s)
+        start_s = now if now > port.up_free_s else port.up_free_s
         port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
-        frame = Frame(sender, to, header, payload, size, way.connection, port, start_s)
+        frame = Frame(sender, to, header, payload, size, way, way.connection, port, start_s)
         latency_s = self._latency(way, up, self.links.get(to, self.link))
         if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
             trunk = self.trunks.get(frozenset(ends))
             if trunk is not None:
                 latency_s += self._latency(way, trunk, trunk)
-                self._at(start_s, to, self._enter_trunk, frame, way, ends, sent_s, latency_s)
+                self._at(start_s, to, self._enter_trunk, frame, ends, sent_s, latency_s)
                 return size
-        self._fly(frame, way, start_s + latency_s, sent_s + latency_s)
+        self._fly(frame, start_s + latency_s, sent_s + latency_s)
         return size
 
     def _latency(self, way: Way, one: LinkSpec, other: LinkSpec) -> float:
-        latency_s, jitter_s = max(one.latency_s, other.latency_s), max(one.jitter_s, other.jitter_s)
+        if one is other:
+            latency_s, jitter_s = one.latency_s, one.jitter_s
+        else:
+            latency_s, jitter_s = max(one.latency_s, other.latency_s), max(one.jitter_s, other.jitter_s)
         return latency_s + way.chance.uniform(0.0, jitter_s) if jitter_s else latency_s
 
     def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
@@ -135,56 +138,59 @@ class Network:
             tie = self._ties[to] = random.Random(f"{self._seed} line to {to}").random
         self._loop.happen(when, tie(), do, *what)
 
-    def _enter_trunk(self, frame: Frame, way: Way, ends: tuple[str, str], sent_s: float, latency_s: float) -> None:
+    def _enter_trunk(self, frame: Frame, ends: tuple[str, str], sent_s: float, latency_s: float) -> None:
         if frame.start_s > frame.source.sends_until_s:
             return
         entered_s = max(frame.start_s, self._trunk_free_s.get(ends, 0.0))
         left_s = entered_s + link_bytes(frame.size) / self.trunks[frozenset(ends)].bandwidth_Bps
         self._trunk_free_s[ends] = left_s
-        self._fly(frame, way, entered_s + latency_s, max(sent_s, left_s) + latency_s)
+        self._fly(frame, entered_s + latency_s, max(sent_s, left_s) + latency_s)
 
-    def _fly(self, frame: Frame, way: Way, first_s: float, last_s: float) -> None:
+    def _fly(self, frame: Frame, first_s: float, last_s: float) -> None:
         """Its first and its last byte come to the down-link then, but behind what was sent before it on this way."""
+        way = frame.way
         if way.source is not frame.source:
             way.source, way.entered_s = frame.source, 0.0
-        first_s = max(first_s, way.entered_s)
-        way.entered_s = last_s = max(last_s, math.nextafter(first_s, math.inf))
-        self._at(first_s, frame.to, self._enter_down_link, frame, way, first_s, last_s)
+        first_s = first_s if first_s > way.entered_s else way.entered_s
+        way.entered_s = last_s = last_s if last_s > first_s else math.nextafter(first_s, math.inf)
+        self._at(first_s, frame.to, self._enter_down_link, frame, first_s, last_s)
 
-    def _enter_down_link(self, frame: Frame, way: Way, first_s: float, last_s: float) -> None:
+    def _enter_down_link(self, frame: Frame, first_s: float, last_s: float) -> None:
         if frame.start_s > frame.source.sends_until_s:
             return
         there = self._ports.get(frame.to)
         takes_s = link_bytes(frame.size) / self.links.get(frame.to, self.link).receives_Bps
-        through_s = takes_s + (first_s if there is None else max(first_s, there.down_free_s))
-        if there is not None:
-            there.down_free_s = through_s
-        when = max(last_s, through_s, way.clogged_until_s)
-        if self.noise is QUIET:
-            self._in_order(when, way, frame, there)
+        if there is None:
+            through_s = first_s + takes_s
         else:
-            self._noisily(when, way, frame, there)
+            there.down_free_s = through_s = takes_s + max(first_s, there.down_free_s)
+        when = max(last_s, through_s, frame.way.clogged_until_s)
+        if self.noise is QUIET:
+            self._in_order(when, frame, there)
+        else:
+            self._noisily(when, frame, there)
 
-    def _in_order(self, when: float, way: Way, frame: Frame, there: Port | None, *, garbled: bool = False) -> None:
+    def _in_order(self, when: float, frame: Frame, there: Port | None, *, garbled: bool = False) -> None:
+        way = frame.way
         if way.there is not there:
             way.last_s, way.there = (way.last_s if way.there is None else 0.0), there
-        way.last_s = when = max(when, math.nextafter(way.last_s, math.inf))
+        way.last_s = when = when if when > way.last_s else math.nextafter(way.last_s, math.inf)
         self._at(when, frame.to, self._arrive, frame, there, garbled)
 
-    def _noisily(self, when: float, way: Way, frame: Frame, there: Port | None) -> None:
-        noise, under_way_s = self.noise, when - frame.start_s
+    def _noisily(self, when: float, frame: Frame, there: Port | None) -> None:
+        noise, way, under_way_s = self.noise, frame.way, when - frame.start_s
         garbled = self._chance(way, noise.corrupt, "garbled")
         if self._chance(way, noise.reorder, "overtaken"):
             self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
         elif not self._chance(way, noise.loss, "lost"):
-            self._in_order(when, way, frame, there, garbled=garbled)
+            self._in_order(when, frame, there, garbled=garbled)
         if self._chance(way, noise.duplicate, "doubled"):
             self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
 
     def _way(self, sender: PeerId, to: PeerId) -> Way:
         way = self._ways.get((sender, to))
         if way is None:
-            way = self._ways[sender, to] = Way(random.Random(f"{self._seed} {sender}>{to}"))
+            way = self._ways[sender, to] = Way(f"{sender}>{to}".encode(), random.Random(f"{self._seed} {sender}>{to}"))
         return way
 
     def _chance(self, way: Way, probability: float, what: str) -> bool:
@@ -209,8 +215,8 @@ class Network:
             self._loop.call_soon(self._deliver, frame, port, garbled, context=port.context)
 
     def _deliver(self, frame: Frame, port: Port, garbled: bool) -> None:
-        sender, to = frame.sender, frame.to
-        way, open_yet = self._ways[sender, to], self._ports.get(to) is port
+        sender, to, way = frame.sender, frame.to, frame.way
+        open_yet = self._ports.get(to) is port
         if not open_yet or sender not in self._admitted.get(to, ()) or frame.connection != way.connection:
             return
         if garbled:
@@ -218,7 +224,7 @@ class Network:
             return
         self.delivered += 1
         told = struct.pack("<d", self._loop.time())
-        self._hash.update(b"".join((told, f"{sender}>{to}".encode(), frame.header, frame.payload)))
+        self._hash.update(b"".join((told, way.name, frame.header, frame.payload)))
         port.arrivals.frames(sender, frame.header, frame.payload, frame.size)
         for look in self.after:
             look(to)

@@ -32,6 +32,7 @@ class Way:
     the last byte so far of `source` comes to the down-link; `last_s`: when the last frame so far is through to `there`.
     Another life of either queues behind nothing of the old one's."""
 
+    name: bytes
     chance: random.Random
     source: Port | None = None
     there: Port | None = None
@@ -49,6 +50,7 @@ class Frame(NamedTuple):
     header: bytes
     payload: Buffer
     size: int
+    way: Way
     connection: int
     source: Port
     start_s: float

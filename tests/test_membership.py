@@ -274,7 +274,7 @@ def test_the_coordinator_itself_may_be_restarted() -> None:
         await asyncio.sleep(0.2)
         again = company.add(0, "p1", life=1)
         await company.until(lambda: again.membership.settled)
-        assert again.membership.view.by_seniority()[-1] == "p0", "it has lost its seniority"
+        assert again.membership.view.by_seniority[-1] == "p0", "it has lost its seniority"
         assert again.membership.coordinator != "p0"
         await company.ended()
         company.agree()

@@ -177,14 +177,14 @@ class Pace:
 
     def __init__(self, patience_s: float) -> None:
         self.bandwidth_Bps: float | None = None
-        self.window_bytes = WINDOW_BYTES_START
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
+        self._open(WINDOW_BYTES_START)
 
-    @property
-    def chunk_bytes(self) -> int:
+    def _open(self, window_bytes: int) -> None:
+        self.window_bytes = window_bytes
+        fitting = window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+        self.chunk_bytes = max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
         """How large a payload suits the way now: a quarter of its window, a multiple of 2 KiB."""
-        fitting = self.window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
-        return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
 
     def measured(self, rate_Bps: float, *, full: bool) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""
@@ -197,8 +197,9 @@ class Pace:
             return
         fitting = int(self.bandwidth_Bps * self._horizon_s)
         # A window at most doubles at a time: one lucky sample must not flood a slow link.
-        self.window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
+        self._open(max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX)))
 
     def broke(self) -> None:
         """The link was lost with something under way: that may have been too much for the way."""
-        self.bandwidth_Bps, self.window_bytes = None, max(WINDOW_BYTES_MIN, self.window_bytes // 2)
+        self.bandwidth_Bps = None
+        self._open(max(WINDOW_BYTES_MIN, self.window_bytes // 2))

@@ -181,15 +181,16 @@ class Link:
         Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
         caller then makes a new one too and hands it this frame.
         """
-        if frame.incarnation == 0:
+        incarnation = frame.incarnation
+        if incarnation == 0:
             raise PeerMisbehaved("claims to be no incarnation")
         pulse = frame.message if isinstance(frame.message, Pulse) else None
-        if pulse is not None and frame.incarnation != self.towards and self._binding.proves(pulse.pong):
+        if pulse is not None and incarnation != self.towards and self._binding.proves(pulse.pong):
             self._meet(frame)
-        if frame.incarnation == self.towards:
+        if incarnation == self.towards:
             self.heard_at = self._clock()
-        if not self._binding.both(frame.incarnation, frame.towards):
-            self._answer_unbound(frame.incarnation, 0 if pulse is None else pulse.ping)
+        if not self._binding.both(incarnation, frame.towards):
+            self._answer_unbound(incarnation, 0 if pulse is None else pulse.ping)
         elif pulse is not None:
             self._take_pulse(pulse)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from ..transport import PeerId, Transport
 from ..wire import Buffer
@@ -17,6 +18,12 @@ INBOUND_BYTES_MAX = 256 << 20
 _CREDIT_BYTES_MAX = 8 << 20
 _LINKS_MAX = 1 << 15
 CLOSED = "this endpoint was closed"
+
+
+@lru_cache
+def _share(links: int) -> int:
+    """The credit of each of so many."""
+    return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:
@@ -132,7 +139,7 @@ class Links:
     def _credit_bytes(self) -> int:
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
-        return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (len(self._links) or 1)))
+        return _share(len(self._links))
 
     def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
         for _ in range(2 if buggify("a frame goes out twice") else 1):

@@ -208,7 +208,7 @@ class Change:
     def _enough(self, peers: Collection[PeerId]) -> bool:
         view = self._roster.view
         if not view.started and 2 * len(peers) == len(view.members):
-            return view.by_seniority()[0] in peers  # there is no result yet to be undone, and only one such half
+            return view.by_seniority[0] in peers  # there is no result yet to be undone, and only one such half
         if self._quorum is None or not view.started:
             return len(peers) >= view.majority()
         return len(peers) >= min(self._quorum, len(view.members))

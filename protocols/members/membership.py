@@ -118,7 +118,8 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
-        return self.view.started and not self._change.promised and self.me.id in self._roster.staying
+        me, roster = self.me.id, self._roster
+        return self.view.started and not self._change.promised and me in self.view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""

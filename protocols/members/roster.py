@@ -96,13 +96,16 @@ class Roster:
     @property
     def staying(self) -> list[PeerId]:
         """Members that are neither gone nor leaving."""
-        return [peer for peer in self.alive if peer not in self.leaving]
+        return [peer for peer in self.view.ids if self.stays(peer)]
+
+    def stays(self, peer: PeerId) -> bool:
+        """Whether a member is neither gone nor leaving."""
+        return peer not in self.gone and peer not in self.leaving
 
     @property
     def coordinator(self) -> PeerId | None:
         """The most senior member that stays."""
-        staying = set(self.staying)
-        return next((peer for peer in self.view.by_seniority() if peer in staying), None)
+        return next((peer for peer in self.view.by_seniority if self.stays(peer)), None)
 
     @property
     def shrinking(self) -> bool:

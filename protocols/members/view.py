@@ -57,6 +57,7 @@ class View:
         member = self.member(peer)
         return peer[:12] if member is None else member.name
 
+    @cached_property
     def by_seniority(self) -> list[PeerId]:
         return [member.id for member in sorted(self.members, key=lambda m: (m.since, m.data_part, m.id))]
 

@@ -37,14 +37,15 @@ Array = npt.NDArray[np.floating[Any]]
 
 @dataclass(slots=True, eq=False)
 class _Way:
-    """The runs to one peer, or from it, one after the other. at: how far the present run has come. envelope, values:
-    a chunk that was taken and what it carries. posted: ends when the last chunk is on its way. idle: nothing of the
-    present run has come yet."""
+    """The runs to one peer, or from it, one after the other. at, until: where the chunk begins and ends that is next;
+    no end: not known yet. envelope, values: the chunk that was taken and what it carries. posted: ends when the last
+    chunk is on its way. idle: nothing of the present run has come yet."""
 
     peer: PeerId
     runs: deque[Run]
     sends: bool
     at: int
+    until: int = 0
     envelope: Envelope | None = None
     values: Array | None = None
     posted: asyncio.Future[None] | None = None
@@ -114,7 +115,7 @@ class Allreduce:
     def _send(self, way: _Way) -> None:
         while way.runs and way.posted is None:
             run = way.runs[0]
-            until = self._until(run, way.at, way.peer)
+            until = way.until = way.until or self._until(run, way.at, way.peer)
             if not self._reached(run, until, way):
                 return
             chunk = Chunk(*self._key, run.step, way.at, until - way.at)
@@ -160,13 +161,14 @@ class Allreduce:
                     return
                 self._wait_no_more(way)
                 way.values = self._values(way.envelope, run, way.at)
+                way.until = way.at + len(way.values)
             assert way.values is not None
-            if not self._reached(run, way.at + len(way.values), way):
+            if not self._reached(run, way.until, way):
                 return
             self._put(way.values, run, way.at)
             way.envelope.done()
             way.envelope = None
-            self._dealt_with(run, way.at + len(way.values), way)
+            self._dealt_with(run, way.until, way)
 
     def _wait(self, way: _Way) -> None:
         """While all who are heard are late with what is the first of a run, that is waiting, and not transfer."""
@@ -219,6 +221,7 @@ class Allreduce:
 
     def _dealt_with(self, run: Run, until: int, way: _Way) -> None:
         self._done[run.number] = way.at = until
+        way.until = 0
         if run.number in self._blocked:
             self._advance(*self._blocked.pop(run.number))
         if until == run.stop:
