@@ -11,6 +11,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 STR_BYTES_MAX = 16 * 1024
@@ -22,25 +23,30 @@ Unpacker = Any  # msgpack ships no types
 
 class Codec(NamedTuple):
     """`plain` gives a value the form in which msgpack writes it, `read` takes it from an unpacker; both raise
-    ValueError on a value that the annotation does not allow."""
+    ValueError on a value that the annotation does not allow. `scalar`: it is written as it is."""
 
-    plain: Callable[[Any], object]
+    plain: Callable[[Any], Any]
     read: Callable[[Unpacker], Any]
+    scalar: bool = False
 
 
-Fields = tuple[tuple[str, Codec], ...]
-"""A dataclass's fields, in order: name and codec."""
+class Fields(NamedTuple):
+    """A dataclass's fields, in order. `scalar`: whether all of them are."""
+
+    codecs: tuple[tuple[str, Codec], ...]
+    scalar: bool
 
 
 def fields_of(cls: type) -> Fields:
     hints = typing.get_type_hints(cls)
-    return tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
+    codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
+    return Fields(codecs, all(codec.scalar for _, codec in codecs))
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
     """The fields of a message or record as msgpack writes them. Raises ValueError that names the field."""
     plain = []
-    for name, codec in fields:
+    for name, codec in fields.codecs:
         try:
             plain.append(codec.plain(getattr(body, name)))
         except ValueError as error:
@@ -48,10 +54,18 @@ def plain_fields(body: object, fields: Fields) -> list[object]:
     return plain
 
 
+def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
+    """The values of the fields of a message or record. Raises ValueError."""
+    if not fields.scalar:
+        return [codec.read(unpacker) for _, codec in fields.codecs]
+    values = islice(unpacker, len(fields.codecs))
+    return [codec.plain(value) for (_, codec), value in zip(fields.codecs, values, strict=True)]
+
+
 def _codec_of(hint: Any) -> Codec:
     """The codec of bool, int, float, str, bytes, X | None, tuple[X, ...] or a dataclass of these."""
     if (check := _SCALARS.get(hint)) is not None:
-        return Codec(check, lambda unpacker: check(unpacker.unpack()))
+        return Codec(check, lambda unpacker: check(unpacker.unpack()), scalar=True)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return _tuple_codec(_codec_of(args[0]), ITEMS_MAX)
@@ -96,9 +110,9 @@ def _record_codec(cls: type) -> Codec:
         return plain_fields(value, fields)
 
     def read(unpacker: Unpacker) -> object:
-        if unpacker.read_array_header() != len(fields):
+        if unpacker.read_array_header() != len(fields.codecs):
             raise ValueError(f"not a {cls.__name__}")
-        return cls(*[codec.read(unpacker) for _, codec in fields])
+        return cls(*read_fields(unpacker, fields))
 
     return Codec(plain, read)
 

@@ -8,14 +8,14 @@ ten times `HEADER_BYTES_MAX`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields
+from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
 VERSION = 2
 """Protocol version. Peers of different versions refuse each other by name."""
@@ -101,7 +101,7 @@ def pack(body: object, payload_bytes: int) -> Packed:
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
     plain = [name, *plain_fields(body, kind.fields)]
-    fields = b"".join(map(msgpack.Packer().pack, plain))
+    fields = _items(plain)
     if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
         raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
     return Packed(kind.lane, len(plain), fields)
@@ -109,9 +109,15 @@ def pack(body: object, payload_bytes: int) -> Packed:
 
 def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
     """The header frame of a packed message."""
-    packer = msgpack.Packer()
     prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
-    return b"".join((packer.pack_array_header(len(prefix) + packed.items), *map(packer.pack, prefix), packed.fields))
+    head: bytes = msgpack.Packer().pack_array_header(len(prefix) + packed.items)
+    return b"".join((head, _items(prefix), packed.fields))
+
+
+def _items(values: Sequence[object]) -> bytes:
+    """As msgpack writes them, one after the other: a list without its header."""
+    packed: bytes = msgpack.packb(values)
+    return packed[1 if len(values) < 16 else 3 :]
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int) -> bytes:
@@ -161,7 +167,6 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
-    if count != _PREFIX_FIELDS + len(kind.fields):
-        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields)}")
-    fields = [codec.read(unpacker) for _, codec in kind.fields]
-    return Frame(incarnation, towards, kind.lane, seq, kind.type(*fields))
+    if count != _PREFIX_FIELDS + len(kind.fields.codecs):
+        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields.codecs)}")
+    return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)))

@@ -103,13 +103,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not timers:
                 raise Deadlock("every task waits for another and no timer is set")
             self._advance(timers[0][0])
-        self._count()
+        self._passes += 1
+        if self._passes >= PASSES_MAX:
+            raise self._livelock()
         end_s, due = self._now + self._clock_resolution, []
         while timers and timers[0][0] < end_s:
             due.append(heapq.heappop(timers))
         for _ in range(len(ready)):
             self._run(ready.popleft())
-        for *_, timer, do, what in due:
+        for _, _, _, timer, do, what in due:
             if timer is not None:
                 timer._scheduled = False
                 self._run(timer)
@@ -126,18 +128,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _advance(self, when: float) -> None:
-        self._now = max(self._now, when)
+        if when <= self._now:
+            return
+        self._now = when
         # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
-        self._clock_resolution = max(_RESOLUTION_S, 4 * math.ulp(self._now))
+        resolution_s = self._clock_resolution = max(_RESOLUTION_S, 4 * math.ulp(when))
+        if when - self._moment > resolution_s:  # time that moves by less than the clock shows stands still too
+            self._moment, self._passes = when, 0
 
-    def _count(self) -> None:
-        """Time that moves by less than the clock shows stands still too."""
-        self._passes += 1
-        if self._now - self._moment > self._clock_resolution:
-            self._moment, self._passes = self._now, 0
-        elif self._passes >= PASSES_MAX:
-            self._passes = 0  # what it leaves behind can still be cancelled
-            raise Deadlock(f"livelock: tasks run for ever at {self._now:g} s, and no time passes")
+    def _livelock(self) -> Deadlock:
+        self._passes = 0  # what it leaves behind can still be cancelled
+        return Deadlock(f"livelock: tasks run for ever at {self._now:g} s, and no time passes")
 
     def _timer_handle_cancelled(self, handle: _Timer) -> None:
         """Those that were cancelled go when they come up, or when they are most of all."""
