@@ -46,8 +46,7 @@ def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, 
     if not range_.tiny <= weight <= range_.max:
         raise ValueError(f"the weight of a contribution must be finite, >= 0 and within {vector.dtype}, got {weight}")
     torch.mul(vector.detach(), weight, out=message[:n])
-    message[n:-1] = torch.tensor(signals, dtype=torch.float64) * weight
-    message[-1] = weight
+    message[n:] = torch.tensor([*(signal * weight for signal in signals), weight], dtype=torch.float64)
     return message
 
 
