@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +45,7 @@ class System(Protocol):
     def close(self) -> None: ...
 
 
-class Here:
+class Here(ABC):
     """A system that is in this process."""
 
     index: int
@@ -54,8 +55,8 @@ class Here:
         """Where this peer's vectors are to be."""
         return torch.empty(elements)
 
-    async def sum(self, vector: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    async def sum(self, vector: Tensor) -> Tensor: ...
 
     async def taken(self, elements: int, all_ready: AllReady) -> float:
         vector = await self.vector(elements)

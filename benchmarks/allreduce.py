@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import multiprocessing
 import os
-import signal
 import statistics
 import sys
 import tempfile
@@ -36,9 +34,10 @@ from typing import Any
 
 import torch
 from _hivemind import install
+from _processes import Room
 from _systems import WAYS, Gloo, Hivemind, Ours, System
 from common import Row, missed, rows_of, show
-from netns import Inhabitant, Town, enter, host, shape_own
+from netns import Town, enter, host, shape_own
 
 from samovar.peers.links import parse_rate, parse_size
 from samovar.peers.memory import keep_freed_memory
@@ -123,42 +122,10 @@ def peer_process(start: Any, index: int, line: Connection) -> None:
 # All of them
 
 
-class Room:
-    """So many processes without links between them; `ends` ends them. As netns.Town."""
-
-    def __init__(self, ends: ExitStack, count: int, inhabitant: Inhabitant) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._lines: list[Connection] = []
-        for index in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True)
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # Ctrl-C is for us, who end them
-            process.start()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-            theirs.close()  # else the end of a peer that failed would not be seen here
-            ends.callback(ours.close)
-            self._lines.append(ours)
-
-    def tell(self, what: object) -> None:
-        for line in self._lines:
-            line.send(what)
-
-    def hear(self) -> list[Any]:
-        try:
-            return [line.recv() for line in self._lines]
-        except EOFError:
-            raise RuntimeError("a peer failed: see above") from None
-
-
-def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:
-    with contextlib.suppress(EOFError, ConnectionError):
-        inhabitant(index, line)
-
-
 class Company:
     """Processes with all systems in each; what one does the others do at the same time."""
 
-    def __init__(self, place: Room | Town, peers: int, ways: list[str], rate: str) -> None:
+    def __init__(self, place: Room, peers: int, ways: list[str], rate: str) -> None:
         self.place = place
         with tempfile.NamedTemporaryFile() as unused:
             place.tell(Work(peers, ways, rate, unused.name))

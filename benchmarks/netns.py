@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+
+from _processes import Inhabitant, Room
 
 from samovar.peers.links import parse_rate
-
-Inhabitant = Callable[[int, Connection], None]
-"""What runs in a namespace, given its number and a line to whoever started it: a function of a module, as it is
-imported where it runs. It ends with EOFError when the line is closed."""
 
 QUEUE_S = 0.1
 """What a router keeps waiting before it drops."""
@@ -97,27 +91,18 @@ def round_trip_s(address: str) -> float:
     return statistics.median(times)
 
 
-class Town:
+class Town(Room):
     """So many processes, each in its namespace; `ends` ends them."""
 
     def __init__(self, ends: ExitStack, count: int, inhabitant: Inhabitant) -> None:
-        context = multiprocessing.get_context("spawn")
         do("ip", "link", "add", "bridge", "type", "bridge")
         do("ip", "link", "set", "dev", "bridge", "up")
-        self._lines: list[Connection] = []
-        processes: list[BaseProcess] = []
-        for index in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True)
-            ends.callback(_end, process)
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # Ctrl-C is for us, who end them
-            process.start()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-            theirs.close()  # else the end of a process that failed would not be seen here
-            self._lines.append(ours)
-            processes.append(process)
+        super().__init__(ends, count, partial(_settle, inhabitant))
+        for process in self.processes:
+            ends.callback(process.join)
+            ends.callback(process.kill)
         self.hear()
-        for index, process in enumerate(processes):
+        for index, process in enumerate(self.processes):
             port = f"port{index}"
             do("ip", "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", process.pid)
             do("ip", "link", "set", "dev", port, "master", "bridge", "up")
@@ -125,33 +110,21 @@ class Town:
 
     def shape(self, rate: str) -> None:
         """Hold what each receives to `rate`; what it sends is its own to shape."""
-        for index in range(len(self._lines)):
+        for index in range(len(self.processes)):
             _shape(f"port{index}", rate)
 
-    def tell(self, what: object) -> None:
-        """The same to all."""
-        for line in self._lines:
-            line.send(what)
 
-    def hear(self) -> list[Any]:
-        """One word from each."""
-        try:
-            return [line.recv() for line in self._lines]
-        except EOFError:
-            raise RuntimeError("a process in a namespace failed: see above") from None
-
-
-def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:
+def _settle(inhabitant: Inhabitant, index: int, line: Connection) -> None:
+    """Live in a namespace of one's own, once it has a cable."""
     _ahead_of_others()
     if ctypes.CDLL(None).unshare(_CLONE_NEWNET):  # os.unshare came with Python 3.12
         raise RuntimeError("unshare() failed")
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        line.send("alone")
-        line.recv()
-        do("ip", "address", "add", f"{host(index)}/24", "dev", "cable")
-        for device in ("lo", "cable"):
-            do("ip", "link", "set", "dev", device, "up")
-        inhabitant(index, line)
+    line.send("alone")
+    line.recv()
+    do("ip", "address", "add", f"{host(index)}/24", "dev", "cable")
+    for device in ("lo", "cable"):
+        do("ip", "link", "set", "dev", device, "up")
+    inhabitant(index, line)
 
 
 def _ahead_of_others() -> None:
@@ -171,9 +144,3 @@ def _limits(rate: str) -> list[str]:
 
 def _shape(device: str, rate: str) -> None:
     do("tc", "qdisc", "replace", "dev", device, "root", "tbf", *_limits(rate))
-
-
-def _end(process: BaseProcess) -> None:
-    if process.pid is not None:
-        process.kill()
-        process.join()

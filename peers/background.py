@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -23,12 +23,23 @@ class Background:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` on the loop and wait for its result; whatever ends the waiting, e.g. Ctrl-C, ends the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self.wait(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Do `work` on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait(self, started: Future[T]) -> T:
+        """The result of what was started; whatever ends the waiting ends the work."""
         try:
-            return future.result()
+            return started.result()
         except BaseException:
-            future.cancel()
+            started.cancel()
             raise
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Do on the loop, and do not wait for it."""
+        self._loop.call_soon_threadsafe(do)
 
     def close(self) -> None:
         """Cancel what still goes on."""

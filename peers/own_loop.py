@@ -21,12 +21,15 @@ import torch
 from torch import nn
 
 from ..aggregation.vector import Layout
+from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from ..protocols.members.membership import Expelled, MembershipError
 from .background import Background
 from .errors import one_line
+from .gradients import trained
 from .opening import Opening
 from .peer import Identity, Peer, first_state
+from .synchronous import Synchronous
 from .tensors import averaged
 from .trainer import finite
 
@@ -52,6 +55,8 @@ class Run:
         self._loss_sum: float | torch.Tensor = 0.0
         self._losses, self._mean_loss = 0, math.nan
         self._trained_since_s = 0.0
+        self._weight = 1.0
+        self._synchronous: Synchronous | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._gone = False
@@ -82,7 +87,8 @@ class Run:
         return self._invitation
 
     def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-        """Average `model` with the other peers after every period of ``optimizer.step()`` calls.
+        """Average `model` with the other peers after every period of ``optimizer.step()`` calls; with
+        ``average="gradients"`` its gradients instead, while ``backward()`` computes them.
 
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
         Raises JoinRefused when the run's model has another layout.
@@ -92,11 +98,18 @@ class Run:
             raise ValueError(f"run.wrap takes the optimizer, then the model; it was given: {given}")
         if self._peer is not None or self._gone:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
+        synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
-            self._model, self._optimizer, self._layout = model, optimizer, Layout.of(averaged(model))
+            self._model, self._optimizer = model, optimizer
+            self._tensors = trained if synchronous else averaged
+            self._layout = Layout.of(self._tensors(model))
             brought = self._contribution(0.0)
             self._take(self._do(lambda: self._begin(brought)))
-        self._unhook = optimizer.register_step_post_hook(lambda *_: self._after_step()).remove
+        if synchronous:
+            self._synchronous = Synchronous(model, self._background, self._mean_gradient, self._within_backward)
+            self._unhook = self._synchronous.gradients.unhook
+        else:
+            self._unhook = optimizer.register_step_post_hook(lambda *_: self._after_step()).remove
         return optimizer
 
     def loss(self, loss: float | torch.Tensor) -> None:
@@ -105,6 +118,23 @@ class Run:
         value = loss.detach().float() if isinstance(loss, torch.Tensor) else float(loss)
         self._loss_sum = self._loss_sum + value
         self._losses += 1
+
+    def samples(self, count: float) -> None:
+        """Tell how many samples the next batch has: the weight of its gradients, when these are averaged."""
+        if not 0 < count < math.inf:
+            raise ValueError(f"run.samples takes the number of samples in a batch, got {count}")
+        self._weight = float(count)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Inside, ``backward()`` only adds to this peer's own gradients: the first one outside averages their sum."""
+        if self._synchronous is None:
+            raise ValueError('run.no_sync is for gradients: samovar.join(average="gradients"), then run.wrap first')
+        self._synchronous.gradients.accumulating = True
+        try:
+            yield
+        finally:
+            self._synchronous.gradients.accumulating = False
 
     def leave(self) -> None:
         """Average once more what was trained since the last time, and go; the others go on."""
@@ -141,15 +171,21 @@ class Run:
         opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
+        if late and settings.average == "gradients":
+            raise ValueError(
+                "this run averages gradients and has begun: whoever comes late has not the others' optimizer state"
+            )
         return (await peer.follow(brought)).state.vector if late else peer.state.vector
 
-    def _contribution(self, weight: float) -> Contribution:
+    def _contribution(self, weight: float, filling: Filling | None = None) -> Contribution:
+        """The model, or the gradients that fill up."""
         if self._losses and math.isfinite(mean := float(self._loss_sum) / self._losses):
             self._mean_loss = mean
         rate = float(self._optimizer.param_groups[0]["lr"])
-        vector = finite(self._layout.flatten(averaged(self._model)), rate)
+        whole = finite(self._layout.flatten(self._tensors(self._model)), rate) if filling is None else filling.vector
         loss = 0.0 if math.isnan(self._mean_loss) else self._mean_loss
-        return Contribution(vector, weight, loss, rate, 0.0 if self._peer is None else self._peer.elapsed_s)
+        elapsed_s = 0.0 if self._peer is None else self._peer.elapsed_s
+        return Contribution(whole, weight, loss, rate, elapsed_s, filling)
 
     def _after_step(self) -> None:
         if self._opening.stop.flag:
@@ -173,9 +209,19 @@ class Run:
         alone = outcome.members == 1 and not outcome.caught_up
         return None if alone else outcome.state.vector
 
+    async def _mean_gradient(self, filling: Filling) -> torch.Tensor | None:
+        """The mean gradient of this step. Raises MembershipError when the others have gone on without this peer."""
+        assert self._peer is not None
+        before, brought = self._peer.state.round, self._contribution(self._weight, filling)
+        self._losses, self._loss_sum = 0, 0.0
+        mean = await self._opening.stop.unless(lambda: self._round(brought, 1))
+        if self._peer.state.round != before + 1 and not self._opening.stop.flag:
+            raise MembershipError("the others have taken steps without this peer, and it has not their optimizer state")
+        return mean
+
     def _take(self, vector: torch.Tensor | None) -> None:
         if vector is not None:
-            self._layout.load(vector, averaged(self._model))
+            self._layout.load(vector, self._tensors(self._model))
         self._steps = self._losses = 0
         self._loss_sum = 0.0
 
@@ -195,6 +241,13 @@ class Run:
         except BaseException as error:
             self._fail(error)
             raise
+
+    @contextlib.contextmanager
+    def _within_backward(self) -> Iterator[None]:
+        with self._ending_with_it():
+            yield
+        if self._opening.stop.flag:
+            self._stop()
 
     def _stop(self) -> NoReturn:
         self._go("stopped by its user")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.outer import Plain
 from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
@@ -23,7 +24,7 @@ from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.members.membership import Loss, Membership, Standing
 from ..protocols.members.view import Member, View
 from ..protocols.probe import Prober
-from ..protocols.reduction.reducer import ONE_HOP_BYTES, ONE_HOP_WORLD
+from ..protocols.reduction.reducer import takes_one_hop
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
@@ -45,7 +46,7 @@ def schedule_for(settings: Settings, layout: Layout, view: View) -> Schedule:
     takes one hop with it."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
-    if view.one_machine or (layout.nbytes <= ONE_HOP_BYTES and len(view.ids) <= ONE_HOP_WORLD):
+    if view.one_machine or takes_one_hop(layout.nbytes, len(view.ids)):
         return SCHEDULES["sharded"]
     return SCHEDULES["halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"]
 
@@ -116,6 +117,7 @@ class Peer:
             state=state,
             steps=steps,
             codec=None if settings.codec == "none" else parse_codec(settings.codec),
+            buckets=buckets(layout) if settings.average == "gradients" else (),
             seed=settings.seed,
         )
         self.membership = self.averaging.membership

@@ -49,6 +49,12 @@ class Settings:
     codec: str = _setting(
         "none", rules.codec(), "What models' changes are encoded with, e.g. int8 or top_k:0.01.", agreed=True
     )
+    average: str = _setting(
+        "model",
+        rules.one_of("model", "gradients"),
+        "What peers average: the model, once a period, or a script's gradients, in every backward.",
+        agreed=True,
+    )
     period: str = _setting("adaptive", rules.period(), "Local steps between two averages, or adaptive.", agreed=True)
     period_initial: int = _setting(
         16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
@@ -97,9 +103,21 @@ class Settings:
                 raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
         if self.quorum is not None and self.quorum > self.peers:
             raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
+        if self.average == "gradients":
+            self._synchronous()
         for name in ("key", "authorized"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
+
+    def _synchronous(self) -> None:
+        """Gradients are averaged in every step, as they are."""
+        if self.period not in ("adaptive", "1"):
+            raise SettingsError(f"must be 1 when gradients are averaged, got {self.period}", "period")
+        if self.codec != "none":
+            raise SettingsError(
+                f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
+            )
+        object.__setattr__(self, "period", "1")
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:

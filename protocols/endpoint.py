@@ -111,7 +111,9 @@ class Endpoint:
 
         Raises PeerLost, and ValueError for what no receiver would take.
         """
-        await self._links.known(to).send(message, payload)
+        waiting = self.offer(to, message, payload)
+        if waiting is not None:
+            await waiting
 
     def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
         """As `send`, for who does not wait here: None when it is on its way, else a future that ends when it is.

@@ -19,7 +19,7 @@ results differ (a broken machine), the one that most have is the round's, and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..aggregation.codecs.codec import Codec
@@ -27,7 +27,7 @@ from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
-from ..aggregation.vector import Layout
+from ..aggregation.vector import Layout, Part
 from .catch_up import CatchUpFailed, Donor, fetch_state
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
@@ -36,7 +36,8 @@ from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .members.view import View
 from .off_loop import off_loop
-from .reduction.averagers import averager_for
+from .reduction.averagers import Averager, averager_for
+from .reduction.bucketwise import BucketAverager
 from .reduction.reducer import Reducer
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
@@ -65,11 +66,12 @@ class LocalSGD:
         state: State,
         steps: int | None = None,
         codec: Codec | None = None,
+        buckets: Sequence[Part] = (),
         seed: int = 0,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent;
-        `seed`: the run's."""
+        `buckets`: in which contributions are filled; `seed`: the run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self._result: Result | None = None
@@ -81,7 +83,10 @@ class LocalSGD:
         self.membership = membership(self._standing, self._installed)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
         self._inbox = self._reducer.inbox
-        self._averager = averager_for(codec, self._reducer, layout, seed)
+        if buckets:
+            self._averager: Averager = BucketAverager(self._reducer, buckets)
+        else:
+            self._averager = averager_for(codec, self._reducer, layout, seed)
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -182,9 +187,10 @@ class LocalSGD:
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
         view, weight = self.membership.view, contribution.weight
-        signals = (contribution.loss, contribution.elapsed_s, contribution.learning_rate)
         if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
-            self._commit(self._result_of(key, Mean(contribution.vector, signals, weight), 0))
+            if contribution.filling is not None:
+                await contribution.filling.whole()
+            self._commit(self._result_of(key, Mean(contribution.vector, contribution.signals, weight), 0))
             return
         mean, mark = await self._averager.mean(contribution, self.state.vector, key)
         if mean is None:

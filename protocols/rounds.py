@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..aggregation.vector import all_finite
+from .filling import Filling
 from .state import State
 from .transport import PeerId
 
@@ -19,17 +20,24 @@ Key = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class Contribution:
     """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
-    I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began."""
+    I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: the
+    vector is still being written, and says how far it is."""
 
     vector: Tensor
     weight: float
     loss: float
     learning_rate: float
     elapsed_s: float
+    filling: Filling | None = None
+
+    @property
+    def signals(self) -> tuple[float, float, float]:
+        """What is averaged beside the model: mean loss, seconds, learning rate."""
+        return self.loss, self.elapsed_s, self.learning_rate
 
     def check(self) -> None:
         """Raises ValueError when anything that counts is not finite."""
-        if self.weight == 0:
+        if self.weight == 0 or self.filling is not None:  # what comes in buckets is checked when it is there
             return
         if not all_finite(self.vector):
             broken = int((~torch.isfinite(self.vector)).sum())

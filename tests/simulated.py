@@ -4,7 +4,7 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
 from typing import Any
@@ -15,9 +15,10 @@ import torch
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.period import Fixed, PeriodPolicy
 from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.vector import Layout
+from samovar.aggregation.vector import Layout, Part
 from samovar.peers.links import parse_link
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.filling import Filling
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
@@ -112,6 +113,7 @@ class Walker:
             outer=Plain(),
             state=State(0, 0, torch.zeros(company.layout.size), (), company.period.start()),
             steps=company.steps,
+            buckets=company.buckets,
         )
         self.membership = self.sgd.membership
 
@@ -125,8 +127,22 @@ class Walker:
 
     def brings(self) -> Contribution:
         state = self.sgd.state
-        loss = 1.0 / (1 + state.round)
-        return Contribution(state.vector + self.stride, self.weight, loss, 0.1, asyncio.get_running_loop().time())
+        loss, now, vector = 1.0 / (1 + state.round), asyncio.get_running_loop().time(), state.vector + self.stride
+        filling = self._filled_with(vector) if self.company.buckets else None
+        return Contribution(vector if filling is None else filling.vector, self.weight, loss, 0.1, now, filling)
+
+    def _filled_with(self, vector: torch.Tensor) -> Filling:
+        """Each bucket is there some time after the one before; until then it is nothing that one could go on with."""
+        filling, buckets = Filling(torch.full_like(vector, torch.nan), len(self.company.buckets)), self.company.buckets
+
+        def fill(number: int) -> None:
+            start, stop = buckets[number]
+            filling.vector[start:stop] = vector[start:stop]
+            filling.fill(number)
+
+        for number in range(len(buckets)):
+            asyncio.get_running_loop().call_later(self.train_s * (1 + number) / 4, fill, number)
+        return filling
 
     def start(self, contact: str | None) -> None:
         self.task = asyncio.create_task(self.walk(contact), name=f"peer {self.id}")
@@ -194,11 +210,12 @@ class Company:
         founders: int | None = None,
         period: PeriodPolicy | None = None,
         train_s: Callable[[int], float] = lambda index: 1.0 + 0.1 * index,
+        buckets: Sequence[Part] = (),
     ) -> None:
         self.network = Network(parse_link(link), seed)
         self.layout = layout_of(size)
         self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
-        self.period = period or Fixed(10)
+        self.period, self.buckets = period or Fixed(10), buckets
         self.steps = 10 * rounds
         self.peers_max = n + 4
         self.crashed: set[int] = set()

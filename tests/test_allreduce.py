@@ -26,7 +26,7 @@ from samovar.protocols.reduction.chunks import Chunk, Inbox
 from samovar.protocols.reduction.reducer import Reducer
 from samovar.sims.network import Network
 
-KEY = (1, 1)
+KEY, TURN = (1, 1), (1, 1, 0)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 
 
@@ -157,7 +157,7 @@ def reduce_all(
         try:
             return await asyncio.gather(
                 *(
-                    allreduce(endpoint, inbox, ids, schedule, vector, key=KEY)
+                    allreduce(endpoint, inbox, ids, schedule, vector, turn=TURN)
                     for endpoint, inbox, vector in zip(endpoints, inboxes, vectors, strict=True)
                 )
             )
@@ -245,7 +245,7 @@ def test_only_a_flat_cpu_tensor_is_taken(broken: Callable[[Tensor], Any]) -> Non
     async def main() -> None:
         endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
         with pytest.raises(ValueError, match="flat CPU tensor"):
-            await allreduce(endpoint, Inbox(endpoint), ["p0"], SCHEDULES["ring"], broken(torch.zeros(4)), key=KEY)
+            await allreduce(endpoint, Inbox(endpoint), ["p0"], SCHEDULES["ring"], broken(torch.zeros(4)), turn=TURN)
 
     simulate(main())
 
@@ -262,7 +262,7 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 
     lying = asyncio.create_task(lie())
     try:
-        await allreduce(endpoints[0], inbox, ["p0", "p1"], SCHEDULES["ring"], torch.zeros(10), key=KEY)
+        await allreduce(endpoints[0], inbox, ["p0", "p1"], SCHEDULES["ring"], torch.zeros(10), turn=TURN)
     finally:
         await lying
         for endpoint in endpoints:
@@ -273,13 +273,13 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 @pytest.mark.parametrize(
     ("chunk", "payload"),
     [
-        (Chunk(*KEY, 1, 0, 5), bytes(20)),  # another step
-        (Chunk(*KEY, 0, 5, 5), bytes(20)),  # another place
-        (Chunk(*KEY, 0, 0, 5), bytes(19)),  # no whole number of elements
-        (Chunk(*KEY, 0, 0, 5), bytes(16)),  # fewer than it says
-        (Chunk(*KEY, 0, 0, 6), bytes(24)),  # more than is due
-        (Chunk(*KEY, 0, 0, 0), b""),  # nothing at all, for ever
-        (Chunk(*KEY, 0, 2**40, 5), bytes(20)),
+        (Chunk(*TURN, 1, 0, 5), bytes(20)),  # another step
+        (Chunk(*TURN, 0, 5, 5), bytes(20)),  # another place
+        (Chunk(*TURN, 0, 0, 5), bytes(19)),  # no whole number of elements
+        (Chunk(*TURN, 0, 0, 5), bytes(16)),  # fewer than it says
+        (Chunk(*TURN, 0, 0, 6), bytes(24)),  # more than is due
+        (Chunk(*TURN, 0, 0, 0), b""),  # nothing at all, for ever
+        (Chunk(*TURN, 0, 2**40, 5), bytes(20)),
     ],
 )
 def test_a_wrong_chunk_names_its_sender(chunk: Chunk, payload: bytes) -> None:
@@ -290,7 +290,7 @@ def test_a_wrong_chunk_names_its_sender(chunk: Chunk, payload: bytes) -> None:
 
 def test_an_honest_liar_is_no_liar() -> None:
     """The same harness with the right chunks: what the test above sees is the chunk, not the harness."""
-    right = [(Chunk(*KEY, 0, 0, 5), bytes(20)), (Chunk(*KEY, 1, 5, 3), bytes(12)), (Chunk(*KEY, 1, 8, 2), bytes(8))]
+    right = [(Chunk(*TURN, 0, 0, 5), bytes(20)), (Chunk(*TURN, 1, 5, 3), bytes(12)), (Chunk(*TURN, 1, 8, 2), bytes(8))]
     inbox = simulate(with_liar(right))
     assert inbox.stale == 0
 
@@ -309,16 +309,16 @@ def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeyp
         await opened(endpoints)
         payload = bytes(100_000)
         for _ in range(CREDIT_BYTES_MIN // len(payload) + 1):
-            await sender.send("p1", Chunk(1, 1, 0, 0, 1), payload)  # waits in the inbox, until the credit is used up
+            await sender.send("p1", Chunk(1, 1, 0, 0, 0, 1), payload)  # waits in the inbox, until the credit is used up
         await asyncio.sleep(1)
         inbox.advance((2, 1))
         for _ in range(20):  # without the credit of all before, this would never end
-            await sender.send("p1", Chunk(1, 2, 0, 0, 1), payload)
+            await sender.send("p1", Chunk(1, 2, 0, 0, 0, 1), payload)
         await asyncio.sleep(1)
         assert inbox.stale == 20
-        await sender.send("p1", Chunk(2, 1, 0, 0, 1), b"1234")
+        await sender.send("p1", Chunk(2, 1, 0, 0, 0, 1), b"1234")
         await asyncio.sleep(1)
-        assert took(inbox.take((2, 1), "p0")) == b"1234"
+        assert took(inbox.take((2, 1, 0), "p0")) == b"1234"
         for endpoint in endpoints:
             endpoint.abort()
 
@@ -330,13 +330,13 @@ def test_chunks_may_come_before_their_round_is_begun() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)
         inbox = Inbox(receiver)
         await opened(endpoints)
-        await sender.send("p1", Chunk(2, 1, 0, 0, 1), b"next generation")
-        await sender.send("p1", Chunk(1, 2, 0, 0, 1), b"next round")
+        await sender.send("p1", Chunk(2, 1, 0, 0, 0, 1), b"next generation")
+        await sender.send("p1", Chunk(1, 2, 0, 0, 0, 1), b"next round")
         await asyncio.sleep(1)
         inbox.advance((1, 2))
-        assert took(inbox.take((1, 2), "p0")) == b"next round"
+        assert took(inbox.take((1, 2, 0), "p0")) == b"next round"
         inbox.advance((2, 1))
-        assert took(inbox.take((2, 1), "p0")) == b"next generation"
+        assert took(inbox.take((2, 1, 0), "p0")) == b"next generation"
         for endpoint in endpoints:
             endpoint.abort()
 
@@ -351,7 +351,7 @@ def test_a_cancelled_attempt_leaves_nothing_behind_and_the_vector_untouched() ->
         vectors = vectors_of(3, 100)
         ids = [endpoint.id for endpoint in endpoints]
         attempts = [
-            asyncio.create_task(allreduce(endpoint, inbox, ids, SCHEDULES["ring"], vector, key=KEY))
+            asyncio.create_task(allreduce(endpoint, inbox, ids, SCHEDULES["ring"], vector, turn=TURN))
             for endpoint, inbox, vector in list(zip(endpoints, inboxes, vectors, strict=True))[:2]
         ]  # p2 never comes
         await asyncio.sleep(3)

@@ -10,9 +10,11 @@ from simulated import no_complaints  # noqa: F401
 
 from samovar.aggregation.codecs.known import CODECS, parse_codec
 from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.vector import Layout
 from samovar.peers.settings import Settings
+from samovar.protocols.reduction.averagers import averager_for
 from samovar.protocols.reduction.coded import CELL, CodedAllreduce
-from samovar.protocols.rounds import Committed
+from samovar.protocols.rounds import Committed, Contribution
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.sweeps.checkers import broken
@@ -75,6 +77,42 @@ def test_a_crash_in_a_round_with_a_codec_decides_it(codec: str) -> None:
     world = played(codec, size=2000, faults=faults)
     assert sum(life.result is not None for life in world.lives) == 3
     model_of(world)
+
+
+class Alone:
+    """The reducer of one peer."""
+
+    rank = 0
+
+    async def sum(self, vector: torch.Tensor, key, **_) -> torch.Tensor:
+        return vector.clone()
+
+    async def gather(self, payload: torch.Tensor, key) -> list[tuple[str, torch.Tensor]]:
+        return [("p0", payload)]
+
+
+@pytest.mark.parametrize("codec", ["top_k:0.1", "random_k:0.1", "power_sgd:1"])
+async def test_an_attempt_that_was_not_committed_leaves_no_trace(codec: str) -> None:
+    """Not even when the next to be committed is a round to which this peer brings nothing."""
+    anchor = torch.zeros(8, 9)
+    made = torch.Generator().manual_seed(1)
+    first, failed, last = (torch.randn(72, generator=made) for _ in range(3))
+
+    async def last_mean(*, fails: bool) -> torch.Tensor:
+        averager = averager_for(parse_codec(codec), Alone(), Layout.of({"weights": anchor}), seed=3)
+
+        async def mean(vector: torch.Tensor, weight: float, round_: int):
+            return (await averager.mean(Contribution(vector, weight, 1.0, 0.1, 2.0), anchor.view(-1), (1, round_)))[0]
+
+        await mean(first, 1.0, 1)
+        averager.committed()
+        if fails:
+            await mean(failed, 1.0, 2)
+        assert await mean(first, 0.0, 3) is None
+        averager.committed()
+        return (await mean(last, 1.0, 4)).vector
+
+    assert torch.equal(await last_mean(fails=True), await last_mean(fails=False))
 
 
 def test_chunks_follow_a_grid_that_all_ranks_share(monkeypatch) -> None:

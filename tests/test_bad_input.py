@@ -243,7 +243,7 @@ def test_a_peer_of_another_protocol_version_is_told_to_install_the_same(folder: 
         done = subprocess.run([sys.executable, "-c", OTHER_VERSION, *way], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr == (
-        f"samovar: cannot join at {here['address']}: speaks protocol version 2, this side speaks 3; "
+        f"samovar: cannot join at {here['address']}: speaks protocol version 3, this side speaks 4; "
         "install the same samovar on both sides\n"
     )
 

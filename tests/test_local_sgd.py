@@ -420,7 +420,7 @@ class Lying(allreduce_module.Allreduce):
 
     def _send(self, way: Any) -> None:
         if self._endpoint.id == "p2":
-            self._endpoint.offer(way.peer, Chunk(*self._key, way.runs[0].step, 10**6, 1), bytes(4))
+            self._endpoint.offer(way.peer, Chunk(*self._turn, way.runs[0].step, 10**6, 1), bytes(4))
         else:
             super()._send(way)
 

@@ -54,7 +54,7 @@ async def by_messages(vectors: list[Tensor]) -> Tensor:
     ids = [endpoint.id for endpoint in endpoints]
     results = await asyncio.gather(
         *(
-            allreduce(endpoint, Inbox(endpoint), ids, SCHEDULES["sharded"], vector, key=(1, 1))
+            allreduce(endpoint, Inbox(endpoint), ids, SCHEDULES["sharded"], vector, turn=(1, 1, 0))
             for endpoint, vector in zip(endpoints, vectors, strict=True)
         )
     )

@@ -14,6 +14,7 @@ Decoding, and what a sketch makes of the means, takes elementwise arithmetic onl
 so would the models. Numbers are sent in the machine's byte order, as torch keeps them.
 """
 
+from hashlib import blake2b
 from typing import ClassVar, Literal, Protocol
 
 import torch
@@ -139,6 +140,11 @@ class SketchCodec(Protocol):
 
 
 Codec = HopCodec | GatherCodec | SketchCodec
+
+
+def seed_of(*what: object) -> int:
+    """A seed for ``what``: the same wherever that is written alike."""
+    return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 
 def check_values(values: Tensor) -> None:

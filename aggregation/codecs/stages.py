@@ -1,12 +1,14 @@
 """What the rounds of all sketches do alike: the stages come in turn, and what comes off the wire is looked at."""
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor
 
 from ..vector import Layout, all_finite
 from .codec import SketchState, check_values
 
 
-class Stages:
+class Stages(ABC):
     """Keeps each stage's projection and mean. A subclass says how many ``stages`` there are, and what each projects."""
 
     stages: int
@@ -15,8 +17,8 @@ class Stages:
         self._projections: list[Tensor] = []
         self._means: list[Tensor] = []
 
-    def _projection(self, stage: int) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _projection(self, stage: int) -> Tensor: ...
 
     def project(self, stage: int) -> Tensor:
         self._check_turn(stage)

@@ -23,8 +23,8 @@ from ..task import TaskError, kind_of
 from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
-    "peers", "protocol", "schedule", "codec", "period", "period_initial", "period_block_s", "steps", "seed", "device",
-    "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
+    "peers", "protocol", "schedule", "codec", "average", "period", "period_initial", "period_block_s", "steps", "seed",
+    "device", "threads", "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
     "evaluate_every", "checkpoint_every_s", "report",
 )  # fmt: skip
 _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
@@ -67,6 +67,8 @@ def train(
             folder = resume
         else:
             settings = Settings.read(config, flags)
+            if settings.average == "gradients" and not script:
+                raise TaskError(f"{task}: a task's peers average its model; gradients are for a script's own loop")
             folder = make_folder(settings.run, task)
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")

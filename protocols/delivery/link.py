@@ -24,8 +24,6 @@ CONTROL_WINDOW_BYTES = 512 * 1024
 CONTROL_QUEUE_MAX = 4096
 _ACK_BYTES = 32 * 1024
 _PINGS_KEPT = 8
-
-
 BEGAN_ANEW = "it restarted, or gave this link up"
 
 
@@ -94,17 +92,9 @@ class Link:
         """What has arrived and is not used up yet."""
         return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
-    async def send(self, body: object, payload: Buffer) -> None:
-        """Returns when the message is on its way, which waits for credit; cancelled before that, it is not sent.
-
-        Raises PeerLost, and ValueError when a receiver would refuse the message.
-        """
-        waiting = self.offer(body, payload)
-        if waiting is not None:
-            await waiting
-
     def offer(self, body: object, payload: Buffer) -> asyncio.Future[None] | None:
-        """The same for who does not wait here: None when it is on its way, else what ends when it is."""
+        """Send: None when it is on its way, else what ends when it is, as that waits for credit; cancel it, and it is
+        not sent. Raises PeerLost, as what it gives does, and ValueError when a receiver would refuse the message."""
         packet = self._enqueue(body, payload)
         if packet.under_way:
             return None

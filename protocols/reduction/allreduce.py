@@ -26,10 +26,9 @@ from torch import Tensor
 from ...aggregation.schedules.schedule import Op, Schedule
 from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
-from ..rounds import Key
 from ..transport import PeerId
 from ..wire import Buffer
-from .chunks import Chunk, Inbox
+from .chunks import Chunk, Inbox, Turn
 from .plan import Plan, Run, Value, plan_of
 
 Array = npt.NDArray[np.floating[Any]]
@@ -56,9 +55,9 @@ class Allreduce:
     """One attempt at summing a vector over `members` (in rank order) by `schedule`."""
 
     def __init__(
-        self, endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, key: Key
+        self, endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, turn: Turn
     ) -> None:
-        self._endpoint, self._inbox, self._members, self._key = endpoint, inbox, members, key
+        self._endpoint, self._inbox, self._members, self._turn = endpoint, inbox, members, turn
         self._schedule: Value = schedule
         self._rank = members.index(endpoint.id)
 
@@ -85,8 +84,8 @@ class Allreduce:
         }
         self._left, self._hearing, self._idle, self._idle_since = len(out) + len(self._heard), len(self._heard), 0, 0.0
         self._blocked: dict[int, list[_Way]] = {}
-        self._turns: deque[_Way] | None = None
-        with self._inbox.listening(self._key, self._arrived):
+        self._going: deque[_Way] | None = None
+        with self._inbox.listening(self._turn, self._arrived):
             try:
                 self._advance(*out, *self._heard.values())
                 await self._over
@@ -99,18 +98,18 @@ class Allreduce:
 
     def _advance(self, *ways: _Way) -> None:
         """Go on with these as far as possible, and with those that this sets free."""
-        if self._turns is not None:
-            self._turns.extend(ways)
+        if self._going is not None:
+            self._going.extend(ways)
             return
-        self._turns = deque(ways)
+        self._going = deque(ways)
         try:
-            while self._turns and not self._over.done():
-                way = self._turns.popleft()
+            while self._going and not self._over.done():
+                way = self._going.popleft()
                 (self._send if way.sends else self._receive)(way)
         except Exception as error:
             self._over.set_exception(error)
         finally:
-            self._turns = None
+            self._going = None
 
     def _send(self, way: _Way) -> None:
         while way.runs and way.posted is None:
@@ -118,7 +117,7 @@ class Allreduce:
             until = way.until = way.until or self._until(run, way.at, way.peer)
             if not self._reached(run, until, way):
                 return
-            chunk = Chunk(*self._key, run.step, way.at, until - way.at)
+            chunk = Chunk(*self._turn, run.step, way.at, until - way.at)
             payload = self._payload(run, self._own if run.fresh else self._total, way.at, until)
             way.posted = self._endpoint.offer(way.peer, chunk, payload)
             if way.posted is None:
@@ -155,7 +154,7 @@ class Allreduce:
         while way.runs:
             run = way.runs[0]
             if way.envelope is None:
-                way.envelope = self._inbox.take(self._key, way.peer)
+                way.envelope = self._inbox.take(self._turn, way.peer)
                 if way.envelope is None:
                     self._wait(way)
                     return
@@ -242,7 +241,7 @@ class Allreduce:
 
 
 async def allreduce(
-    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, vector: Tensor, *, key: Key
+    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, vector: Tensor, *, turn: Turn
 ) -> Tensor:
     """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member.
 
@@ -251,4 +250,4 @@ async def allreduce(
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(endpoint, inbox, members, schedule, key).run(vector)
+    return await Allreduce(endpoint, inbox, members, schedule, turn).run(vector)

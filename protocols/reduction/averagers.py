@@ -12,15 +12,15 @@ uncoded. Signals: mean loss, seconds, learning rate.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...aggregation.codecs.codec import Codec, GatherCodec, HopCodec, SketchCodec
+from ...aggregation.codecs.codec import Codec, GatherCodec, HopCodec, Sketch, SketchCodec, SketchState, seed_of
 from ...aggregation.codecs.error_feedback import ErrorFeedback
 from ...aggregation.mean import Mean, combine, contribute
 from ...aggregation.vector import Layout
@@ -60,12 +60,15 @@ def averager_for(codec: Codec | None, reducer: Reducer, layout: Layout, seed: in
     return SketchAverager(reducer, codec, layout, seed)
 
 
-def _signals(contribution: Contribution) -> tuple[float, float, float]:
-    return contribution.loss, contribution.elapsed_s, contribution.learning_rate
+def mean_of(total: Tensor, signals: int = SIGNALS) -> Mean | None:
+    """The mean behind a sum; none when nobody's weight is above 0."""
+    return None if total[-1] == 0 else combine(total, signals)
 
 
-def _seed(*what: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=7).digest(), "big")
+def _moved(total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+    """The mean behind a sum of changes, and its mark."""
+    mark, mean = fingerprint(total), mean_of(total)
+    return None if mean is None else mean._replace(vector=anchor + mean.vector), mark
 
 
 class PlainAverager:
@@ -73,15 +76,13 @@ class PlainAverager:
         self._reducer = reducer
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        weight, signals, nbytes = contribution.weight, _signals(contribution), anchor.nbytes
+        weight, signals, nbytes = contribution.weight, contribution.signals, anchor.nbytes
         slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, key)
         brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals, out=slot))
         total = await self._reducer.sum(brought, key)
         # In place all read the very same result.
         mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
-        if total[-1] == 0:
-            return None, mark
-        return await off_loop(nbytes, lambda: combine(total, SIGNALS)), mark
+        return await off_loop(nbytes, lambda: mean_of(total)), mark
 
     def committed(self) -> None: ...
 
@@ -91,7 +92,7 @@ class HopAverager:
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        weight, signals, nbytes = contribution.weight, _signals(contribution), anchor.nbytes
+        weight, signals, nbytes = contribution.weight, contribution.signals, anchor.nbytes
         brought = await off_loop(nbytes, lambda: contribute(contribution.vector - anchor, weight, signals))
         total = await self._reducer.sum(brought, key, codec=self._codec, tail=SIGNALS + 1)
         return await off_loop(nbytes, lambda: _moved(total, anchor))
@@ -99,41 +100,30 @@ class HopAverager:
     def committed(self) -> None: ...
 
 
-def _moved(total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
-    """The mean behind a sum of changes."""
-    mark = fingerprint(total)
-    if total[-1] == 0:
-        return None, mark
-    mean = combine(total, SIGNALS)
-    return mean._replace(vector=anchor + mean.vector), mark
-
-
 class _Remembering:
-    """Keeps what a codec leaves out, until the members change."""
+    """Has what a codec left out of all that was committed, until the members change."""
 
     def __init__(self) -> None:
         self._feedback: ErrorFeedback | None = None
+        self._next: ErrorFeedback | None = None
+        """Once the last mean is committed."""
         self._generation = 0
-        self._keep: Callable[[], None] = lambda: None
 
-    def _corrected(self, contribution: Contribution, anchor: Tensor, key: Key) -> Tensor:
-        """This peer's change and what was left out of those before."""
-        if self._feedback is None:
-            self._feedback = ErrorFeedback.of(anchor)
-        if key[0] != self._generation:
-            self._feedback.reset()
-            self._generation = key[0]
-        self._keep = lambda: None
-        return self._feedback.correct(contribution.vector - anchor)
+    def _begin(self, key: Key) -> bool:
+        """What would have been remembered of an attempt that was not committed is dropped, and all is forgotten when
+        the members have changed; returns whether they have."""
+        changed = key[0] != self._generation
+        if changed:
+            self._feedback, self._generation = None, key[0]
+        self._next = self._feedback
+        return changed
 
-    def _sent(self, corrected: Tensor, sent: Tensor) -> None:
-        feedback = self._feedback
-        assert feedback is not None
-        self._keep = lambda: feedback.keep(corrected, sent)
+    def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
+        """Of what it has: it may keep what is not committed yet."""
+        return ErrorFeedback.of(anchor) if self._feedback is None else ErrorFeedback(self._feedback.residual)
 
     def committed(self) -> None:
-        self._keep()
-        self._keep = lambda: None
+        self._feedback = self._next
 
 
 class GatherAverager(_Remembering):
@@ -142,23 +132,22 @@ class GatherAverager(_Remembering):
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        brought = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
+        self._begin(key)
+        brought, self._next = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
         payloads = await self._reducer.gather(brought, key)
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
 
-    def _brought(self, contribution: Contribution, anchor: Tensor, key: Key) -> Tensor:
-        """The encoded change, then weight and signals as float64."""
-        weight = contribution.weight
+    def _brought(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Tensor, ErrorFeedback]:
+        """The encoded change, then weight and signals as float64; and what is left out after it."""
+        weight, feedback = contribution.weight, self._working_copy(anchor)
         if weight == 0:
             coded = torch.zeros(self._codec.encoded_bytes(anchor.numel()), dtype=torch.uint8)
         else:
-            corrected = self._corrected(contribution, anchor, key)
-            coded = self._codec.encode(corrected, _seed(key, self._reducer.rank))
-            self._sent(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
-        tail = torch.tensor(
-            (*_signals(contribution), weight) if weight else (0.0,) * (SIGNALS + 1), dtype=torch.float64
-        )
-        return torch.cat((coded, tail.view(torch.uint8)))
+            corrected = feedback.correct(contribution.vector - anchor)
+            coded = self._codec.encode(corrected, seed_of(key, self._reducer.rank))
+            feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
+        tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
+        return torch.cat((coded, torch.tensor(tail, dtype=torch.float64).view(torch.uint8))), feedback
 
     def _combined(self, payloads: Sequence[tuple[str, Tensor]], anchor: Tensor) -> tuple[Mean | None, int]:
         total = torch.zeros(anchor.numel() + SIGNALS + 1, dtype=anchor.dtype)
@@ -178,32 +167,53 @@ class SketchAverager(_Remembering):
     def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layout, seed: int) -> None:
         super().__init__()
         self._reducer, self._codec, self._layout, self._seed = reducer, codec, layout, seed
-        self._state = codec.start(layout, seed)
+        self._state: SketchState = ()
+        self._next_state: SketchState = ()
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        if key[0] != self._generation:  # newcomers have no other
-            self._state = self._codec.start(self._layout, _seed(self._seed, key[0]))
-        corrected = await off_loop(anchor.nbytes, lambda: self._corrected(contribution, anchor, key))
-        values = corrected if contribution.weight else torch.zeros_like(anchor)
-        sketch = self._codec.begin(values, self._layout, _seed(self._seed, key), self._state)
+        nbytes = anchor.nbytes
+        if self._begin(key):  # newcomers have no other
+            self._state = self._codec.start(self._layout, seed_of(self._seed, key[0]))
+        self._next_state = self._state
+        feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, key))
         agreed: Mean | None = None
         marks = []
         for stage in range(sketch.stages):
-            brought = contribute(sketch.project(stage), contribution.weight, _signals(contribution))
+            brought = await off_loop(nbytes, partial(_projected, sketch, stage, contribution))
             total = await self._reducer.sum(brought, key, stage=stage)
-            marks.append(fingerprint(total))
-            if total[-1] == 0:
-                return None, _seed(marks)
-            agreed = combine(total, SIGNALS)
-            sketch.absorb(stage, agreed.vector)
+            agreed, mark = await off_loop(nbytes, partial(_absorbed, sketch, stage, total))
+            marks.append(mark)
+            if agreed is None:
+                return None, seed_of(marks)
         assert agreed is not None, "a sketch has a stage at least"
-        if contribution.weight:
-            self._sent(corrected, sketch.own())
-        remember = self._keep
 
-        def keep() -> None:
-            remember()
-            self._state = sketch.state()
+        def ended() -> tuple[Tensor, SketchState]:
+            if contribution.weight:
+                feedback.keep(corrected, sketch.own())
+            return anchor + sketch.result(), sketch.state()
 
-        self._keep = keep
-        return agreed._replace(vector=anchor + sketch.result()), _seed(marks)
+        vector, self._next_state = await off_loop(nbytes, ended)
+        self._next = feedback
+        return agreed._replace(vector=vector), seed_of(marks)
+
+    def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
+        """What was left out so far, this peer's change with it, and the sketch of that."""
+        feedback = self._working_copy(anchor)
+        corrected = feedback.correct(contribution.vector - anchor) if contribution.weight else torch.zeros_like(anchor)
+        return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key), self._state)
+
+    def committed(self) -> None:
+        super().committed()
+        self._state = self._next_state
+
+
+def _projected(sketch: Sketch, stage: int, contribution: Contribution) -> Tensor:
+    return contribute(sketch.project(stage), contribution.weight, contribution.signals)
+
+
+def _absorbed(sketch: Sketch, stage: int, total: Tensor) -> tuple[Mean | None, int]:
+    """What a stage has agreed on, and its mark."""
+    mark, mean = fingerprint(total), mean_of(total)
+    if mean is not None:
+        sketch.absorb(stage, mean.vector)
+    return mean, mark

@@ -16,56 +16,63 @@ from ..wire import Lane, message
 @message(lane=Lane.DATA, payload_max=1 << 20)
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`."""
+    """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
+    which of the round's sums."""
 
     generation: int
     round: int
+    stage: int
     step: int
     at: int
     count: int
 
 
+Turn = tuple[int, int, int]
+"""(generation, round, stage): one attempt at one sum."""
+
+
 class Inbox:
-    """Chunks of this and coming rounds, by (generation, round) and sender; what is too old is dropped and counted."""
+    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.stale = 0
         self.waited_s = 0.0
         """For others to begin with what is due next. Whoever wants to know for how long sets it to 0 before."""
         self._floor: Key = (0, 0)
-        self._waiting: dict[Key, dict[PeerId, deque[Envelope]]] = {}
-        self._told: tuple[Key, Callable[[PeerId], None]] | None = None
+        self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
+        self._listeners: dict[Turn, Callable[[PeerId], None]] = {}
         endpoint.on(Chunk, self._put)
 
     def advance(self, floor: Key) -> None:
         """Chunks of attempts before `floor` are not wanted any more."""
         self._floor = floor
-        for key in [key for key in self._waiting if key < floor]:
-            for envelopes in self._waiting.pop(key).values():
+        for turn in [turn for turn in self._waiting if turn[:2] < floor]:
+            for envelopes in self._waiting.pop(turn).values():
                 for envelope in envelopes:
                     envelope.done()
 
     @contextmanager
-    def listening(self, key: Key, told: Callable[[PeerId], None]) -> Iterator[None]:
-        """Call `told` with the sender of each chunk of `key` that comes."""
-        self._told = mine = (key, told)
+    def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
+        """Call `told` with the sender of each chunk of `turn` that comes."""
+        self._listeners[turn] = told
         try:
             yield
         finally:
-            if self._told is mine:
-                self._told = None
+            if self._listeners.get(turn) is told:
+                del self._listeners[turn]
 
-    def take(self, key: Key, sender: PeerId) -> Envelope | None:
+    def take(self, turn: Turn, sender: PeerId) -> Envelope | None:
         """The next chunk of `sender`, if there is one."""
-        envelopes = self._waiting.get(key, {}).get(sender)
+        envelopes = self._waiting.get(turn, {}).get(sender)
         return envelopes.popleft() if envelopes else None
 
     def _put(self, envelope: Envelope) -> None:
-        key = (envelope.message.generation, envelope.message.round)
-        if key < self._floor:
+        chunk: Chunk = envelope.message
+        if (chunk.generation, chunk.round) < self._floor:
             self.stale += 1
             envelope.done()
             return
-        self._waiting.setdefault(key, {}).setdefault(envelope.sender, deque()).append(envelope)
-        if self._told is not None and self._told[0] == key:
-            self._told[1](envelope.sender)
+        turn = (chunk.generation, chunk.round, chunk.stage)
+        self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
+        if (told := self._listeners.get(turn)) is not None:
+            told(envelope.sender)

@@ -8,7 +8,6 @@ Cost: the schedule's, with the codec's bytes. On loss, lateness, death: as for a
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -16,16 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...aggregation.codecs.codec import HopCodec
+from ...aggregation.codecs.codec import HopCodec, seed_of
 from ...aggregation.schedules.schedule import Op, Schedule
 from ...aggregation.vector import parts
 from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
-from ..rounds import Key
 from ..transport import PeerId
 from ..wire import Buffer
 from .allreduce import Allreduce, Array
-from .chunks import Inbox
+from .chunks import Inbox, Turn
 from .plan import Run
 
 CELL = 1 << 14
@@ -41,12 +39,12 @@ class CodedAllreduce(Allreduce):
         inbox: Inbox,
         members: Sequence[PeerId],
         schedule: Schedule,
-        key: Key,
+        turn: Turn,
         *,
         codec: HopCodec,
         tail: int,
     ) -> None:
-        super().__init__(endpoint, inbox, members, schedule, key)
+        super().__init__(endpoint, inbox, members, schedule, turn)
         self._codec, self._tail = codec, tail
         self._final: dict[int, bytes] = {}
 
@@ -72,8 +70,8 @@ class CodedAllreduce(Allreduce):
         return self._final[at]
 
     def _encoded(self, values: Array, run: Run, at: int) -> bytes:
-        seed = hashlib.blake2b(f"{self._key} {self._rank} {run.step} {at}".encode(), digest_size=7).digest()
-        return bytes(self._codec.encode(torch.from_numpy(values), int.from_bytes(seed, "big")).numpy())
+        seed = seed_of(self._turn, self._rank, run.step, at)
+        return bytes(self._codec.encode(torch.from_numpy(values), seed).numpy())
 
     def _decoded(self, payload: Buffer, count: int) -> Array:
         coded = torch.from_numpy(np.frombuffer(payload, np.uint8).copy())

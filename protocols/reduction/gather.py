@@ -13,17 +13,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...aggregation.schedules.schedule import Step, copies, sends
+from ...aggregation.schedules.schedule import Step
+from ...aggregation.schedules.sharded import Sharded
 from ..endpoint import Endpoint
-from ..rounds import Key
 from ..transport import PeerId
 from .allreduce import Allreduce
-from .chunks import Inbox
+from .chunks import Inbox, Turn
 
 
 @dataclass(frozen=True, slots=True)
 class _ToAll:
-    """Part r is rank r's own, and goes to all others."""
+    """Part r is rank r's own, and goes to all others: what the sharded schedule ends with."""
 
     name: ClassVar[str] = "to_all"
 
@@ -31,19 +31,16 @@ class _ToAll:
         return world
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
-        others = [(rank + distance) % world for distance in range(1, world)]
-        give = tuple(transfer for peer in others for transfer in sends(peer, [rank]))
-        take = tuple(receipt for peer in others[::-1] for receipt in copies(peer, [peer]))
-        return (Step(give, take),)
+        return Sharded().steps(rank, world)[1:]
 
 
 async def gather(
-    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], payload: Tensor, *, key: Key
+    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], payload: Tensor, *, turn: Turn
 ) -> list[tuple[PeerId, Tensor]]:
     """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. Raises PeerLost."""
     size, rank = payload.numel(), members.index(endpoint.id)
     own = torch.empty(size * len(members), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload
-    everything = await Allreduce(endpoint, inbox, members, _ToAll(), key).run(own)
+    everything = await Allreduce(endpoint, inbox, members, _ToAll(), turn).run(own)
     everything[size * rank : size * (rank + 1)] = payload
     return list(zip(members, everything.view(len(members), size), strict=True))

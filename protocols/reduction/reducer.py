@@ -25,8 +25,13 @@ from .gather import gather
 ONE_HOP_BYTES, ONE_HOP_WORLD = 8 * 1024, 8
 """So small a vector goes from everybody to everybody at once, and each adds up all of it as the owners of the sharded
 schedule would: one message's time instead of two."""
-STAGES = 4
+STAGES = 1 << 16
 """Sums in a round, at most."""
+
+
+def takes_one_hop(nbytes: int, world: int) -> bool:
+    """Whether a vector of `nbytes` is summed so among `world` peers, when the schedule is the sharded one."""
+    return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_WORLD
 
 
 def _turn(key: Key, stage: int) -> int:
@@ -49,6 +54,12 @@ class Reducer:
         return self._in_place is not None
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether sums are made in shared memory, if the members come to have any: then one after another."""
+        view = self._view()
+        return view.one_machine and isinstance(self._schedule(view), Sharded)
+
+    @property
     def rank(self) -> int:
         """This peer's in the present view."""
         return self._view().ids.index(self._endpoint.id)
@@ -59,28 +70,24 @@ class Reducer:
         """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
         shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
         `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
-        view, self._in_place = self._view(), None
-        self.inbox.advance(key)
+        view, turn = self._begin(key), (*key, stage)
         schedule = self._schedule(view)
         if codec is not None:
-            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, key, codec=codec, tail=tail)
+            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, codec=codec, tail=tail)
             return await coded.run(vector)
-        if isinstance(schedule, Sharded) and view.one_machine:
-            sums = await self._shared(vector.numel(), vector.dtype, view)
-            if sums is not None:
-                total = await sums.run(vector, _turn(key, stage))
-                self._in_place = sums
-                return total
-        if isinstance(schedule, Sharded) and 1 < len(view.ids) <= ONE_HOP_WORLD and vector.nbytes <= ONE_HOP_BYTES:
-            everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), key=key)
+        sums = await self._shared(vector.numel(), vector.dtype)
+        if sums is not None:
+            total = await sums.run(vector, _turn(key, stage))
+            self._in_place = sums
+            return total
+        if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
+            everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
             return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
-        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, key=key)
+        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn)
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
-        view, self._in_place = self._view(), None
-        self.inbox.advance(key)
-        return await gather(self._endpoint, self.inbox, view.ids, payload, key=key)
+        return await gather(self._endpoint, self.inbox, self._begin(key).ids, payload, turn=(*key, 0))
 
     async def all_have(self, key: Key) -> None:
         """Wait until every member keeps the result of this sum in place, as this one does from now on."""
@@ -89,18 +96,23 @@ class Reducer:
 
     async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
         """Where this peer's next vector would be summed in place, without a copy; None where that cannot be."""
-        view = self._view()
-        if not (view.one_machine and isinstance(self._schedule(view), Sharded)):
-            return None
-        sums = await self._shared(count, dtype, view)
+        sums = await self._shared(count, dtype)
         return None if sums is None else sums.slot(_turn(key, 0))
 
-    async def _shared(self, count: int, dtype: torch.dtype, view: View) -> Sums | None:
-        """Sums of such vectors in memory that all members share; None if they share none."""
-        world = len(view.ids)
+    def _begin(self, key: Key) -> View:
+        """The present view, for one more sum."""
+        self._in_place = None
+        self.inbox.advance(key)
+        return self._view()
+
+    async def _shared(self, count: int, dtype: torch.dtype) -> Sums | None:
+        """Sums of such vectors in memory that all members share; None if they share none, or have another schedule."""
+        if not self.shares_memory:
+            return None
+        rank, world = self.rank, len(self._view().ids)
         segment = await self._commons.segment(bytes_for(count, dtype, world))
         if segment is None:
             return None
         if self._sums is None or not self._sums.are_of(segment, count, dtype):
-            self._sums = Sums(segment, view.ids.index(self._endpoint.id), world, count, dtype)
+            self._sums = Sums(segment, rank, world, count, dtype)
         return self._sums

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -81,7 +82,7 @@ class Commons:
         self._endpoint, self._view = endpoint, view
         self._generation = 0
         self._deals: dict[int, _Deal] = {}
-        self._early: list[Envelope] = []
+        self._early: deque[Envelope] = deque(maxlen=_EARLY_MAX)
         for kind in (Offer, Attached, Use):
             endpoint.on(kind, self._hear)
 
@@ -104,7 +105,8 @@ class Commons:
         for deal in self._deals.values():
             deal.settle(False)
         self._generation, self._deals = generation, {}
-        early, self._early = self._early, []
+        early = [*self._early]
+        self._early.clear()
         for envelope in early:
             self._hear(envelope)
 
@@ -130,7 +132,7 @@ class Commons:
         """What is of a generation to come waits for it."""
         view, told = self._view(), envelope.message
         if told.generation > self._generation:
-            self._early = [*self._early[1 - _EARLY_MAX :], envelope]
+            self._early.append(envelope)
         elif told.generation == self._generation == view.generation and envelope.sender in view.ids:
             from_first = envelope.sender == view.ids[0]
             deal = self._deals.get(told.nbytes)

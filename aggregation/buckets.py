@@ -1,0 +1,25 @@
+"""Buckets: a model's gradients in pieces, so that the first are summed while others are still computed.
+
+Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2),
+buckets of 25 MiB and a first one of 1 MiB. Backward computes last layers first, so buckets go from the last tensor to
+the first: an order that all peers know from their layout, and need not agree on. What comes out of this order is only
+late, never wrong.
+"""
+
+from .vector import Layout, Part
+
+FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
+
+
+def buckets(layout: Layout, *, first_bytes: int = FIRST_BUCKET_BYTES, each_bytes: int = BUCKET_BYTES) -> list[Part]:
+    """Parts of the vector, each of whole tensors, in the order in which backward completes them. A bucket is closed
+    as soon as it holds ``first_bytes``, the ones after it ``each_bytes``; together they cover every element once."""
+    found: list[Part] = []
+    stop = layout.size
+    for slot in reversed(layout.slots):
+        limit = each_bytes if found else first_bytes
+        full = (stop - slot.start) * layout.dtype.itemsize >= limit
+        if stop > slot.start and (full or slot.start == 0):
+            found.append(Part(slot.start, stop))
+            stop = slot.start
+    return found

@@ -1,0 +1,108 @@
+"""Gradients, averaged while backward still computes them: synchronous data parallel in somebody's own loop.
+
+Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2).
+A hook on every parameter copies its gradient as soon as it is there; a bucket that is complete goes out at once
+(`aggregation.buckets`); and when backward ends, it waits for the mean, which is then in every ``.grad``. So what the
+loop does with gradients afterwards, clipping for one, it does with the mean, and alike on all peers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..aggregation.buckets import buckets
+from ..aggregation.vector import Layout
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> parameter that gets a gradient, in the model's order."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+class Gradients:
+    """Of one model. `begin` is called when a backward has its first gradient; `full(bucket)` when all of a bucket are
+    in `vector`; `mean()` at its end, for the mean [n] over all peers, None to leave the gradients as they are."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        begin: Callable[[], None],
+        full: Callable[[int], None],
+        mean: Callable[[], Tensor | None],
+    ) -> None:
+        self._parameters = trained(model)
+        self.layout = Layout.of(self._parameters)
+        self.buckets = buckets(self.layout)
+        self.vector = torch.zeros(self.layout.size, dtype=self.layout.dtype)
+        self.accumulating = False
+        """Whether a backward only adds to the gradients that are there."""
+        self._begin, self._full, self._mean = begin, full, mean
+        self._bucket_of = {
+            slot.name: number
+            for number, part in enumerate(self.buckets)
+            for slot in self.layout.slots
+            if part.start <= slot.start < slot.stop <= part.stop
+        }
+        self._slots = {slot.name: slot for slot in self.layout.slots}
+        self._lock = threading.Lock()  # each device has a thread of its own in a backward
+        self._missing: set[str] = set()
+        self._left: Counter[int] = Counter()
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                lambda _, name=name: self._computed(name)
+            )
+            for name, parameter in self._parameters.items()
+        ]
+
+    def unhook(self) -> None:
+        """The model is as before."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _computed(self, name: str) -> None:
+        """A parameter's gradient is complete."""
+        if self.accumulating:
+            return
+        with self._lock:
+            if not self._missing:
+                self._start()
+            if name in self._missing:
+                self._bring(name)
+
+    def _start(self) -> None:
+        self._missing = set(self._bucket_of)
+        self._left = Counter(self._bucket_of.values())
+        # As DistributedDataParallel does it: there is no public way to be told that a backward ends.
+        torch.autograd.Variable._execution_engine.queue_callback(self._ended)
+        self._begin()
+
+    def _bring(self, name: str) -> None:
+        slot, gradient = self._slots[name], self._parameters[name].grad
+        here = self.vector[slot.start : slot.stop].view(slot.shape)
+        if gradient is None:
+            here.zero_()
+        else:
+            here.copy_(gradient)
+        self._missing.remove(name)
+        bucket = self._bucket_of[name]
+        self._left[bucket] -= 1
+        if not self._left[bucket]:
+            self._full(bucket)
+
+    def _ended(self) -> None:
+        """What backward did not come to is brought as it is: nothing, or what was accumulated before."""
+        for name in [name for name in self._bucket_of if name in self._missing]:
+            self._bring(name)
+        mean = self._mean()
+        if mean is None:
+            return
+        for parameter in self._parameters.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.layout.load(mean, {name: p.grad for name, p in self._parameters.items() if p.grad is not None})

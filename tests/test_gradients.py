@@ -1,0 +1,105 @@
+"""Gradients on their way while backward goes on: every one of them, in time, and as the mean when it ends."""
+
+import torch
+from torch import Tensor, nn
+
+from samovar.aggregation.buckets import buckets
+from samovar.peers import gradients as gradients_module
+from samovar.peers.gradients import Gradients
+
+
+class Told:
+    """Hears of a model's gradients, and answers with their double."""
+
+    def __init__(self, model: nn.Module, *, alone: bool = False) -> None:
+        self.events: list[object] = []
+        self.alone = alone
+        self.gradients = Gradients(
+            model,
+            begin=lambda: self.events.append("begin"),
+            full=self.events.append,
+            mean=self._mean,
+        )
+
+    def _mean(self) -> Tensor | None:
+        self.events.append("end")
+        return None if self.alone else 2 * self.gradients.vector
+
+
+def network(monkeypatch) -> nn.Sequential:
+    """Three layers, each a bucket of its own."""
+    monkeypatch.setattr(gradients_module, "buckets", lambda layout: buckets(layout, first_bytes=16, each_bytes=72))
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 1))
+
+
+def grads(model: nn.Module) -> list[Tensor]:
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_buckets_are_told_of_in_order_and_the_mean_is_in_every_gradient(monkeypatch) -> None:
+    model, batch = network(monkeypatch), torch.randn(8, 4)
+    model(batch).sum().backward()
+    alone = grads(model)
+    told = Told(model)
+    model.zero_grad()
+    model(batch).sum().backward()
+    assert told.events == ["begin", 0, 1, 2, "end"]
+    for mean, own in zip(grads(model), alone, strict=True):
+        assert torch.equal(mean, 2 * own)
+
+
+def test_a_bucket_goes_out_before_backward_has_come_to_the_first_layer(monkeypatch) -> None:
+    model = network(monkeypatch)
+    told = Told(model)
+    hidden = model[0](torch.randn(8, 4))
+    hidden.register_hook(lambda _: told.events.append("first layer"))
+    model[1:](hidden).sum().backward()
+    assert told.events.index(0) < told.events.index("first layer")
+
+
+def test_what_is_accumulated_goes_out_once_as_a_whole(monkeypatch) -> None:
+    model, batches = network(monkeypatch), [torch.randn(8, 4) for _ in range(3)]
+    sum(model(batch).sum() for batch in batches).backward()
+    whole = grads(model)
+    model.zero_grad()
+    told = Told(model)
+    told.gradients.accumulating = True
+    for batch in batches[:2]:
+        model(batch).sum().backward()
+    assert told.events == []
+    told.gradients.accumulating = False
+    model(batches[2]).sum().backward()
+    assert told.events == ["begin", 0, 1, 2, "end"]
+    for mean, own in zip(grads(model), whole, strict=True):
+        assert torch.allclose(mean, 2 * own, rtol=1e-5)
+
+
+def test_what_backward_does_not_come_to_is_brought_as_nothing(monkeypatch) -> None:
+    """Every element is covered, though a layer was not used; and the others' gradient for it is taken."""
+    model = network(monkeypatch)
+    told = Told(model)
+    told.gradients.vector.fill_(7.0)  # what an earlier step left there
+    model[4](torch.randn(8, 3)).sum().backward()
+    assert told.events == ["begin", 0, 1, 2, "end"]
+    assert all(not gradient.any() for gradient in grads(model[:3]))
+    assert all(gradient.any() for gradient in grads(model[4]))
+
+
+def test_frozen_and_empty_parameters_have_no_part_in_it() -> None:
+    model = nn.Linear(4, 2)
+    model.register_parameter("empty", nn.Parameter(torch.zeros(0)))
+    model.bias.requires_grad_(False)
+    told = Told(model, alone=True)
+    model(torch.randn(8, 4)).sum().backward()
+    assert told.events == ["begin", 0, "end"]
+    assert model.bias.grad is None
+    assert told.gradients.layout.size == 8
+
+
+def test_without_its_hooks_a_model_is_as_before(monkeypatch) -> None:
+    model = network(monkeypatch)
+    told = Told(model)
+    told.gradients.unhook()
+    model(torch.randn(8, 4)).sum().backward()
+    assert told.events == []

@@ -1,0 +1,189 @@
+"""Synchronous data parallel: many peers that average gradients train as one with all their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_script import begin, joined, together
+from torch import Tensor, nn
+
+import samovar
+from samovar.peers import gradients as gradients_module
+from samovar.peers import peer as peer_module
+from samovar.peers.records import read_run
+from samovar.peers.settings import Settings, SettingsError
+
+STEPS, BATCH = 12, 8
+Optimizer = Callable[[Any], torch.optim.Optimizer]
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 1))
+
+
+def batch(step: int, part: int, size: int) -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(size, 20, generator=torch.Generator().manual_seed(1000 * step + part))
+    return inputs, inputs[:, :3].sum(1, keepdim=True)
+
+
+def alone(sizes: list[int], optimizer: Optimizer, *, clip: float = 1e9) -> nn.Module:
+    """One process with everybody's batches."""
+    model = network()
+    stepping = optimizer(model.parameters())
+    for step in range(STEPS):
+        inputs, targets = (torch.cat(tensors) for tensors in zip(*_batches(step, sizes), strict=True))
+        stepping.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+        stepping.step()
+    return model
+
+
+def _batches(step: int, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
+    return [batch(step, part, size) for part, size in enumerate(sizes)]
+
+
+def loop(
+    sizes: list[int], optimizer: Optimizer, *, clip: float = 1e9, micro: int = 1, until: int = STEPS
+) -> Callable[[samovar.Run], nn.Module]:
+    """A user's loop, as with DistributedDataParallel."""
+
+    def train(run: samovar.Run) -> nn.Module:
+        model = network()
+        stepping = run.wrap(optimizer(model.parameters()), model)
+        for step in range(until):
+            inputs, targets = batch(step, run.part, sizes[run.part])
+            run.samples(len(inputs))
+            stepping.zero_grad()
+            *firsts, last = zip(inputs.chunk(micro), targets.chunk(micro), strict=True)
+            with run.no_sync():
+                for pair in firsts:
+                    (nn.functional.mse_loss(model(pair[0]), pair[1]) / micro).backward()
+            loss = nn.functional.mse_loss(model(last[0]), last[1]) / micro
+            run.loss(loss)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            stepping.step()
+        run.leave()
+        return model
+
+    return train
+
+
+def same(one: nn.Module, other: nn.Module, *, within: float) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.allclose(a, b, rtol=within, atol=within) for a, b in pairs)
+
+
+@pytest.fixture(autouse=True)
+def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(layout: Any) -> Any:
+        return samovar_buckets(layout, first_bytes=200, each_bytes=2000)
+
+    samovar_buckets = gradients_module.buckets
+    monkeypatch.setattr(gradients_module, "buckets", small)
+    monkeypatch.setattr(peer_module, "buckets", small)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "ring", "halving_doubling"])
+@pytest.mark.parametrize("optimizer", [sgd, adam])
+def test_it_equals_one_process_with_the_large_batch(tmp_path: Path, optimizer: Optimizer, schedule: str) -> None:
+    sizes = [BATCH] * 3
+    models = together(tmp_path, [loop(sizes, optimizer)] * 3, average="gradients", schedule=schedule)
+    assert all(same(model, models[0], within=0.0) for model in models), "replicas are equal to the bit"
+    assert same(models[0], alone(sizes, optimizer), within=1e-5)
+    assert not same(models[0], network(), within=1e-2), "it has trained"
+
+
+def test_each_counts_by_its_samples(tmp_path: Path) -> None:
+    sizes = [2, 14]
+    models = together(tmp_path, [loop(sizes, sgd)] * 2, average="gradients")
+    assert same(models[0], alone(sizes, sgd), within=1e-5)
+    assert not same(models[0], alone([8, 8], sgd), within=1e-5)
+
+
+def test_accumulated_gradients_go_out_once_a_step(tmp_path: Path) -> None:
+    sizes = [BATCH] * 2
+    models = together(tmp_path, [loop(sizes, sgd, micro=4)] * 2, average="gradients")
+    assert same(models[0], alone(sizes, sgd), within=1e-5)
+    assert [record.round for record in read_run(tmp_path / "0").rounds] == list(range(1, STEPS + 1))
+
+
+def test_what_is_done_with_gradients_after_backward_is_done_with_the_mean(tmp_path: Path) -> None:
+    sizes = [BATCH] * 2
+    models = together(tmp_path, [loop(sizes, sgd, clip=0.05)] * 2, average="gradients")
+    assert same(models[0], alone(sizes, sgd, clip=0.05), within=1e-5)
+    assert not same(models[0], alone(sizes, sgd), within=1e-3)
+
+
+def test_who_goes_early_does_not_stop_the_others(tmp_path: Path) -> None:
+    sizes = [BATCH] * 3
+    loops = [loop(sizes, sgd), loop(sizes, sgd), loop(sizes, sgd, until=STEPS // 2)]
+    models = together(tmp_path, loops, average="gradients")
+    assert same(models[0], models[1], within=0.0)
+    members = [record.members for record in read_run(tmp_path / "0").rounds]
+    assert len(members) == STEPS
+    assert (members[0], members[-1]) == (3, 2)
+
+
+def test_a_loop_that_fails_within_backward_ends_its_part_alone(tmp_path: Path) -> None:
+    def failing(run: samovar.Run) -> str:
+        model = network()
+        run.wrap(sgd(model.parameters()), model)
+        model[0].weight.register_hook(lambda gradient: 1 / 0)
+        with pytest.raises(ZeroDivisionError), run:
+            model(torch.ones(1, 20)).sum().backward()
+        return "failed"
+
+    sizes = [BATCH] * 3
+    models = together(tmp_path, [loop(sizes, sgd), loop(sizes, sgd), failing], average="gradients")
+    assert models[2] == "failed"
+    assert same(models[0], models[1], within=0.0)
+
+
+def test_who_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> None:
+    founder = begin(tmp_path / "0", peers=1, average="gradients")
+    model = network()
+    founder.wrap(sgd(model.parameters()), model)
+    model(torch.ones(1, 20)).sum().backward()
+    late, other = joined(tmp_path / "late", founder), network()
+    with pytest.raises(ValueError, match="averages gradients and has begun"):
+        late.wrap(sgd(other.parameters()), other)
+    founder.leave()
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"period": "16"}, "must be 1 when gradients are averaged, got 16"),
+        ({"codec": "int8"}, "cannot carry gradients"),
+    ],
+)
+def test_what_does_not_go_with_gradients_is_refused(wished: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        Settings(average="gradients", **wished)
+    assert Settings(average="gradients").period == "1"
+
+
+def test_no_sync_is_for_gradients(tmp_path: Path) -> None:
+    run = begin(tmp_path, peers=1)
+    with pytest.raises(ValueError, match="no_sync is for gradients"), run.no_sync():
+        pass
+    with pytest.raises(ValueError, match="number of samples"):
+        run.samples(0)
+    model = network()
+    run.wrap(sgd(model.parameters()), model)
+    run.leave()
