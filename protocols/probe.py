@@ -15,7 +15,7 @@ from .wire import Lane, message
 
 _ADDRESSES_MAX = 16
 _CONNECT_S = 3.0
-_LOAD_BYTES, _UNDER_WAY = 4 << 20, 64
+_LOAD_BYTES, _UNDER_WAY, _SMALL = 4 << 20, 64, 640
 
 
 @message()
@@ -118,3 +118,12 @@ async def measure(endpoint: Endpoint, peer: PeerId) -> tuple[float, float]:
     over_all_Bps = sent / max(loop.time() - began - rtt_s, 1e-6)
     # A long way is filled only by and by: what the link itself has measured counts if it is more.
     return rtt_s, max(over_all_Bps, endpoint.bandwidth_Bps(peer) or 0.0)
+
+
+async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
+    """Seconds that a message costs its two ends, however small it is. Raises PeerLost."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(_SMALL // _UNDER_WAY):
+        await asyncio.gather(*(endpoint.ask(peer, Load) for _ in range(_UNDER_WAY)))
+    return (loop.time() - began) / _SMALL / 2  # there and back

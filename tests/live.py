@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,20 @@ class Ended:
         return lines[0]
 
 
+_RUNNING: set[Live] = set()
+
+
+def stop_all() -> None:
+    """End what a test that failed did not: else it slows down all that come after it, for ever."""
+    for run in list(_RUNNING):
+        run.peers()
+        run.process.kill()
+        for peer in run._known.values():
+            with suppress(psutil.NoSuchProcess):
+                peer.kill()
+        run.end()
+
+
 class Live:
     """``samovar ARGUMENTS`` in `folder`."""
 
@@ -65,6 +79,7 @@ class Live:
             text=True,
             env=environment,
         )
+        _RUNNING.add(self)
 
     def peers(self) -> dict[str, psutil.Process]:
         """Peer processes by name, in the order in which they were spawned."""
@@ -111,6 +126,7 @@ class Live:
             _, left = psutil.wait_procs(list(self._known.values()), timeout=4)
             for process in left:
                 process.kill()
+            _RUNNING.discard(self)
         return Ended(self.process.returncode, out, err, left)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from live import DIGITS, STEADY, Live, samovar
+from live import DIGITS, STEADY, Live, samovar, stop_all
 
 from samovar.peers.checkpoint import load
 
@@ -144,3 +144,13 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path
         assert one.numbers["state"] == two.numbers["state"]
         assert torch.equal(one.tensors["state/vector"], two.tensors["state/vector"])
     assert resumed.result["accuracy"] == straight.result["accuracy"]
+
+
+def test_a_test_that_fails_leaves_no_run_behind(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, "--steps", 100_000)
+    run.until(lambda: run.rounds() > 0, "a round")
+    peers = list(run.peers().values())
+    assert len(peers) == 4
+    stop_all()
+    assert run.process.poll() is not None
+    assert not [peer for peer in peers if peer.is_running() and peer.status() != psutil.STATUS_ZOMBIE]
