@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
+from ..aggregation.cost import LinkCosts, fastest
 from ..aggregation.outer import Plain
 from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
 from ..aggregation.schedules.known import SCHEDULES
@@ -31,7 +32,10 @@ from .records import EventName, EventRecord, Missing, Record, RoundRecord
 from .settings import Settings
 
 SMALL_MODEL_BYTES = 256 * 1024
-"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links."""
+"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
+known of them."""
+CHUNK_BYTES = 64 * 1024
+"""As chunks are on a usual link."""
 
 
 def period_policy(settings: Settings) -> PeriodPolicy:
@@ -41,14 +45,17 @@ def period_policy(settings: Settings) -> PeriodPolicy:
     return parse_period(settings.period)
 
 
-def schedule_for(settings: Settings, layout: Layout, view: View) -> Schedule:
+def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCosts) -> Schedule:
     """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory, and what is very small
-    takes one hop with it."""
+    takes one hop with it; else it is the fastest for what the links cost, as all have measured and agreed."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
     if view.one_machine or takes_one_hop(layout.nbytes, len(view.ids)):
         return SCHEDULES["sharded"]
-    return SCHEDULES["halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"]
+    usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
+    others = [name for name in SCHEDULES if name != usual]
+    known = [SCHEDULES[name] for name in (usual, *others)]
+    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES)
 
 
 def first_state(settings: Settings, vector: Tensor) -> State:
@@ -111,7 +118,7 @@ class Peer:
             endpoint,
             membership,
             layout=layout,
-            schedule=lambda view: schedule_for(settings, layout, view),
+            schedule=lambda view: schedule_for(settings, layout, view, self.state.links),
             period=period_policy(settings),
             outer=Plain(),
             state=state,

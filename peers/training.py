@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..aggregation.cost import UNKNOWN, LinkCosts
 from ..aggregation.period import PeriodState
 from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
@@ -136,6 +137,7 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
     tensors = {**trainer.tensors, "state/vector": state.vector}
     tensors |= {f"state/outer/{index}": tensor for index, tensor in enumerate(state.outer)}
     agreed = {"round": state.round, "step": state.step, "period": state.period.to_plain(), "outer": len(state.outer)}
+    agreed |= {"links": list(state.links)}
     return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
 
 
@@ -147,6 +149,7 @@ def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float]:
     agreed = snapshot.numbers["state"]
     outer = tuple(snapshot.tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
     period = PeriodState.from_plain(agreed["period"])
-    state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period)
+    links = LinkCosts(*agreed.get("links", UNKNOWN))
+    state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period, links)
     trainer.restore(snapshot)
     return state, float(snapshot.numbers["elapsed_s"])

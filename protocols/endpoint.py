@@ -149,7 +149,13 @@ class Endpoint:
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
         """What the way to `to` carries, in bytes a second, as far as measured."""
-        return self._links.known(to).bandwidth_Bps
+        link = self._links.get(to)
+        return None if link is None else link.bandwidth_Bps
+
+    def round_trip_s(self, to: PeerId) -> float | None:
+        """What the way to `to` and back takes, as far as measured."""
+        link = self._links.get(to)
+        return None if link is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
         link = self._links.get(peer)

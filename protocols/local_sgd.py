@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..aggregation.codecs.codec import Codec
+from ..aggregation.cost import LinkCosts
 from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
@@ -32,6 +33,7 @@ from .catch_up import CatchUpFailed, Donor, fetch_state
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
+from .link_costs import measured
 from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .members.view import View
@@ -155,6 +157,7 @@ class LocalSGD:
                 return self._outcome(contribution, clock() - began)
             if self.membership.settled and self._behind is None:
                 key = (self.membership.view.generation, before.round + 1)
+                contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
                 attempted, waited_s = clock(), self._inbox.waited_s
                 try:
@@ -210,11 +213,11 @@ class LocalSGD:
             await self._verdicts.reach(key, result.fingerprint)
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
-        loss, elapsed_s, learning_rate = mean.signals
+        loss, elapsed_s, learning_rate, *links = mean.signals
         before = self.state
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
-        state = State(before.round + 1, before.step + self.period, vector, outer, period)
+        state = State(before.round + 1, before.step + self.period, vector, outer, period, LinkCosts(*links))
         return Result(key, state, mean.weight, loss, elapsed_s, mark)
 
     def _idle_result(self, key: Key, contribution: Contribution, mark: int) -> Result:

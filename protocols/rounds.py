@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..aggregation.cost import UNKNOWN, LinkCosts
 from ..aggregation.vector import all_finite
 from .filling import Filling
 from .state import State
@@ -21,7 +22,7 @@ Key = tuple[int, int]
 class Contribution:
     """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
     I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: the
-    vector is still being written, and says how far it is."""
+    vector is still being written, and says how far it is. `links`: what the ways to the others cost, as measured."""
 
     vector: Tensor
     weight: float
@@ -29,11 +30,12 @@ class Contribution:
     learning_rate: float
     elapsed_s: float
     filling: Filling | None = None
+    links: LinkCosts = UNKNOWN
 
     @property
-    def signals(self) -> tuple[float, float, float]:
-        """What is averaged beside the model: mean loss, seconds, learning rate."""
-        return self.loss, self.elapsed_s, self.learning_rate
+    def signals(self) -> tuple[float, ...]:
+        """What is averaged beside the model: mean loss, seconds, learning rate, and what this peer's links cost."""
+        return self.loss, self.elapsed_s, self.learning_rate, *self.links
 
     def check(self) -> None:
         """Raises ValueError when anything that counts is not finite."""

@@ -1,12 +1,13 @@
 """What all peers agree on after a committed round, and its form as bytes for a peer that has to catch up.
 
-Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors], then the vector
-and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes come from the local layout, never from
-the wire.
+Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors, two costs of
+links], then the vector and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes come from the
+local layout, never from the wire.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..aggregation.cost import UNKNOWN, LinkCosts
 from ..aggregation.outer import OuterState
 from ..aggregation.period import PeriodState
 from ..aggregation.vector import Layout, all_finite
@@ -31,13 +33,15 @@ _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A
 @dataclass(frozen=True, slots=True)
 class State:
     """Round number (0 before the first), local steps each peer has taken, the model as one vector, the outer step's
-    tensors, and the averaging period's state. Its tensors are never written to: a new round makes new ones."""
+    tensors, the averaging period's state, and what the peers' links cost on average. Its tensors are never written to:
+    a new round makes new ones."""
 
     round: int
     step: int
     vector: Tensor
     outer: OuterState
     period: PeriodState
+    links: LinkCosts = UNKNOWN
 
 
 def fingerprint(vector: Tensor) -> int:
@@ -56,7 +60,7 @@ def fingerprint(vector: Tensor) -> int:
 
 def pack(state: State) -> bytes:
     """The state as bytes, to be fetched in parts."""
-    header = msgpack.packb([state.round, state.step, state.period.to_plain(), len(state.outer)])
+    header = msgpack.packb([state.round, state.step, state.period.to_plain(), len(state.outer), *state.links])
     body = [tensor.numpy().tobytes() for tensor in (state.vector, *state.outer)]
     return b"".join([struct.pack("<I", len(header)), header, *body])
 
@@ -72,9 +76,11 @@ def unpack(blob: Buffer, layout: Layout) -> State:
         (length,) = struct.unpack_from("<I", blob)
         if length > _HEADER_BYTES_MAX:
             raise ValueError("its header is too long")
-        round_, step, period, outer = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
+        round_, step, period, outer, *links = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
         if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step, outer)) or outer > _OUTER_TENSORS_MAX:
             raise ValueError("its numbers make no sense")
+        if len(links) != 2 or any(type(cost) is not float or not 0 <= cost < math.inf for cost in links):
+            raise ValueError("its links make no sense")
         body = memoryview(blob)[4 + length :]
         if len(body) != layout.nbytes * (1 + outer):
             raise ValueError(f"it has {len(body)} bytes of tensors, {layout.nbytes * (1 + outer)} are due")
@@ -84,6 +90,6 @@ def unpack(blob: Buffer, layout: Layout) -> State:
         ]
         if not all(all_finite(tensor) for tensor in tensors):
             raise ValueError("it holds values that are not finite")
-        return State(round_, step, tensors[0], tuple(tensors[1:]), PeriodState.from_plain(period))
+        return State(round_, step, tensors[0], tuple(tensors[1:]), PeriodState.from_plain(period), LinkCosts(*links))
     except (ValueError, TypeError, struct.error) as error:
         raise PeerMisbehaved(f"not a state of this model: {error}") from None

@@ -7,9 +7,14 @@ another was bound before, to a ping sent since. So old frames, however late they
 
 from __future__ import annotations
 
+import math
+
 _CHALLENGE_S = 0.05
 """How long an incarnation that we are not bound to has to answer before it is asked again."""
 _CHALLENGED_MAX = 8
+_PINGS_KEPT = 8
+_REMEMBERED_S = 30.0
+"""A round trip is the shortest of the last seconds, so many or twice as many: that has waited for nothing."""
 
 
 class Binding:
@@ -20,10 +25,31 @@ class Binding:
         # Pings are numbered from the incarnation on, so that no pong to another link of ours is taken for one to this.
         self.last_ping = self._bound_at_ping = incarnation
         self._challenged: dict[int, float] = {}
+        self._pings: dict[int, float] = {}
+        self._shortest_s = [math.inf, math.inf]
+        self._shortest_since = 0.0
 
-    def next_ping(self) -> int:
+    def next_ping(self, now: float) -> int:
         self.last_ping += 1
+        self._pings[self.last_ping] = now
+        if len(self._pings) > _PINGS_KEPT:
+            del self._pings[min(self._pings)]
         return self.last_ping
+
+    def take_pong(self, pong: int, now: float) -> bool:
+        """Whether it answers a ping of ours, for the first time."""
+        asked_at = self._pings.pop(pong, None)
+        if asked_at is None:
+            return False
+        if now > self._shortest_since + _REMEMBERED_S:
+            self._shortest_s, self._shortest_since = [math.inf, self._shortest_s[0]], now
+        self._shortest_s[0] = min(self._shortest_s[0], now - asked_at)
+        return True
+
+    @property
+    def round_trip_s(self) -> float | None:
+        shortest_s = min(self._shortest_s)
+        return shortest_s if shortest_s < math.inf else None
 
     def proves(self, pong: int) -> bool:
         """Whether who sent `pong` lives, and later than the incarnation that is bound."""

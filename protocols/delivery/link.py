@@ -23,7 +23,6 @@ _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
 CONTROL_QUEUE_MAX = 4096
 _ACK_BYTES = 32 * 1024
-_PINGS_KEPT = 8
 BEGAN_ANEW = "it restarted, or gave this link up"
 
 
@@ -60,7 +59,6 @@ class Link:
         self._in = {lane: Inbound() for lane in _LANES}
         self._pace = pace
         self._binding = Binding(incarnation)
-        self._pings: set[int] = set()
         self._asking = 0
         self._draining: list[asyncio.Future[None]] = []
 
@@ -81,6 +79,10 @@ class Link:
     @property
     def bandwidth_Bps(self) -> float | None:
         return self._pace.bandwidth_Bps
+
+    @property
+    def round_trip_s(self) -> float | None:
+        return self._binding.round_trip_s
 
     @property
     def busy(self) -> bool:
@@ -226,11 +228,7 @@ class Link:
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
         """Tell the other side where we stand; with `ping`, ask where it stands."""
-        number = self._binding.next_ping() if ping else 0
-        if ping:
-            self._pings.add(number)
-            if len(self._pings) > _PINGS_KEPT:
-                self._pings.remove(min(self._pings))
+        number = self._binding.next_ping(self._clock()) if ping else 0
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
         lanes = self._in.values()
@@ -255,7 +253,7 @@ class Link:
             rate = self._out[lane].acknowledge(received, limit, self._clock())
             if rate is not None and lane is Lane.DATA:
                 self._pace.measured(rate[0], full=rate[1])
-        if pulse.pong in self._pings:
+        if self._binding.take_pong(pulse.pong, self._clock()):
             self._take_pong(pulse.pong)
         if pulse.ping:
             self.pulse(pong=pulse.ping)
@@ -266,7 +264,6 @@ class Link:
     def _take_pong(self, pong: int) -> None:
         if pong >= self._asking:
             self._asking = 0
-        self._pings.remove(pong)
         missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
         for packet in missing:
             packet.after_ping, packet.acked_at = self._binding.last_ping, None

@@ -7,7 +7,7 @@
 
 x is the model that all have had since the last round, so that what is lost is a part of a change; e_i is what the codec
 left out of peer i's changes before (error feedback), which is forgotten when the members change. Weights and signals go
-uncoded. Signals: mean loss, seconds, learning rate.
+uncoded. Signals: mean loss, seconds, learning rate, latency, seconds a byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..rounds import Contribution, Key
 from ..state import fingerprint
 from .reducer import Reducer
 
-SIGNALS = 3
+SIGNALS = 5
 
 
 class Averager(Protocol):
