@@ -5,8 +5,8 @@
 
 The peers measure their links themselves (latency, bandwidth, what a message and an addition cost), and predict from
 that what each schedule takes for each size; then all are measured in turn. The error is the predicted time's, of the
-measured one. A choice is good when what was chosen takes at most a tenth longer than the best. There is no rival row:
-none of the rivals predicts.
+measured one. What is chosen is what `--schedule auto` goes by; that is good when it takes at most a tenth longer than
+the best. There is no rival row: none of the rivals predicts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Scheduled(Ours):
         """What this peer measures: the way to the next one."""
         ids = self.membership.view.ids
         following = ids[(ids.index(self.endpoint.id) + 1) % len(ids)]
-        rtt_s, Bps = await measure(self.endpoint, following)
+        rtt_s, Bps = await measure(self.endpoint, following, loads=3)
         overhead_s = await measure_overhead(self.endpoint, following)
         one, other = torch.ones(REDUCED_BYTES // 4), torch.ones(REDUCED_BYTES // 4)
         began = time.perf_counter()
@@ -120,7 +120,7 @@ def cell(town: Town, peers: int, size: str, rate: str, turns: int) -> list[Row]:
             town.tell((name, nbytes // 4))
             times[name].append(max(town.hear()))
     measured = {name: statistics.median(taken) for name, taken in times.items()}
-    chosen = choice.best.schedule.name
+    chosen = choice.steady.schedule.name
     rows: list[Row] = []
     for prediction in choice.predictions:
         name = prediction.schedule.name

@@ -97,6 +97,7 @@ class Town(Room):
     def __init__(self, ends: ExitStack, count: int, inhabitant: Inhabitant) -> None:
         do("ip", "link", "add", "bridge", "type", "bridge")
         do("ip", "link", "set", "dev", "bridge", "up")
+        ends.callback(do, "ip", "link", "del", "bridge")
         super().__init__(ends, count, partial(_settle, inhabitant))
         for process in self.processes:
             ends.callback(process.join)

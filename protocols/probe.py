@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from .addresses import split_address
 from .endpoint import Endpoint, Envelope
@@ -15,7 +16,7 @@ from .wire import Lane, message
 
 _ADDRESSES_MAX = 16
 _CONNECT_S = 3.0
-_LOAD_BYTES, _UNDER_WAY, _SMALL = 4 << 20, 64, 640
+_LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
 
 
 @message()
@@ -95,29 +96,38 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
     return reached
 
 
-async def measure(endpoint: Endpoint, peer: PeerId) -> tuple[float, float]:
-    """Round-trip time in seconds and bandwidth in bytes a second towards `peer`, by sending it a few MiB at most.
-
-    Stops early on a slow way, when a second has passed. Raises PeerLost.
-    """
+async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
+    """Round-trip time in seconds and bandwidth in bytes a second towards `peer`: the median of so many `loads`, of 8 MiB
+    each, or less on a slow way, where each takes a second. Raises PeerLost."""
     loop = asyncio.get_running_loop()
     trips = []
     for _ in range(5):
         began = loop.time()
         await endpoint.ask(peer, Load)
         trips.append(loop.time() - began)
-    rtt_s = sorted(trips)[len(trips) // 2]
-    began, sent, answers = loop.time(), 0, deque[asyncio.Future[Envelope]]()
-    while sent < _LOAD_BYTES and loop.time() - began < 1.0:
+    return median(trips), median([await _load(endpoint, peer) for _ in range(loads)])
+
+
+async def _load(endpoint: Endpoint, peer: PeerId) -> float:
+    """Bytes a second of one load."""
+    clock = asyncio.get_running_loop().time
+    began, sent, there = clock(), 0, [(clock(), 0)]
+    answers: deque[asyncio.Future[None]] = deque()
+
+    async def send(size: int) -> None:
+        await endpoint.ask(peer, Load, bytes(size))
+        there.append((clock(), there[-1][1] + size))
+
+    while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size))))
+        answers.append(asyncio.ensure_future(send(size)))
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
     await asyncio.gather(*answers)
-    over_all_Bps = sent / max(loop.time() - began - rtt_s, 1e-6)
-    # A long way is filled only by and by: what the link itself has measured counts if it is more.
-    return rtt_s, max(over_all_Bps, endpoint.bandwidth_Bps(peer) or 0.0)
+    # Not the first quarter: a way fills by and by, and may let the first bytes pass faster than it can go on with.
+    (from_s, before), (until_s, all_) = there[len(there) // 4], there[-1]
+    return (all_ - before) / max(until_s - from_s, 1e-6)
 
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
