@@ -97,37 +97,30 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 
 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
-    """Round-trip time in seconds and bandwidth in bytes a second towards `peer`: the median of so many `loads`, of 8 MiB
-    each, or less on a slow way, where each takes a second. Raises PeerLost."""
+    """Round-trip time in seconds and bandwidth in bytes a second towards `peer`: the median of so many `loads`, of
+    8 MiB each, or less on a slow way, where each takes a second. Raises PeerLost."""
     loop = asyncio.get_running_loop()
     trips = []
     for _ in range(5):
         began = loop.time()
         await endpoint.ask(peer, Load)
         trips.append(loop.time() - began)
-    return median(trips), median([await _load(endpoint, peer) for _ in range(loads)])
+    rtt_s = median(trips)
+    return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
 
 
-async def _load(endpoint: Endpoint, peer: PeerId) -> float:
+async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
     """Bytes a second of one load."""
     clock = asyncio.get_running_loop().time
-    began, sent, there = clock(), 0, [(clock(), 0)]
-    answers: deque[asyncio.Future[None]] = deque()
-
-    async def send(size: int) -> None:
-        await endpoint.ask(peer, Load, bytes(size))
-        there.append((clock(), there[-1][1] + size))
-
+    began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(asyncio.ensure_future(send(size)))
+        answers.append(asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size))))
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
     await asyncio.gather(*answers)
-    # Not the first quarter: a way fills by and by, and may let the first bytes pass faster than it can go on with.
-    (from_s, before), (until_s, all_) = there[len(there) // 4], there[-1]
-    return (all_ - before) / max(until_s - from_s, 1e-6)
+    return sent / max(clock() - began - rtt_s, 1e-6)
 
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
