@@ -44,7 +44,7 @@ class Settings:
     peers: int = _setting(4, rules.whole(1, 1_000_000), "Peers that gather before the first round.", agreed=True)
     protocol: str = _setting("allreduce", rules.one_of(*PROTOCOLS), "What peers say to each other.", agreed=True)
     schedule: str = _setting(
-        "auto", rules.one_of("auto", *SCHEDULES), "How an allreduce goes; auto: by the model's size.", agreed=True
+        "auto", rules.one_of("auto", *SCHEDULES), "How an allreduce goes; auto: by what the links cost.", agreed=True
     )
     codec: str = _setting(
         "none", rules.codec(), "What models' changes are encoded with, e.g. int8 or top_k:0.01.", agreed=True
