@@ -69,17 +69,19 @@ class Links:
 
 
 class LinkCosts(NamedTuple):
-    """What links cost on average: seconds from end to end, seconds a byte; 0: not known."""
+    """What links cost, summed up over those who know: seconds from end to end, seconds a byte, and the share of those
+    who know."""
 
     alpha_s: float
     s_per_byte: float
+    known: float = 1.0
 
 
-UNKNOWN = LinkCosts(0.0, 0.0)
+UNKNOWN = LinkCosts(0.0, 0.0, 0.0)
 OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
 """What a chunk costs its two ends, and to add a byte, on a usual processor."""
 _BETTER = 0.9
-_WORLD_MOST = 32
+_WORLD_MOST = 16
 """In a larger world to predict takes too long to be done within a round."""
 
 
@@ -87,9 +89,10 @@ def fastest(schedules: Sequence[Schedule], costs: LinkCosts, world: int, size_by
     """The schedule of least time for links that are all alike; but the first of ``schedules`` when no other takes a
     tenth less, too little is known, or the world is too large. Costs count to two binary digits, so that the choice
     does not change from round to round."""
-    if not costs.s_per_byte or world > _WORLD_MOST:
+    if not costs.known or world > _WORLD_MOST:
         return schedules[0]
-    return _fastest(tuple(schedules), _coarse(costs.alpha_s), _coarse(costs.s_per_byte), world, size_bytes, chunk_bytes)
+    alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
+    return _fastest(tuple(schedules), alpha_s, s_per_byte, world, size_bytes, chunk_bytes)
 
 
 def _coarse(cost: float) -> float:

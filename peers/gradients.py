@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -26,23 +27,25 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 class Gradients:
     """Of one model. `begin` is called when a backward has its first gradient; `full(bucket)` when all of a bucket are
-    in `vector`; `mean()` at its end, for the mean [n] over all peers, None to leave the gradients as they are."""
+    in `vector`; `mean()` at its end, for the mean [n] over all peers, None to leave the gradients as they are. What
+    goes wrong in a hook goes wrong within `guarded`."""
 
     def __init__(
         self,
         model: nn.Module,
         *,
+        guarded: Callable[[], AbstractContextManager[None]],
         begin: Callable[[], None],
         full: Callable[[int], None],
         mean: Callable[[], Tensor | None],
     ) -> None:
-        self._parameters = trained(model)
+        self._model, self._parameters = model, trained(model)
         self.layout = Layout.of(self._parameters)
         self.buckets = buckets(self.layout)
         self.vector = torch.zeros(self.layout.size, dtype=self.layout.dtype)
         self.accumulating = False
         """Whether a backward only adds to the gradients that are there."""
-        self._begin, self._full, self._mean = begin, full, mean
+        self._guarded, self._begin, self._full, self._mean = guarded, begin, full, mean
         self._bucket_of = {
             slot.name: number
             for number, part in enumerate(self.buckets)
@@ -51,6 +54,8 @@ class Gradients:
         }
         self._slots = {slot.name: slot for slot in self.layout.slots}
         self._lock = threading.Lock()  # each device has a thread of its own in a backward
+        self._going: int | None = None
+        """The backward that is under way."""
         self._missing: set[str] = set()
         self._left: Counter[int] = Counter()
         self._hooks = [
@@ -58,6 +63,7 @@ class Gradients:
                 lambda _, name=name: self._computed(name)
             )
             for name, parameter in self._parameters.items()
+            if parameter.numel()
         ]
 
     def unhook(self) -> None:
@@ -69,13 +75,22 @@ class Gradients:
         """A parameter's gradient is complete."""
         if self.accumulating:
             return
-        with self._lock:
-            if not self._missing:
-                self._start()
-            if name in self._missing:
-                self._bring(name)
+        with self._guarded(), self._lock:
+            backward: int = torch._C._current_graph_task_id()
+            if self._going is None:
+                self._start(backward)
+            if backward != self._going or name not in self._missing:
+                raise ValueError(
+                    f"the gradient of {name} came outside of the backward that is under way: that failed, or this one "
+                    "is within it, as a checkpoint with use_reentrant=True makes them"
+                )
+            self._bring(name)
 
-    def _start(self) -> None:
+    def _start(self, backward: int) -> None:
+        if (now := trained(self._model).keys()) != self._parameters.keys():
+            changed = ", ".join(sorted(now ^ self._parameters.keys()))
+            raise ValueError(f"other parameters have gradients now than when run.wrap was called: {changed}")
+        self._going = backward
         self._missing = set(self._bucket_of)
         self._left = Counter(self._bucket_of.values())
         # As DistributedDataParallel does it: there is no public way to be told that a backward ends.
@@ -85,10 +100,11 @@ class Gradients:
     def _bring(self, name: str) -> None:
         slot, gradient = self._slots[name], self._parameters[name].grad
         here = self.vector[slot.start : slot.stop].view(slot.shape)
-        if gradient is None:
-            here.zero_()
-        else:
-            here.copy_(gradient)
+        with torch.no_grad():
+            if gradient is None:
+                here.zero_()
+            else:
+                here.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         self._missing.remove(name)
         bucket = self._bucket_of[name]
         self._left[bucket] -= 1
@@ -97,9 +113,11 @@ class Gradients:
 
     def _ended(self) -> None:
         """What backward did not come to is brought as it is: nothing, or what was accumulated before."""
-        for name in [name for name in self._bucket_of if name in self._missing]:
-            self._bring(name)
-        mean = self._mean()
+        with self._guarded():
+            for name in [name for name in self._bucket_of if name in self._missing]:
+                self._bring(name)
+            mean = self._mean()
+            self._going = None
         if mean is None:
             return
         for parameter in self._parameters.values():

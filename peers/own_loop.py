@@ -51,11 +51,10 @@ class Run:
     def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
         self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
-        self._steps = 0
+        self._steps, self._weight = 0, 1.0
         self._loss_sum: float | torch.Tensor = 0.0
         self._losses, self._mean_loss = 0, math.nan
         self._trained_since_s = 0.0
-        self._weight = 1.0
         self._synchronous: Synchronous | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -120,7 +119,7 @@ class Run:
         self._losses += 1
 
     def samples(self, count: float) -> None:
-        """Tell how many samples the next batch has: the weight of its gradients, when these are averaged."""
+        """Tell how many samples the gradients that are averaged next stand for: their weight, until it is told anew."""
         if not 0 < count < math.inf:
             raise ValueError(f"run.samples takes the number of samples in a batch, got {count}")
         self._weight = float(count)
@@ -130,11 +129,12 @@ class Run:
         """Inside, ``backward()`` only adds to this peer's own gradients: the first one outside averages their sum."""
         if self._synchronous is None:
             raise ValueError('run.no_sync is for gradients: samovar.join(average="gradients"), then run.wrap first')
-        self._synchronous.gradients.accumulating = True
+        gradients = self._synchronous.gradients
+        before, gradients.accumulating = gradients.accumulating, True
         try:
             yield
         finally:
-            self._synchronous.gradients.accumulating = False
+            gradients.accumulating = before
 
     def leave(self) -> None:
         """Average once more what was trained since the last time, and go; the others go on."""
@@ -173,7 +173,7 @@ class Run:
         self._trained_since_s = asyncio.get_running_loop().time()
         if late and settings.average == "gradients":
             raise ValueError(
-                "this run averages gradients and has begun: whoever comes late has not the others' optimizer state"
+                "this run averages gradients and has begun: a latecomer has not the others' optimizer state"
             )
         return (await peer.follow(brought)).state.vector if late else peer.state.vector
 

@@ -22,7 +22,7 @@ from .orders import checkpoint_path
 from .peer import Identity, Peer, first_state
 from .records import Record
 from .settings import Settings
-from .task import load_task
+from .task import check_average, load_task
 from .trainer import Trainer, pick_device
 from .training import Ended, Training, resume
 
@@ -74,6 +74,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
 def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
     torch.set_num_threads(opening.orders.threads)
     task = load_task(Path(opening.orders.task))
+    check_average(settings.average, task.path)
     part = opening.orders.part
     return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=pick_device(settings.device, part))
 

@@ -25,15 +25,14 @@ class Synchronous:
         average: Callable[[Filling], Coroutine[Any, Any, Tensor | None]],
         guarded: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self.gradients = Gradients(model, begin=self._begin, full=self._full, mean=self._mean)
-        self._background, self._average, self._guarded = background, average, guarded
+        self.gradients = Gradients(model, guarded=guarded, begin=self._begin, full=self._full, mean=self._mean)
+        self._background, self._average = background, average
         self._filling: Filling | None = None
         self._averaging: Future[Tensor | None] | None = None
 
     def _begin(self) -> None:
-        with self._guarded():
-            self._filling = self._background.call(self._begun())
-            self._averaging = self._background.start(self._average(self._filling))
+        self._filling = self._background.call(self._begun())
+        self._averaging = self._background.start(self._average(self._filling))
 
     async def _begun(self) -> Filling:
         return Filling(self.gradients.vector, len(self.gradients.buckets))
@@ -45,5 +44,4 @@ class Synchronous:
 
     def _mean(self) -> Tensor | None:
         assert self._averaging is not None
-        with self._guarded():
-            return self._background.wait(self._averaging)
+        return self._background.wait(self._averaging)

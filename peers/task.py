@@ -58,6 +58,12 @@ def kind_of(path: Path) -> Literal["task", "script"]:
     raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")
 
 
+def check_average(average: str, path: Path) -> None:
+    """Raises TaskError when a task's peers are to average gradients, which is for a script's own loop."""
+    if average == "gradients":
+        raise TaskError(f"{path}: a task's peers average its model; gradients are for a script's own loop")
+
+
 def load_task(path: Path) -> Task:
     """Import a task file. Raises TaskError."""
     if kind_of(path) != "task":

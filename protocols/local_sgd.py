@@ -192,7 +192,8 @@ class LocalSGD:
         view, weight = self.membership.view, contribution.weight
         if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
             if contribution.filling is not None:
-                await contribution.filling.whole()
+                contribution = replace(contribution, vector=await contribution.filling.whole(), filling=None)
+                await off_loop(self._layout.nbytes, contribution.check)
             self._commit(self._result_of(key, Mean(contribution.vector, contribution.signals, weight), 0))
             return
         mean, mark = await self._averager.mean(contribution, self.state.vector, key)

@@ -1,7 +1,7 @@
 """What all peers agree on after a committed round, and its form as bytes for a peer that has to catch up.
 
-Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors, two costs of
-links], then the vector and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes come from the
+Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors, three numbers
+of links], then the vector and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes come from the
 local layout, never from the wire.
 """
 
@@ -79,7 +79,7 @@ def unpack(blob: Buffer, layout: Layout) -> State:
         round_, step, period, outer, *links = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
         if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step, outer)) or outer > _OUTER_TENSORS_MAX:
             raise ValueError("its numbers make no sense")
-        if len(links) != 2 or any(type(cost) is not float or not 0 <= cost < math.inf for cost in links):
+        if len(links) != 3 or any(type(cost) is not float or not 0 <= cost < math.inf for cost in links):
             raise ValueError("its links make no sense")
         body = memoryview(blob)[4 + length :]
         if len(body) != layout.nbytes * (1 + outer):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..peers.records import Record, RecordFile, Result
 from ..peers.runs import SETTINGS_FILE, conclude
-from ..peers.task import Task
+from ..peers.task import Task, check_average
 from ..peers.verbs.output import Output
 from .loop import run_virtual
 from .picture import lost_in, scene_of
@@ -54,6 +54,7 @@ def play(
     broken promises, for which every vector that was averaged is kept; `within_s`: it hangs when it takes longer than
     that in its own time."""
     settings = scenario.settings
+    check_average(settings.average, task.path)
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
     task_file = task.path.resolve() if task.path.is_file() else None
     again = replace(scenario, settings=replace(settings, run=None))

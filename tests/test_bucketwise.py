@@ -1,5 +1,7 @@
 """The mean bucket by bucket: what is not there yet is never sent, and a crash in between decides the whole round."""
 
+import asyncio
+
 import pytest
 import torch
 from simulated import Company, no_complaints, simulate  # noqa: F401
@@ -44,11 +46,17 @@ def test_the_first_bucket_is_summed_before_the_last_is_there() -> None:
     async def main() -> tuple[float, float]:
         slow = Company(2, rounds=1, size=SIZE, buckets=BUCKETS, link="1mbit,100ms", train_s=lambda index: 4.0)
         whole = Company(2, rounds=1, size=SIZE, link="1mbit,100ms", train_s=lambda index: 4.0)
-        for made in (slow, whole):
-            made.start()
-        await slow.ended()
-        await whole.ended()
-        return slow[0].outcomes[0].transfer_s, whole[0].outcomes[0].transfer_s
+        return await ended_at(slow), await ended_at(whole)
 
     bucketwise_s, whole_s = simulate(main())
     assert bucketwise_s < 3.0 + whole_s, "3 s pass until the last bucket is there, in which the others have gone"
+
+
+async def ended_at(made: Company) -> float:
+    """Seconds until its only round was over."""
+    began = asyncio.get_running_loop().time()
+    made.start()
+    await made.until(lambda: made[0].sgd.state.round == 1)
+    took_s = asyncio.get_running_loop().time() - began
+    await made.ended()
+    return took_s

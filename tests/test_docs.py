@@ -48,10 +48,7 @@ def test_there_are_commands_to_run() -> None:
     assert len([name for name, _ in commands() if name == "simulation.md"]) >= 6
 
 
-@pytest.mark.parametrize(
-    ("page", "command"),
-    [pytest.param(page, command, marks=pytest.mark.xdist_group(page)) for page, command in commands()],
-)
+@pytest.mark.parametrize(("page", "command"), list(commands()))
 def test_a_command_of_a_page_works(page: str, command: str, homes: dict[str, Path]) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}

@@ -16,9 +16,6 @@ from samovar.peers.scene import SCENE_FILE
 GALLERY = ROOT / "examples" / "scenarios"
 
 
-pytestmark = pytest.mark.xdist_group("gallery")
-
-
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Every scenario of the gallery, played."""

@@ -1,5 +1,8 @@
 """Gradients on their way while backward goes on: every one of them, in time, and as the mean when it ends."""
 
+from contextlib import nullcontext
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +19,7 @@ class Told:
         self.alone = alone
         self.gradients = Gradients(
             model,
+            guarded=nullcontext,
             begin=lambda: self.events.append("begin"),
             full=self.events.append,
             mean=self._mean,
@@ -103,3 +107,51 @@ def test_without_its_hooks_a_model_is_as_before(monkeypatch) -> None:
     told.gradients.unhook()
     model(torch.randn(8, 4)).sum().backward()
     assert told.events == []
+
+
+def test_a_backward_that_failed_is_not_gone_on_with(monkeypatch) -> None:
+    """Else this peer would bring gradients of two batches, and none of the mean would come back."""
+    model = network(monkeypatch)
+    told = Told(model)
+    hidden = model[0](torch.randn(8, 4))
+    hidden.register_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model[1:](hidden).sum().backward()
+    with pytest.raises(ValueError, match="outside of the backward that is under way: that failed"):
+        model(torch.randn(8, 4)).sum().backward()
+    assert "end" not in told.events
+
+
+def test_a_backward_within_a_backward_is_refused(monkeypatch) -> None:
+    model = network(monkeypatch)
+    Told(model)
+    inputs = torch.randn(8, 4, requires_grad=True)
+    hidden = torch.utils.checkpoint.checkpoint(model[:3], inputs, use_reentrant=True)
+    with pytest.raises(ValueError, match="use_reentrant=True"):
+        model[3:](hidden).sum().backward()
+
+
+def test_a_parameter_that_is_unfrozen_later_is_told_of(monkeypatch) -> None:
+    model = network(monkeypatch)
+    model[0].requires_grad_(False)
+    Told(model)
+    model[0].requires_grad_(True)
+    with pytest.raises(ValueError, match=r"other parameters have gradients now.*: 0\.bias, 0\.weight"):
+        model(torch.randn(8, 4)).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward\\(\\) with create_graph=True")
+def test_gradients_of_gradients_keep_no_graph(monkeypatch) -> None:
+    model = network(monkeypatch)
+    told = Told(model, alone=True)
+    model(torch.randn(8, 4)).sum().backward(create_graph=True)
+    assert not told.gradients.vector.requires_grad
+    model.zero_grad()
+
+
+def test_sparse_gradients_are_brought_whole() -> None:
+    model = nn.Embedding(5, 3, sparse=True)
+    told = Told(model, alone=True)
+    model(torch.tensor([1, 1, 4])).sum().backward()
+    assert told.events == ["begin", 0, "end"]
+    assert told.gradients.vector.view(5, 3)[:, 0].tolist() == [0, 2, 0, 0, 1]

@@ -3,6 +3,7 @@
 import pytest
 from simulated import Company, no_complaints, simulate  # noqa: F401
 
+from samovar.aggregation.cost import UNKNOWN
 from samovar.protocols.link_costs import measured
 
 
@@ -35,6 +36,6 @@ def test_who_catches_up_learns_what_the_others_agreed_on() -> None:
 def test_nothing_is_known_before_anything_was_sent() -> None:
     async def main() -> None:
         company = Company(2)
-        assert measured(company[0].endpoint, ("p0",)) == (0.0, 0.0)
+        assert measured(company[0].endpoint, ("p0",)) == UNKNOWN
 
     simulate(main())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from live import DIGITS, verb
 from test_script import begin, joined, together
 from torch import Tensor, nn
 
@@ -187,3 +188,11 @@ def test_no_sync_is_for_gradients(tmp_path: Path) -> None:
     model = network()
     run.wrap(sgd(model.parameters()), model)
     run.leave()
+
+
+def test_a_task_has_no_part_in_gradients_whichever_way_it_comes(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('average = "gradients"\n')
+    for way in ("simulate", "train"):
+        ended = verb(way, DIGITS, "--config", tmp_path / "settings.toml", "--run", tmp_path / way)
+        assert ended.exit_code == 2
+        assert "a task's peers average its model" in ended.output

@@ -19,7 +19,7 @@ from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
 from ..settings import Settings, click_options
-from ..task import TaskError, kind_of
+from ..task import TaskError, check_average, kind_of
 from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
@@ -67,8 +67,8 @@ def train(
             folder = resume
         else:
             settings = Settings.read(config, flags)
-            if settings.average == "gradients" and not script:
-                raise TaskError(f"{task}: a task's peers average its model; gradients are for a script's own loop")
+            if not script:
+                check_average(settings.average, task)
             folder = make_folder(settings.run, task)
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")

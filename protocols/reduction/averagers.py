@@ -30,7 +30,7 @@ from ..rounds import Contribution, Key
 from ..state import fingerprint
 from .reducer import Reducer
 
-SIGNALS = 5
+SIGNALS = 6
 
 
 class Averager(Protocol):

@@ -42,10 +42,14 @@ class BucketAverager:
         means = [mean for mean, _ in found if mean is not None]
         if len(means) < len(found):
             return None, mark
+        vector = await off_loop(anchor.nbytes, lambda: self._whole(means, anchor))
+        return means[-1]._replace(vector=vector), mark
+
+    def _whole(self, means: Sequence[Mean], anchor: Tensor) -> Tensor:
         vector = torch.empty_like(anchor)
         for (start, stop), mean in zip(self._buckets, means, strict=True):
             vector[start:stop] = mean.vector
-        return means[-1]._replace(vector=vector), mark
+        return vector
 
     async def _sum(self, number: int, contribution: Contribution, key: Key) -> tuple[Mean | None, int]:
         """The mean of one bucket; that of the signals comes with the last."""

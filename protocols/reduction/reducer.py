@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import torch
@@ -70,7 +71,7 @@ class Reducer:
         """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
         shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
         `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
-        view, turn = self._begin(key), (*key, stage)
+        view, turn = await self._begin(key), (*key, stage)
         schedule = self._schedule(view)
         if codec is not None:
             coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, codec=codec, tail=tail)
@@ -87,7 +88,7 @@ class Reducer:
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
-        return await gather(self._endpoint, self.inbox, self._begin(key).ids, payload, turn=(*key, 0))
+        return await gather(self._endpoint, self.inbox, (await self._begin(key)).ids, payload, turn=(*key, 0))
 
     async def all_have(self, key: Key) -> None:
         """Wait until every member keeps the result of this sum in place, as this one does from now on."""
@@ -99,8 +100,11 @@ class Reducer:
         sums = await self._shared(count, dtype)
         return None if sums is None else sums.slot(_turn(key, 0))
 
-    def _begin(self, key: Key) -> View:
-        """The present view, for one more sum."""
+    async def _begin(self, key: Key) -> View:
+        """The present view, for one more sum. If it is another than that of `key`, this attempt is over, and about to
+        be cancelled: it must not speak for the new view."""
+        if self._view().generation != key[0]:
+            await asyncio.get_running_loop().create_future()
         self._in_place = None
         self.inbox.advance(key)
         return self._view()
