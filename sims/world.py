@@ -145,8 +145,9 @@ class World:
         life.begin(contact, self.ids)
 
     def _ended(self, life: Life) -> None:
-        """Until all have met, who is gone is started anew, as whoever starts a run would do; later the run goes on."""
-        if not self._have_met():
+        """Until all have met, who is gone is started anew, as whoever starts a run would do; later the run goes on. But
+        where nothing was to go wrong, an error would only come again."""
+        if not self._have_met() and not (life.error is not None and self.scenario.peaceful):
             self.begin_later(life.index, self._settings.patience_s)
 
     def _have_met(self) -> bool:

@@ -10,8 +10,8 @@ import torch
 
 from samovar.peers.records import EventRecord, Record, RoundRecord
 from samovar.peers.settings import Settings
-from samovar.peers.task import load_task
-from samovar.peers.training import Ended
+from samovar.peers.task import TaskError, load_task
+from samovar.peers.training import Ended, Training
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import Simulated, World
@@ -109,3 +109,14 @@ def test_evaluation_happens_once_a_round_and_at_the_end() -> None:
     assert evaluated == [2, 4, 5]
     assert simulated.accuracy is not None
     assert Ended(True, simulated.accuracy).finished
+
+
+def test_an_error_before_the_run_has_begun_ends_it(monkeypatch) -> None:
+    """Its peers are not started anew for ever, as it would only come again."""
+
+    async def fails(*_: object) -> None:
+        raise TaskError("it cannot be trained")
+
+    monkeypatch.setattr(Training, "run", fails)
+    with pytest.raises(TaskError, match="it cannot be trained"):
+        simulate(DIGITS, peers=3, steps=10)
