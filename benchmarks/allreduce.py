@@ -29,14 +29,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 from _hivemind import install
 from _processes import Room
 from _systems import WAYS, Gloo, Hivemind, Ours, System
-from common import Row, missed, rows_of, show
+from common import Row, grid_parser, missed, rows_of, show, with_usual
 from netns import Town, enter, host, shape_own
 
 from samovar.peers.links import parse_rate, parse_size
@@ -211,21 +210,15 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", help="numbers of peers")
-    parser.add_argument("--size", help="bytes of the vectors of float32")
+    parser = grid_parser(__doc__)
     parser.add_argument("--against", default="gloo", help="rivals")
     parser.add_argument("--link", default="", help="rates of the links between the peers")
-    parser.add_argument("--turns", type=int, help="how often all are measured in turn")
-    parser.add_argument("--quick", action="store_true", help="the headline rows only, within a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a JSON list")
     options = parser.parse_args()
     if options.link:
         usual = ("4", "16MiB", 2) if options.quick else ("4", "64MiB", 3)
     else:
         usual = ("4", "4KiB,1MiB,64MiB", 5) if options.quick else ("2,4,8", "4KiB,1MiB,16MiB,64MiB", 9)
-    for name, value in zip(("peers", "size", "turns"), usual, strict=True):
-        setattr(options, name, getattr(options, name) or value)
+    with_usual(options, *usual)
     if unknown := {*options.against.split(",")} - {*RIVALS, ""}:
         parser.error(f"there is no rival {unknown.pop()!r}: there are {', '.join(RIVALS)}")
     if options.link and "," in options.peers:

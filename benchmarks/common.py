@@ -19,10 +19,29 @@ Row = dict[str, Any]
 
 def arguments(description: str | None) -> argparse.Namespace:
     """--quick for the headline rows within a minute, --json FILE for machines."""
+    return _parser(description).parse_args()
+
+
+def grid_parser(description: str | None) -> argparse.ArgumentParser:
+    """The same for what is measured with several numbers of peers, and sizes."""
+    parser = _parser(description)
+    parser.add_argument("--peers", help="numbers of peers")
+    parser.add_argument("--size", help="bytes of the vectors of float32")
+    parser.add_argument("--turns", type=int, help="how often all are measured in turn")
+    return parser
+
+
+def with_usual(options: argparse.Namespace, peers: str, size: str, turns: int) -> argparse.Namespace:
+    """What was not said is the usual."""
+    options.peers, options.size, options.turns = options.peers or peers, options.size or size, options.turns or turns
+    return options
+
+
+def _parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the headline rows only, within a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a JSON list")
-    return parser.parse_args()
+    return parser
 
 
 def interleaved(systems: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:

@@ -19,12 +19,11 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 from _systems import Ours
-from common import Row, show
+from common import Row, grid_parser, show, with_usual
 from netns import Town, enter, host, shape_own
 
 from samovar.aggregation.cost import Links, choose
@@ -161,18 +160,10 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = grid_parser(__doc__)
     parser.add_argument("--link", default="300mbit", help="the rate of each peer's link")
-    parser.add_argument("--peers", help="numbers of peers")
-    parser.add_argument("--size", help="bytes of the vectors of float32")
-    parser.add_argument("--turns", type=int, help="how often all are measured in turn")
-    parser.add_argument("--quick", action="store_true", help="the headline rows only, within a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a JSON list")
     options = parser.parse_args()
-    usual = ("4", "1MiB,16MiB", 1) if options.quick else ("2,4,8", "1MiB,4MiB,16MiB,64MiB", 3)
-    for name, value in zip(("peers", "size", "turns"), usual, strict=True):
-        setattr(options, name, getattr(options, name) or value)
-    return options
+    return with_usual(options, *(("4", "1MiB,16MiB", 1) if options.quick else ("2,4,8", "1MiB,4MiB,16MiB,64MiB", 3)))
 
 
 if __name__ == "__main__":

@@ -136,8 +136,13 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
     """One snapshot of a peer: its trainer and the state that all peers agreed on last."""
     tensors = {**trainer.tensors, "state/vector": state.vector}
     tensors |= {f"state/outer/{index}": tensor for index, tensor in enumerate(state.outer)}
-    agreed = {"round": state.round, "step": state.step, "period": state.period.to_plain(), "outer": len(state.outer)}
-    agreed |= {"links": list(state.links)}
+    agreed = {
+        "round": state.round,
+        "step": state.step,
+        "period": state.period.to_plain(),
+        "outer": len(state.outer),
+        "links": list(state.links),
+    }
     return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
 
 
