@@ -10,27 +10,20 @@ checked. There is no rival row: what is compared is the overlap, on links that a
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
-from typing import Any
 
 import torch
+from _simulated import connected, joined
 from common import Row, arguments, show
 
 from samovar.aggregation.buckets import buckets
-from samovar.aggregation.outer import Plain
-from samovar.aggregation.period import Fixed
-from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import parse_link
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.filling import Filling
-from samovar.protocols.local_sgd import Contribution, LocalSGD
-from samovar.protocols.members.membership import Membership
-from samovar.protocols.members.view import Member
-from samovar.protocols.state import State
+from samovar.protocols.local_sgd import Contribution
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
 
 PEERS, LAYERS, LAYER, STEPS = 4, 16, 1 << 19, 6
 """16 layers of 2 MiB: 32 MiB of gradients."""
@@ -42,32 +35,18 @@ EACH_BYTES = 4 << 20
 class Node:
     """One peer: it computes, and averages."""
 
-    def __init__(self, network: Network, index: int, schedule: str) -> None:
+    def __init__(self, endpoint: Endpoint, index: int, schedule: str) -> None:
         self.layout = Layout.of({f"layer{number}": torch.zeros(LAYER) for number in range(LAYERS)})
         self.buckets = buckets(self.layout, each_bytes=EACH_BYTES)
-        endpoint = Endpoint(SimulatedTransport(network, f"peer-{index}"), patience_s=10.0, rng=random.Random(index))
-        member = Member(endpoint.id, str(index), endpoint.address, index, 0)
-        self.index, self.endpoint = index, endpoint
-
-        def membership(standing: Any, installed: Any) -> Membership:
-            return Membership(
-                endpoint, member, run="run", layout=self.layout.digest, model="", founders=PEERS, quorum=None,
-                standing=standing, installed=installed,
-            )  # fmt: skip
-
-        state = State(0, 0, torch.zeros(self.layout.size), (), Fixed(1).start())
-        self.sgd = LocalSGD(
-            endpoint, membership, layout=self.layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1),
-            outer=Plain(), state=state, steps=STEPS, buckets=self.buckets,
-        )  # fmt: skip
+        self.endpoint, self.index, self.schedule = endpoint, index, schedule
 
     async def run(self, *, overlap: bool) -> float:
         """Seconds that a step takes."""
-        if self.index == 0:
-            self.sgd.membership.found()
-        else:
-            await self.sgd.enter("peer-0")
-        await self.sgd.gather()
+        sgd = await joined(
+            self.endpoint, self.index, first=0, founders=PEERS, layout=self.layout, schedule=self.schedule,
+            steps=STEPS, buckets=self.buckets,
+        )  # fmt: skip
+        await sgd.gather()
         clock, began = asyncio.get_running_loop().time, 0.0
         for step in range(STEPS):
             if step == WARM:
@@ -77,11 +56,11 @@ class Node:
             backward = asyncio.create_task(self._backward(filling))
             if not overlap:
                 await backward
-            outcome = await self.sgd.average(Contribution(filling.vector, 1.0, 1.0, 0.1, 0.0, filling))
+            outcome = await sgd.average(Contribution(filling.vector, 1.0, 1.0, 0.1, 0.0, filling))
             assert torch.allclose(outcome.state.vector, torch.tensor((PEERS - 1) / 2 + step))
         took_s = (clock() - began) / (STEPS - WARM)
-        await self.sgd.membership.finish()
-        self.sgd.membership.close()
+        await sgd.membership.finish()
+        sgd.membership.close()
         return took_s
 
     async def _backward(self, filling: Filling) -> None:
@@ -92,14 +71,11 @@ class Node:
 
 async def step_s(link: str, schedule: str, overlap: bool) -> float:
     network = Network(parse_link(link), 1)
-    nodes = [Node(network, index, schedule) for index in range(PEERS)]
-    for node in nodes:
-        await node.endpoint.open()
-        for other in range(PEERS):
-            node.endpoint.dial(f"peer-{other}", "")
+    endpoints = await connected(network, PEERS, lambda index: list(range(PEERS)))
+    nodes = [Node(endpoint, index, schedule) for index, endpoint in enumerate(endpoints)]
     took = await asyncio.gather(*(node.run(overlap=overlap) for node in nodes))
-    for node in nodes:
-        node.endpoint.abort()
+    for endpoint in endpoints:
+        endpoint.abort()
     return max(took)
 
 

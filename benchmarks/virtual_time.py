@@ -10,7 +10,6 @@ protocol, no bandwidth, nothing that could go wrong. It tells what this machine 
 from __future__ import annotations
 
 import asyncio
-import random
 import resource
 import sys
 import time
@@ -21,21 +20,16 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
+from _simulated import connected, joined
 from common import Row, arguments, show
 
-from samovar.aggregation.outer import Plain
-from samovar.aggregation.period import Fixed
-from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import LinkSpec
 from samovar.protocols.endpoint import Endpoint, Envelope
-from samovar.protocols.local_sgd import Contribution, LocalSGD
-from samovar.protocols.members.membership import Membership
-from samovar.protocols.members.view import Member
-from samovar.protocols.state import State
+from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.wire import message
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
 
 LINK = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.02)
 GROUP, ROUNDS, SIZE = 8, 50, 100
@@ -46,19 +40,6 @@ GOAL_ROUNDS_S, GOAL_MESSAGES_PER_S, GOAL_MEMORY_BYTES = 60.0, 20_000, 2 << 30
 @dataclass(frozen=True, slots=True)
 class Word:
     number: int
-
-
-def endpoint(network: Network, index: int) -> Endpoint:
-    return Endpoint(SimulatedTransport(network, f"peer-{index}"), patience_s=10.0, rng=random.Random(index))
-
-
-async def connected(network: Network, count: int, partners: Callable[[int], list[int]]) -> list[Endpoint]:
-    endpoints = [endpoint(network, index) for index in range(count)]
-    for index, one in enumerate(endpoints):
-        await one.open()
-        for other in partners(index):
-            one.dial(f"peer-{other}", "")
-    return endpoints
 
 
 async def messages(count: int) -> int:
@@ -104,22 +85,9 @@ async def bare(count: int) -> int:
 async def average(one: Endpoint, index: int) -> None:
     """One peer of a group of eight: rounds without training in between."""
     layout, first = Layout.of({"w": torch.zeros(SIZE)}), index - index % GROUP
-    member = Member(one.id, str(index), one.address, index - first, 0)
-
-    def membership(standing: Any, installed: Any) -> Membership:
-        return Membership(
-            one, member, run=str(first), layout=layout.digest, model="", founders=GROUP, quorum=None,
-            standing=standing, installed=installed,
-        )  # fmt: skip
-
-    sgd = LocalSGD(
-        one, membership, layout=layout, schedule=lambda world: SCHEDULES["halving_doubling"], period=Fixed(1),
-        outer=Plain(), state=State(0, 0, torch.zeros(SIZE), (), Fixed(1).start()), steps=ROUNDS,
-    )  # fmt: skip
-    if index == first:
-        sgd.membership.found()
-    else:
-        await sgd.enter(f"peer-{first}")
+    sgd = await joined(
+        one, index, first=first, founders=GROUP, layout=layout, schedule="halving_doubling", steps=ROUNDS
+    )
     brought = Contribution(torch.full((SIZE,), float(index)), 1.0, 1.0, 0.1, 0.0)
     for _ in range(ROUNDS):
         outcome = await sgd.average(brought)

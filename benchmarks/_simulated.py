@@ -1,0 +1,64 @@
+"""Simulated peers that benchmarks run: endpoints on a virtual network, and their part in the averaging."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from samovar.aggregation.outer import Plain
+from samovar.aggregation.period import Fixed
+from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.vector import Layout, Part
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.local_sgd import LocalSGD
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.view import Member
+from samovar.protocols.state import State
+from samovar.sims.network import Network, SimulatedTransport
+
+
+def endpoint(network: Network, index: int) -> Endpoint:
+    return Endpoint(SimulatedTransport(network, f"peer-{index}"), patience_s=10.0, rng=random.Random(index))
+
+
+async def connected(network: Network, count: int, partners: Callable[[int], list[int]]) -> list[Endpoint]:
+    endpoints = [endpoint(network, index) for index in range(count)]
+    for index, one in enumerate(endpoints):
+        await one.open()
+        for other in partners(index):
+            one.dial(f"peer-{other}", "")
+    return endpoints
+
+
+async def joined(
+    one: Endpoint,
+    index: int,
+    *,
+    first: int,
+    founders: int,
+    layout: Layout,
+    schedule: str,
+    steps: int,
+    buckets: Sequence[Part] = (),
+) -> LocalSGD:
+    """One peer's part in the averaging of the group that the peer `first` founds; it averages after every step."""
+    member = Member(one.id, str(index), one.address, index - first, 0)
+
+    def membership(standing: Any, installed: Any) -> Membership:
+        return Membership(
+            one, member, run=str(first), layout=layout.digest, model="", founders=founders, quorum=None,
+            standing=standing, installed=installed,
+        )  # fmt: skip
+
+    sgd = LocalSGD(
+        one, membership, layout=layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1), outer=Plain(),
+        state=State(0, 0, torch.zeros(layout.size), (), Fixed(1).start()), steps=steps, buckets=buckets,
+    )  # fmt: skip
+    if index == first:
+        sgd.membership.found()
+    else:
+        await sgd.enter(f"peer-{first}")
+    return sgd
