@@ -17,6 +17,8 @@ from typing import Any
 CONTROL_VARIABLE = "SAMOVAR_CONTROL"
 """Names the file descriptor in a spawned process."""
 LINE_BYTES_MAX = 1 << 20
+LEAVE_S = 4.0
+"""How long a peer that was stopped, or fails, waits for the others to let it go: two round trips if none is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

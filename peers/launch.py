@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .control import CONTROL_VARIABLE, Control, Orders
+from .control import CONTROL_VARIABLE, LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
 
-GRACE_S = 2.0
+GRACE_S = LEAVE_S + 1.0
 """How long peers may take to write their checkpoint and leave before they are killed."""
 
 

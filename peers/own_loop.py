@@ -25,6 +25,7 @@ from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from ..protocols.members.membership import Expelled, MembershipError
 from .background import Background
+from .control import LEAVE_S
 from .errors import one_line
 from .gradients import trained
 from .opening import Opening
@@ -34,8 +35,6 @@ from .tensors import averaged
 from .trainer import finite
 
 T = TypeVar("T")
-_HURRY_S = 1.0
-"""How long a peer that stops or fails takes to tell the others."""
 
 
 class Stopped(SystemExit):
@@ -284,7 +283,7 @@ class Run:
             patience_s = opening.settings.patience_s
             if done:
                 await _within(patience_s, peer.farewell())
-            await _within(patience_s if done else _HURRY_S, peer.leave(why))
+            await _within(patience_s if done else LEAVE_S, peer.leave(why))
             peer.close()
             self._file.close()
             opening.ended({"finished": done, "accuracy": None})

@@ -15,6 +15,7 @@ import torch
 
 from .checkpoint import load, save
 from .compute import ThreadCompute
+from .control import LEAVE_S
 from .errors import is_plain, one_line
 from .memory import keep_freed_memory
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
@@ -25,8 +26,6 @@ from .settings import Settings
 from .task import check_average, load_task
 from .trainer import Trainer, pick_device
 from .training import Ended, Training, resume
-
-_LEAVE_S = 0.5
 
 
 async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
@@ -56,7 +55,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         training = Training(peer, trainer, compute, opening.stop, lambda snapshot: save(checkpoint, snapshot))
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.patience_s if ended.finished else _LEAVE_S):
+            async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):
                 await (endpoint.drain() if ended.finished else peer.leave("stopped by its user"))
         return ended
     except Exception as error:
