@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from samovar.aggregation.outer import Plain
-from samovar.aggregation.period import Fixed
+from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout, Part
 from samovar.protocols.endpoint import Endpoint

@@ -20,6 +20,8 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import torch
 from torch import nn
 
+from ..aggregation.periods.policy import STILL
+from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
@@ -55,6 +57,7 @@ class Run:
         self._losses, self._mean_loss = 0, math.nan
         self._trained_since_s = 0.0
         self._synchronous: Synchronous | None = None
+        self._probe: Probe | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._gone = False
@@ -167,6 +170,8 @@ class Run:
             guest=orders.guest,
             record=record,
         )
+        if peer.averaging.watches:
+            self._probe = Probe()
         opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
@@ -184,12 +189,17 @@ class Run:
         whole = finite(self._layout.flatten(self._tensors(self._model)), rate) if filling is None else filling.vector
         loss = 0.0 if math.isnan(self._mean_loss) else self._mean_loss
         elapsed_s = 0.0 if self._peer is None else self._peer.elapsed_s
-        return Contribution(whole, weight, loss, rate, elapsed_s, filling)
+        motion = STILL if self._probe is None else self._probe.motion
+        if self._probe is not None:
+            self._probe.end(whole)
+        return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion)
 
     def _after_step(self) -> None:
         if self._opening.stop.flag:
             self._stop()
         self._steps += 1
+        if self._probe is not None and self._steps == self.period // 2:
+            self._probe.amid(self._layout.flatten(self._tensors(self._model)))
         if self._steps >= self.period:
             with self._ending_with_it():
                 self._average()
@@ -221,6 +231,8 @@ class Run:
     def _take(self, vector: torch.Tensor | None) -> None:
         if vector is not None:
             self._layout.load(vector, self._tensors(self._model))
+            if self._probe is not None:
+                self._probe.begin(vector)
         self._steps = self._losses = 0
         self._loss_sum = 0.0
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -14,7 +14,9 @@ from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.cost import LinkCosts, fastest
 from ..aggregation.outer import Plain
-from ..aggregation.period import AdaComm, PeriodPolicy, parse_period
+from ..aggregation.periods.adacomm import AdaComm
+from ..aggregation.periods.known import parse_period
+from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.known import SCHEDULES
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
@@ -136,6 +138,8 @@ class Peer:
         self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
+        self._averaging_s = 0.0
+        """How long the last average took."""
         self._known = View(0, (), False)
         self._losses_told = 0
         self._events_told = 0
@@ -186,8 +190,12 @@ class Peer:
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
         """One round; see `LocalSGD.average`. `note` then writes its record."""
-        period = self.averaging.period
+        period, began = self.averaging.period, self._clock()
+        if steps and self._averaging_s:
+            motion = contribution.motion._replace(step_s=compute_s / steps, averaging_s=self._averaging_s)
+            contribution = replace(contribution, motion=motion)
         outcome = await self.averaging.average(contribution)
+        self._averaging_s = self._clock() - began
         self._farewell.moved_on()
         self._pending = (outcome, period, compute_s, steps)
         return outcome

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..aggregation.codecs.known import CODECS, parse_codec
-from ..aggregation.period import PERIOD_LIMIT, Fixed, parse_period
+from ..aggregation.periods.fixed import Fixed
+from ..aggregation.periods.known import PERIODS, parse_period
+from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..protocols.addresses import split_address
 
 Value = int | float | str | bool
@@ -80,10 +82,15 @@ def file(what: str, metavar: str = "FILE") -> Rule:
 
 def period() -> Rule:
     def take(value: object) -> str:
-        policy = parse_period(value if isinstance(value, str) else str(whole(1, PERIOD_LIMIT).take(value)))
-        return str(policy.steps) if isinstance(policy, Fixed) else "adaptive"
+        asked = value.strip() if isinstance(value, str) else str(whole(1, PERIOD_LIMIT).take(value))
+        policy = parse_period(asked)
+        return str(policy.steps) if isinstance(policy, Fixed) else asked
 
-    return Rule(take, f"adaptive, or a whole number of local steps from 1 to {PERIOD_LIMIT}", "adaptive|N", str)
+    names = ", ".join(PERIODS)
+    said = (
+        f"a whole number of local steps from 1 to {PERIOD_LIMIT}, or one of {names}, with options as in post_local:16"
+    )
+    return Rule(take, said, "N|PERIOD", str)
 
 
 def codec() -> Rule:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..aggregation.period import AdaComm
+from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
 from .rules import Rule
@@ -55,7 +55,12 @@ class Settings:
         "What peers average: the model, once a period, or a script's gradients, in every backward.",
         agreed=True,
     )
-    period: str = _setting("adaptive", rules.period(), "Local steps between two averages, or adaptive.", agreed=True)
+    period: str = _setting(
+        "adaptive",
+        rules.period(),
+        "Local steps between two averages: a number, or what chooses it, e.g. auto.",
+        agreed=True,
+    )
     period_initial: int = _setting(
         16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
     )

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..aggregation.periods.policy import STILL
+from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
@@ -77,6 +79,8 @@ class Trainer:
         self.layout = Layout.of(self.tensors)
         self.steps = 0
         self.steps_in_round = 0
+        self.probe: Probe | None = None
+        """Looks at the model when the period is chosen by what it sees."""
         self._samples = 0
         self._losses: list[Tensor] = []
         self._epoch, self._batch = 0, 0
@@ -104,6 +108,8 @@ class Trainer:
         while taken < steps and not stopping():
             self._step(self._next_batch())
             taken += 1
+            if self.probe is not None and taken == steps // 2:
+                self.probe.amid(self.layout.flatten(self.tensors))
         if not math.isfinite(self._mean_loss()):
             raise Diverged(
                 f"the loss is not finite any more at local step {self.steps} "
@@ -126,7 +132,12 @@ class Trainer:
     def contribution(self, elapsed_s: float) -> Contribution:
         """What this peer brings to the round: its model, weighted by the samples it saw."""
         vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
-        return Contribution(vector, float(self._samples), self._mean_loss(), self.learning_rate, elapsed_s)
+        motion = STILL if self.probe is None else self.probe.motion
+        if self.probe is not None:
+            self.probe.end(vector)
+        return Contribution(
+            vector, float(self._samples), self._mean_loss(), self.learning_rate, elapsed_s, motion=motion
+        )
 
     def _mean_loss(self) -> float:
         """Of the local steps since the last average; only here the losses are waited for, if on another device."""
@@ -135,6 +146,8 @@ class Trainer:
     def load(self, vector: Tensor) -> None:
         """Take over the average and begin the next round. The optimizer's own state is kept."""
         self.layout.load(vector, self.tensors)
+        if self.probe is not None:
+            self.probe.begin(vector)
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..aggregation.cost import UNKNOWN, LinkCosts
-from ..aggregation.period import PeriodState
+from ..aggregation.periods.policy import PeriodState
+from ..aggregation.periods.probe import Probe
 from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
 from ..protocols.transport import PeerId
@@ -37,6 +38,8 @@ class Training:
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
     ) -> None:
         self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
+        if peer.averaging.watches:
+            trainer.probe = Probe()
         self._begun_from: State | None = None
         self._saved_at = -math.inf
         """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""

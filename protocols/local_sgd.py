@@ -23,10 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..aggregation.codecs.codec import Codec
-from ..aggregation.cost import LinkCosts
 from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
-from ..aggregation.period import PeriodPolicy
+from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
 from .catch_up import CatchUpFailed, Donor, fetch_state
@@ -41,7 +40,7 @@ from .off_loop import off_loop
 from .reduction.averagers import Averager, averager_for
 from .reduction.bucketwise import BucketAverager
 from .reduction.reducer import Reducer
-from .rounds import Committed, Computed, Contributed, Installed, Key, Result
+from .rounds import Committed, Computed, Contributed, Installed, Key, Result, told
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
 from .state import State, fingerprint
@@ -76,6 +75,8 @@ class LocalSGD:
         `buckets`: in which contributions are filled; `seed`: the run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
+        self.watches = period.watches
+        """Whether contributions should tell of the peers' motion."""
         self._result: Result | None = None
         self._committed: Result | None = None
         self._behind: Wanted | None = None
@@ -214,12 +215,11 @@ class LocalSGD:
             await self._verdicts.reach(key, result.fingerprint)
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
-        loss, elapsed_s, learning_rate, *links = mean.signals
-        before = self.state
+        before, (numbers, links) = self.state, told(mean.signals)
         vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
-        period = self._period.update(before.period, loss=loss, elapsed_s=elapsed_s, learning_rate=learning_rate)
-        state = State(before.round + 1, before.step + self.period, vector, outer, period, LinkCosts(*links))
-        return Result(key, state, mean.weight, loss, elapsed_s, mark)
+        period = self._period.update(before.period, numbers)
+        state = State(before.round + 1, before.step + self.period, vector, outer, period, links)
+        return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
 
     def _idle_result(self, key: Key, contribution: Contribution, mark: int) -> Result:
         """Of a round to which all who are left only came to follow: the model stays, and they train for the next."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.periods.policy import STILL, Motion, Numbers
 from ..aggregation.vector import all_finite
 from .filling import Filling
 from .state import State
@@ -22,7 +24,8 @@ Key = tuple[int, int]
 class Contribution:
     """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
     I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: the
-    vector is still being written, and says how far it is. `links`: what the ways to the others cost, as measured."""
+    vector is still being written, and says how far it is. `motion`: of the rounds before, as far as this peer saw it;
+    `links`: what the ways to the others cost, as measured."""
 
     vector: Tensor
     weight: float
@@ -30,12 +33,13 @@ class Contribution:
     learning_rate: float
     elapsed_s: float
     filling: Filling | None = None
+    motion: Motion = STILL
     links: LinkCosts = UNKNOWN
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """What is averaged beside the model: mean loss, seconds, learning rate, and what this peer's links cost."""
-        return self.loss, self.elapsed_s, self.learning_rate, *self.links
+        """What is averaged beside the model: what the period is chosen by, and what this peer's links cost."""
+        return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links
 
     def check(self) -> None:
         """Raises ValueError when anything that counts is not finite."""
@@ -47,6 +51,16 @@ class Contribution:
         for name in ("weight", "loss", "learning_rate", "elapsed_s"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"a contribution needs a finite {name}, got {getattr(self, name)}")
+
+
+SIGNALS = 3 + len(Motion._fields) + len(LinkCosts._fields)
+
+
+def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts]:
+    """What the mean of all peers' `Contribution.signals` says."""
+    loss, elapsed_s, learning_rate, *others = signals
+    motion, links = others[: len(Motion._fields)], others[len(Motion._fields) :]
+    return Numbers(loss, elapsed_s, learning_rate, Motion(*motion)), LinkCosts(*links)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..aggregation.cost import UNKNOWN, LinkCosts
 from ..aggregation.outer import OuterState
-from ..aggregation.period import PeriodState
+from ..aggregation.periods.policy import PeriodState
 from ..aggregation.vector import Layout, all_finite
 from .wire import Buffer, PeerMisbehaved
 

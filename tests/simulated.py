@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from samovar.aggregation.outer import Plain
-from samovar.aggregation.period import Fixed, PeriodPolicy
+from samovar.aggregation.periods.fixed import Fixed
+from samovar.aggregation.periods.policy import PeriodPolicy
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout, Part
 from samovar.peers.links import parse_link

@@ -11,7 +11,7 @@ import pytest
 import torch
 from simulated import LINK, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.period import PeriodState
+from samovar.aggregation.periods.policy import PeriodState
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
@@ -29,7 +29,7 @@ SIZE = 300_000
 def state_of(round: int, size: int = SIZE, outer: int = 1) -> State:
     generator = torch.Generator().manual_seed(round)
     vectors = [torch.randn(size, generator=generator) for _ in range(1 + outer)]
-    period = PeriodState(12, block=1, rounds=round, block_rounds=2, initial_loss=0.5, initial_lr=0.1, block_lr=0.1)
+    period = PeriodState(12, (1.0, float(round), 2.0, 0.5, 0.1, 0.1, 0.0))
     return State(round, 10 * round, vectors[0], tuple(vectors[1:]), period)
 
 

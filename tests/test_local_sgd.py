@@ -10,7 +10,7 @@ import pytest
 import torch
 from simulated import PATIENCE_S, Company, Walker, no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.period import AdaComm
+from samovar.aggregation.periods.adacomm import AdaComm
 from samovar.protocols import local_sgd as local_sgd_module
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.members.membership import MembershipError, NoQuorum

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from samovar.aggregation.period import Fixed
+from samovar.aggregation.periods.fixed import Fixed
 from samovar.peers.checkpoint import Snapshot
 from samovar.peers.peer import Identity, Peer
 from samovar.peers.settings import Settings

@@ -26,11 +26,9 @@ from ...aggregation.mean import Mean, combine, contribute
 from ...aggregation.vector import Layout
 from ..delivery.link import PeerLost
 from ..off_loop import off_loop
-from ..rounds import Contribution, Key
+from ..rounds import SIGNALS, Contribution, Key
 from ..state import fingerprint
 from .reducer import Reducer
-
-SIGNALS = 6
 
 
 class Averager(Protocol):

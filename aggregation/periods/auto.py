@@ -1,0 +1,109 @@
+"""The period that nobody has to choose: as rare as pays, as often as the peers' differences demand."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from .policy import Motion, Numbers, PeriodState, check_number, recall
+
+_ALIKE = 1.25
+"""Periods within this factor are as good as the same."""
+_MIXED = -2.0
+"""So many rounds after a change tell of the period before it."""
+
+
+class Seen(NamedTuple):
+    """What is remembered: sums over the rounds since the period changed last, older ones counting less; how often it
+    was halved, and at which learning rate."""
+
+    rounds: float = 0.0
+    apart: float = 0.0
+    drift: float = 0.0
+    together: float = 0.0
+    early: float = 0.0
+    late: float = 0.0
+    step_s: float = 0.0
+    averaging_s: float = 0.0
+    halvings: float = 0.0
+    learning_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auto:
+    """Knows neither the horizon nor a good period, and measures what decides on both.
+
+    **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
+    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it.
+
+    **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
+    the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
+    batch whatever the period). The two are told apart by time: the part of peer i's way that two rounds have in common,
+    <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in which
+
+    - the peers drift (drift above ``drift_far`` of what sets them apart) and are at their own ends: the second half of
+      the local steps goes no further than ``late`` of the first, in what two rounds have in common; or
+    - drift is most of what sets them apart (``drift_still``), and the mean gets nowhere: <x - x', x' - x''> <= 0. That
+      is Pflug's test (1990) for a constant step that has done all it can, here for a constant period.
+
+    **Double again** when the learning rate has fallen to half: drift is proportional to learning rate times period.
+
+    All are sums over the peers' models, so a few numbers that ride along with the round tell them.
+    """
+
+    share: float = 8.0
+    rounds: int = 8
+    """Rounds over which is averaged, and after which the mean may be found to get nowhere."""
+    rounds_min: int = 4
+    """Rounds after which peers may be found to be at their own ends."""
+    drift_far: float = 0.15
+    drift_still: float = 0.5
+    late: float = 0.4
+    period_max: int = 512
+    watches: ClassVar[bool] = True
+
+    def start(self) -> PeriodState:
+        return PeriodState(1)
+
+    def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
+        """As the protocol says; raises ValueError on a learning rate that is negative or not finite."""
+        check_number("the learning rate", numbers.learning_rate)
+        seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)
+        if seen.learning_rate == 0:
+            seen = seen._replace(learning_rate=numbers.learning_rate)
+        if 0 < numbers.learning_rate <= seen.learning_rate / 2:
+            seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
+        elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):
+            seen = seen._replace(halvings=seen.halvings + 1)
+        period = self._period(seen)
+        if max(period, state.period) <= _ALIKE * min(period, state.period):
+            return PeriodState(state.period, seen)
+        kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
+        return PeriodState(period, Seen(rounds=_MIXED, **kept))
+
+    def _with(self, seen: Seen, motion: Motion) -> Seen:
+        if motion.step_s <= 0:
+            return seen
+        first = seen.step_s == 0
+        seen = seen._replace(
+            step_s=motion.step_s if first else seen.step_s + (motion.step_s - seen.step_s) / 4,
+            averaging_s=motion.averaging_s if first else seen.averaging_s + (motion.averaging_s - seen.averaging_s) / 4,
+            rounds=seen.rounds + 1,
+        )
+        if seen.rounds <= 0:
+            return seen
+        kept, sums = 1 - 1 / self.rounds, ("apart", "drift", "together", "early", "late")
+        return seen._replace(**{name: kept * getattr(seen, name) + getattr(motion, name) for name in sums})
+
+    def _at_their_ends(self, seen: Seen) -> bool:
+        drifting = seen.rounds >= self.rounds_min and seen.drift > self.drift_far * seen.apart
+        return drifting and seen.late < self.late**2 * seen.early
+
+    def _nowhere(self, seen: Seen) -> bool:
+        drifting = seen.rounds >= self.rounds and seen.drift > self.drift_still * seen.apart
+        return drifting and seen.together <= 0
+
+    def _period(self, seen: Seen) -> int:
+        if seen.step_s == 0:
+            return 1
+        whole = min(math.ceil(self.share * seen.averaging_s / seen.step_s), self.period_max)
+        return max(1, math.ceil(whole / 2**seen.halvings))

@@ -1,0 +1,33 @@
+"""Adaptive periodic averaging: as often as keeps the peers equally far apart."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
+
+_LEARNING = 20
+"""Rounds in which it learns how far apart the peers are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """Keeps the variance of the peers' models over the learning rate at what it was in the first rounds: one step more
+    below 0.7 of that, one less above 1.3 (Jiang and Agrawal, "Adaptive periodic averaging", arXiv 2007.06134)."""
+
+    steps: int
+    watches: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_whole("the period", self.steps, 1, PERIOD_LIMIT)
+
+    def start(self) -> PeriodState:
+        return PeriodState(self.steps)
+
+    def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
+        rounds, usual = recall(state, 2)
+        apart = numbers.motion.apart / numbers.learning_rate if numbers.learning_rate > 0 else 0.0
+        if apart == 0 or rounds < _LEARNING:
+            known = rounds + (apart > 0)
+            return PeriodState(state.period, (known, usual + (apart - usual) / known if apart else usual))
+        period = state.period + (apart < 0.7 * usual) - (apart > 1.3 * usual)
+        return PeriodState(min(max(period, 1), PERIOD_LIMIT), (rounds, usual))

@@ -1,0 +1,23 @@
+"""A fixed period, as everybody has it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Average every ``steps`` local steps, 1 to `PERIOD_LIMIT`; 1 is synchronous SGD. Looks at no number."""
+
+    steps: int
+    watches: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_whole("the period", self.steps, 1, PERIOD_LIMIT)
+
+    def start(self) -> PeriodState:
+        return PeriodState(self.steps)
+
+    def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
+        return self.start()

@@ -1,0 +1,110 @@
+"""How many local steps a peer takes until the next average. A policy maps a state and a round's numbers to a state.
+
+Every peer must be given identical numbers (`mean.combine` makes them so); then all peers choose the same period without
+a word.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+PERIOD_LIMIT = 1_000_000
+"""Local steps between two averages, at most: beyond it, it is a typing error."""
+MEMORY_MAX = 16
+FLOAT_MAX = math.nextafter(math.inf, 0)
+
+
+class Motion(NamedTuple):
+    """How long the last round but one took, and how the peers moved in it; each a mean over the peers.
+
+    With x_i the model of peer i after its local steps, x the mean of all, d_i = x_i - x, and x', d_i' of the round
+    before. ``early`` and ``late``: as ``drift``, of what the first and the second half of the local steps moved the
+    model by. What noise does to two rounds is independent, so products of two rounds show what is not noise. All 0
+    where nothing is known.
+    """
+
+    step_s: float = 0.0
+    """Seconds of a local step."""
+    averaging_s: float = 0.0
+    """Seconds of the averaging, waiting for others included."""
+    apart: float = 0.0
+    """|d_i|^2."""
+    drift: float = 0.0
+    """<d_i, d_i'>, how far the peers go apart by what is not noise."""
+    together: float = 0.0
+    """<x - x', x' - x''>, how far they go together, likewise."""
+    early: float = 0.0
+    late: float = 0.0
+
+
+STILL = Motion()
+
+
+class Numbers(NamedTuple):
+    """What a round has averaged. ``loss``: mean training loss over the round's local steps of all peers; ``elapsed_s``:
+    seconds since training began; ``learning_rate``: of the local optimizer, in the round's last step."""
+
+    loss: float
+    elapsed_s: float
+    learning_rate: float
+    motion: Motion = STILL
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodState:
+    """``period`` (local steps, >= 1) is the answer; ``memory`` is whatever else the policy remembers."""
+
+    period: int
+    memory: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_whole("period", self.period, 1, PERIOD_LIMIT)
+
+    def to_plain(self) -> list[float]:
+        """The period, then the memory, for a snapshot."""
+        return [float(self.period), *self.memory]
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "PeriodState":
+        """The state that `to_plain` wrote. Raises ValueError on anything else."""
+        fits = isinstance(plain, list | tuple) and 1 <= len(plain) <= 1 + MEMORY_MAX
+        if not isinstance(plain, list | tuple) or not fits or not all(map(_is_number, plain)):
+            raise ValueError(
+                f"a period state must be a list of 1 to {1 + MEMORY_MAX} finite numbers, got {plain!r:.200}"
+            )
+        period, *memory = plain
+        return cls(int(period) if period == int(period) else period, tuple(map(float, memory)))
+
+
+class PeriodPolicy(Protocol):
+    """Decides after every averaging round how many local steps come before the next."""
+
+    watches: ClassVar[bool]
+    """Whether it looks at the motion of the models, which costs the peers a look at them in every round."""
+
+    def start(self) -> PeriodState:
+        """The state before the first round."""
+        ...
+
+    def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
+        """The state after an averaging round; call it once after each."""
+        ...
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -FLOAT_MAX <= value <= FLOAT_MAX
+
+
+def check_whole(name: str, value: float, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, got {value!r:.60}")
+
+
+def check_number(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+
+def recall(state: PeriodState, count: int) -> tuple[float, ...]:
+    """The memory; ``count`` zeros before the first round, and when it is another policy's, as in a run resumed."""
+    return state.memory if len(state.memory) == count else (0.0,) * count

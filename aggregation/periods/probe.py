@@ -1,0 +1,54 @@
+"""What a peer can see of the peers' motion by looking at its own model: before, amid and after its local steps, and at
+the mean.
+
+A look is at 65,536 elements of the model at most, evenly spread: products of that many tell drift from noise.
+"""
+
+import torch
+from torch import Tensor
+
+from .policy import STILL, Motion
+
+_LOOKED_AT = 65_536
+
+
+class Probe:
+    """One peer's. ``begin`` with what all have, ``amid`` halfway through the local steps, ``end`` after them, and
+    ``begin`` again with what came out; each is shown the model as one vector [n]."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Tensor, ...] = ()
+        self._began: Tensor | None = None
+        self._amid: Tensor | None = None
+        self._end: Tensor | None = None
+        self.motion = STILL
+        """Of the last round and the one before it."""
+
+    def begin(self, vector: Tensor) -> None:
+        """The local steps begin, from the mean. What a round without a start, a middle or an end was like stays
+        unknown, and so does what is compared with it."""
+        now, seen = _look(vector), (self._began, self._amid, self._end)
+        ways: tuple[Tensor, ...] = ()
+        if all(look is not None for look in seen):
+            began, amid, end = (look for look in seen if look is not None)
+            ways = (end - now, now - began, amid - began, end - amid)
+        self.motion = STILL
+        if ways and self._before:
+            drift, together, early, late = (float(a @ b) for a, b in zip(ways, self._before, strict=True))
+            apart = float(ways[0] @ ways[0])
+            self.motion = Motion(apart=apart, drift=drift, together=together, early=early, late=late)
+        self._before = ways
+        self._began, self._amid, self._end = now, None, None
+
+    def amid(self, vector: Tensor) -> None:
+        self._amid = _look(vector)
+
+    def end(self, vector: Tensor) -> None:
+        """After a single step, the middle is the end."""
+        self._end = _look(vector)
+        self._amid = self._end if self._amid is None else self._amid
+
+
+def _look(vector: Tensor) -> Tensor:
+    stride = max(1, -(-vector.numel() // _LOOKED_AT))
+    return vector.detach()[::stride].to(torch.float64, copy=True)
