@@ -49,6 +49,12 @@ class Settings:
     codec: str = _setting(
         "none", rules.codec(), "What models' changes are encoded with, e.g. int8 or top_k:0.01.", agreed=True
     )
+    outer: str = _setting(
+        "plain", rules.outer(), "What a round's mean does to the model, e.g. nesterov:0.7:0.9 (DiLoCo).", agreed=True
+    )
+    inner: str = _setting(
+        "kept", rules.one_of("kept", "reset"), "The optimizer's own state at each average.", agreed=True
+    )
     average: str = _setting(
         "model",
         rules.one_of("model", "gradients"),
@@ -117,6 +123,9 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
+        for name, usual in (("outer", "plain"), ("inner", "kept")):
+            if (got := getattr(self, name)) != usual:
+                raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")
 
     @classmethod

@@ -246,9 +246,8 @@ class LocalSGD:
         if self._tried is None or self._tried[0] is not behind:
             self._tried = (behind, now())
         try:
-            state = await fetch_state(
-                endpoint, [peer for peer in others if peer != endpoint.id], self._layout, round=round_
-            )
+            whom, outer = [peer for peer in others if peer != endpoint.id], len(self.state.outer)
+            state = await fetch_state(endpoint, whom, self._layout, outer=outer, round=round_)
         except CatchUpFailed as error:
             sometimes("no donor had the state")
             tried_s = now() - self._tried[1]
