@@ -174,7 +174,7 @@ class Run:
             raise ValueError(
                 "this run averages gradients and has begun: a latecomer has not the others' optimizer state"
             )
-        return (await peer.follow(brought)).state.vector if late else peer.state.vector
+        return (await peer.follow(brought)).vector if late else peer.state.vector
 
     def _contribution(self, weight: float, filling: Filling | None = None) -> Contribution:
         """The model, or the gradients that fill up."""
@@ -207,7 +207,7 @@ class Run:
         outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
         self._peer.note(loss_told=not math.isnan(self._mean_loss))
         self._trained_since_s = asyncio.get_running_loop().time()
-        return None if (vector := outcome.state.vector) is brought.vector else vector
+        return None if outcome.vector is brought.vector else outcome.vector
 
     async def _mean_gradient(self, filling: Filling) -> torch.Tensor | None:
         """The mean gradient of this step. Raises MembershipError when the others have gone on without this peer."""

@@ -136,6 +136,7 @@ class Peer:
             steps=steps,
             codec=None if settings.codec == "none" else parse_codec(settings.codec),
             buckets=buckets(layout) if settings.average == "gradients" else (),
+            fragments=settings.fragments,
             seed=settings.seed,
         )
         self.membership = self.averaging.membership

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..aggregation.codecs.known import parse_codec
 from ..aggregation.period import AdaComm
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
@@ -51,6 +52,9 @@ class Settings:
     )
     outer: str = _setting(
         "plain", rules.outer(), "What a round's mean does to the model, e.g. nesterov:0.7:0.9 (DiLoCo).", agreed=True
+    )
+    fragments: int = _setting(
+        1, rules.whole(1, 1000), "Parts of the model that are averaged in turn, one at a time.", agreed=True
     )
     inner: str = _setting(
         "kept", rules.one_of("kept", "reset"), "The optimizer's own state at each average.", agreed=True
@@ -111,6 +115,8 @@ class Settings:
             raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
         if self.average == "gradients":
             self._synchronous()
+        if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
+            raise SettingsError(f"goes with codecs of single numbers, which {self.codec} is not", "fragments")
         for name in ("key", "authorized"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
@@ -123,7 +129,7 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
-        for name, usual in (("outer", "plain"), ("inner", "kept")):
+        for name, usual in (("outer", "plain"), ("fragments", 1), ("inner", "kept")):
             if (got := getattr(self, name)) != usual:
                 raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from test_script import begin
 from test_simulated_runs import DIGITS, TASKS
 from torch import nn
 
+from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
 from samovar.peers.checkpoint import Snapshot
 from samovar.peers.peer import Identity, Peer, first_state
-from samovar.peers.settings import Settings
+from samovar.peers.records import Record, RoundRecord
+from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.stop import Stop
 from samovar.peers.task import load_task
 from samovar.peers.tensors import averaged, parameters_in
@@ -82,11 +85,11 @@ def test_who_restarts_with_a_checkpoint_gets_the_outer_momentum_too() -> None:
 
 
 class Everything:
-    """What peers end with: checkpoints, and the models and states that are in them."""
+    """A run of two peers, with each one's checkpoint of every round."""
 
-    def __init__(self, *, steps: int, begun: Everything | None = None, **settings) -> None:
-        self.settings, self.begun = Settings(**{**FEW, "peers": 2, "steps": steps, **settings}), begun
-        self.snapshots: dict[int, Snapshot] = {}
+    def __init__(self, *, begun: dict[int, Snapshot] | None = None, **settings) -> None:
+        self.settings, self._begun = Settings(**{**FEW, "peers": 2, "steps": 40, **settings}), begun
+        self.snapshots: dict[int, dict[int, Snapshot]] = defaultdict(dict)
         run_virtual(self._main())
 
     async def _main(self) -> None:
@@ -99,8 +102,8 @@ class Everything:
         endpoint.dial(f"p{1 - part}", "")
         one = trainer(self.settings.inner, part)
         state, elapsed_s = first_state(self.settings, one.layout.flatten(one.tensors)), 0.0
-        if self.begun is not None:
-            state, _ = resume(self.begun.snapshots[part], one)
+        if self._begun is not None:
+            state, _ = resume(self._begun[part], one)
             elapsed_s = 1.0  # here it takes no time
         peer = Peer(
             endpoint, self.settings, Identity(str(part), part), run="r", layout=one.layout, state=state,
@@ -110,7 +113,8 @@ class Everything:
         contact.set_result(f"p{part - 1}" if part else None)
 
         def keep(snapshot: Snapshot) -> None:
-            self.snapshots[part] = Snapshot({k: v.clone() for k, v in snapshot.tensors.items()}, snapshot.numbers)
+            copies = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
+            self.snapshots[snapshot.numbers["state"]["round"]][part] = Snapshot(copies, snapshot.numbers)
 
         await Training(peer, one, AtOnce(), Stop(), keep).run(contact)
         peer.close()
@@ -119,25 +123,91 @@ class Everything:
     def bits(self) -> list[bytes]:
         return [
             one.tensors[name].numpy().tobytes()
-            for _, one in sorted(self.snapshots.items())
+            for _, one in sorted(self.snapshots[8].items())
             for name in ("state/vector", "state/outer/0", "model/0.weight")
         ]
 
 
+@pytest.mark.parametrize("fragments", [1, 3])
 @pytest.mark.parametrize("inner", ["kept", "reset"])
-def test_a_resumed_run_goes_on_as_an_unbroken_one(inner: str) -> None:
-    wished = {"outer": "nesterov", "inner": inner}
-    whole, half = Everything(steps=40, **wished), Everything(steps=20, **wished)
-    assert Everything(steps=40, begun=half, **wished).bits == whole.bits
-    for snapshot in half.snapshots.values():
+def test_a_resumed_run_goes_on_as_an_unbroken_one(inner: str, fragments: int) -> None:
+    wished = {"outer": "nesterov", "inner": inner, "fragments": fragments}
+    whole = Everything(**wished)
+    begun = whole.snapshots[4]
+    assert Everything(begun=begun, **wished).bits == whole.bits
+    for snapshot in begun.values():
         snapshot.tensors["state/outer/0"].zero_()
-    assert Everything(steps=40, begun=half, **wished).bits != whole.bits, "without its momentum it is another run"
+    assert Everything(begun=begun, **wished).bits != whole.bits, "without its momentum it is another run"
 
 
 def test_a_run_does_not_go_on_with_another_kind_of_outer_step() -> None:
-    half = Everything(steps=20, outer="nesterov")
+    begun = Everything(outer="nesterov").snapshots[4]
     with pytest.raises(ValueError, match="another outer step than plain"):
-        Everything(steps=40, begun=half)
+        Everything(begun=begun)
+
+
+# Fragments
+
+
+def test_fragments_are_averaged_in_turn_as_by_hand() -> None:
+    """And a peer trains on with its own values of what is not averaged."""
+    fragments, outer = Fragments.of(trainer("kept").layout.size, 3), Momentum(0.9, 0.7, nesterov=True)
+    trainers = [Trainer(load_task(UNION), seed=0, part=part, parts=3, device=torch.device("cpu")) for part in range(3)]
+    agreed = trainers[0].layout.flatten(trainers[0].tensors)
+    velocity = torch.zeros_like(agreed)
+    for round_ in range(10):
+        start, stop = fragments.parts[round_ % 3]
+        vectors = []
+        for one in trainers:
+            one.train(5)
+            vectors.append(one.layout.flatten(one.tensors))
+        mean = torch.stack(vectors).mean(0)[start:stop]
+        stepped, (after,) = outer.step(agreed[start:stop], mean, (velocity[start:stop],))
+        agreed[start:stop], velocity[start:stop] = stepped, after
+        for one, vector in zip(trainers, vectors, strict=True):
+            vector[start:stop] = stepped
+            one.load(vector)
+    (life, *others) = play(outer="nesterov", fragments=3, steps=50).lives
+    assert torch.allclose(life.peer.state.vector, agreed, atol=1e-5)
+    assert torch.allclose(life.peer.state.outer[0], velocity, atol=1e-5)
+    assert all(bits(other) == bits(life) for other in others)
+    assert torch.equal(life.trainer.layout.flatten(life.trainer.tensors), life.peer.state.vector), "all end with it"
+
+
+def sent(**settings) -> list[int]:
+    """Bytes in the rounds of one peer but the first."""
+    records: list[Record] = []
+    simulation = Scenario.plain(Settings(**{**FEW, "steps": 2, "period": "1", **settings}))
+    world = World(load_task(TASKS / "megabyte.py"), simulation, records.append)
+    run_virtual(world.run())
+    return [record.bytes_sent for record in records if isinstance(record, RoundRecord) and record.peer == "0"][1:]
+
+
+@pytest.mark.parametrize("codec", ["none", "int8", "top_k:0.1"])
+def test_a_round_sends_one_fragment(codec: str) -> None:
+    (whole,) = sent(codec=codec)
+    for nbytes in sent(codec=codec, fragments=4, steps=5):
+        assert whole / 4 < nbytes < whole / 3.5
+
+
+@pytest.mark.parametrize("codec", ["none", "int8", "top_k:0.1"])
+def test_a_latecomer_gets_all_fragments(codec: str) -> None:
+    lives = play(outer="nesterov", fragments=4, codec=codec, steps=100, late=2.0).lives
+    assert len(lives) == 4
+    assert len({bits(life) for life in lives}) == 1
+
+
+def test_a_model_smaller_than_its_fragments_is_averaged_all_the_same() -> None:
+    assert [part.stop - part.start for part in Fragments.of(3, 1000).parts] == [1, 1, 1]
+    assert len({bits(life) for life in play(fragments=1000, steps=50).lives}) == 1
+
+
+def test_what_needs_whole_tensors_does_not_go_with_fragments() -> None:
+    with pytest.raises(SettingsError, match="fragments goes with codecs of single numbers, which power_sgd:2 is not"):
+        Settings(fragments=2, codec="power_sgd:2")
+
+
+# The inner optimizer
 
 
 def trainer(inner: str, part: int = 0) -> Trainer:
