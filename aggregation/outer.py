@@ -1,16 +1,20 @@
 """The outer step: what the combined update of a round does to the model.
 
 The shape is that of an optimizer without hidden state: ``start`` makes the state, ``step`` returns the new vector and
-the new state. Momentum, Nesterov (DiLoCo) or Adam on the difference ``anchor - mean`` is one more class with state
-tensors of its own.
+the new state. What it is given is a difference, the "pseudo-gradient" of DiLoCo: ``anchor - mean``. A user asks for one
+in a word (`parse_outer`); adding one is one class, and one line in `OUTER_STEPS`.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from .options import made_of, number
+
 OuterState = tuple[Tensor, ...]
+RATE_MAX = 10.0
 
 
 class OuterStep(Protocol):
@@ -19,6 +23,11 @@ class OuterStep(Protocol):
     ``anchor``: the vector (n elements) all peers shared when the round's local steps began; ``mean``: their weighted
     mean after them.
     """
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors of n elements its state is."""
+        ...
 
     def start(self, vector: Tensor) -> OuterState:
         """The state before the first round, for a model of ``vector`` (n elements)."""
@@ -36,13 +45,84 @@ class OuterStep(Protocol):
 class Plain:
     """The mean becomes the model (FedAvg, Algorithm 1; PASGD). No state."""
 
+    tensors: ClassVar[int] = 0
+
     def start(self, vector: Tensor) -> OuterState:
         return ()
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
         """Returns ``mean`` itself, not a copy."""
-        check_step(anchor, mean, state, tensors=0)
+        check_step(anchor, mean, state, tensors=self.tensors)
         return mean, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Momentum:
+    """SGD with momentum on the model, with what a round has moved it by as the gradient.
+
+        D = anchor - mean           the round's pseudo-gradient
+        v <- momentum v + D         v = 0 before the first round
+        x <- anchor - rate v                       heavy ball
+        x <- anchor - rate (D + momentum v)        nesterov
+
+    Three papers, one formula, which is that of ``torch.optim.SGD`` on D:
+
+    - Block momentum (Chen and Huo 2016; Wang and Joshi, arXiv 1810.08313, section 5.3): u <- 0.3 u + G, x <- x - eta u,
+      where eta G is the averaged step D. With v = eta u it is the heavy ball at rate 1, as long as eta stays; when eta
+      changes, theirs scales what v holds of earlier rounds with it, ours does not.
+    - Server momentum (FedAvgM; Reddi et al., arXiv 2003.00295): the heavy ball with any rate. Their Algorithm 2 writes
+      m <- b m + (1 - b) D, x <- x - eta m: with v = m/(1 - b) that is rate = eta (1 - b).
+    - DiLoCo (Douillard et al., arXiv 2311.08105): Nesterov, rate 0.7, momentum 0.9.
+
+    In the long run a step moves the model by rate/(1 - momentum) times D: 7 times for DiLoCo, so local learning rates
+    that suit plain averaging may be too high.
+
+    Each product and each sum is rounded by itself, never fused: the same bits on all processors. Cost: the memory of
+    one more vector, and no byte on the wire, as all peers keep the same v.
+    """
+
+    momentum: float
+    rate: float = 1.0
+    nesterov: bool = False
+
+    tensors: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"the momentum must be at least 0 and below 1, got {self.momentum:g}")
+        if not 0 < self.rate <= RATE_MAX:
+            raise ValueError(f"the outer learning rate must be above 0 and at most {RATE_MAX:g}, got {self.rate:g}")
+
+    def start(self, vector: Tensor) -> OuterState:
+        return (vector.new_zeros(vector.shape),)
+
+    def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
+        check_step(anchor, mean, state, tensors=self.tensors)
+        difference = anchor - mean
+        velocity = (state[0] * self.momentum).add_(difference)
+        moved = (velocity * self.momentum).add_(difference).mul_(self.rate) if self.nesterov else velocity * self.rate
+        return moved.neg_().add_(anchor), (velocity,)
+
+
+@dataclass(frozen=True, slots=True)
+class OfParameters:
+    """`inner` for the first `count` elements, a model's parameters; the rest, its buffers, becomes the mean: a running
+    variance that is extrapolated can be negative."""
+
+    inner: OuterStep
+    count: int
+
+    @property
+    def tensors(self) -> int:
+        return self.inner.tensors
+
+    def start(self, vector: Tensor) -> OuterState:
+        return self.inner.start(vector)
+
+    def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
+        vector, after = self.inner.step(anchor, mean, state)
+        vector[self.count :] = mean[self.count :]
+        return vector, after
 
 
 def check_step(anchor: Tensor, mean: Tensor, state: OuterState, tensors: int) -> None:
@@ -53,3 +133,27 @@ def check_step(anchor: Tensor, mean: Tensor, state: OuterState, tensors: int) ->
         if tensor.shape != anchor.shape or tensor.dtype != anchor.dtype:
             got, want = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, anchor))
             raise ValueError(f"an outer step needs vectors alike: {got} does not fit {want}")
+
+
+def parse_outer(text: str) -> OuterStep:
+    """The outer step a user asks for: a name of `OUTER_STEPS`, and its options after colons.
+
+    Raises ValueError, in one line, on a name that is unknown and on options that are silly.
+    """
+    return made_of(text, OUTER_STEPS, "outer step")
+
+
+def _server_momentum(rate: str = "1", momentum: str = "0.9") -> OuterStep:
+    """At rate 1 and without momentum it is plain averaging, to the bit."""
+    wished = Momentum(number(momentum), number(rate))
+    return Plain() if wished == Momentum(0.0, 1.0) else wished
+
+
+OUTER_STEPS: Mapping[str, tuple[Callable[..., OuterStep], int]] = {
+    "plain": (Plain, 0),
+    "momentum": (lambda momentum="0.3": Momentum(number(momentum)), 1),
+    "server_momentum": (_server_momentum, 2),
+    "nesterov": (lambda rate="0.7", momentum="0.9": Momentum(number(momentum), number(rate), nesterov=True), 2),
+}
+"""By name: what makes it out of its options, texts, and how many options it takes at most; the defaults are the
+papers'."""

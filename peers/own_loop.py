@@ -33,7 +33,7 @@ from .gradients import trained
 from .opening import Opening
 from .peer import Identity, Peer, first_state
 from .synchronous import Synchronous
-from .tensors import averaged
+from .tensors import averaged, parameters_in
 from .trainer import finite
 
 T = TypeVar("T")
@@ -59,8 +59,7 @@ class Run:
         self._synchronous: Synchronous | None = None
         self._probe: Probe | None = None
         self._unhook: Callable[[], None] = lambda: None
-        self._process = os.getpid()
-        self._gone = False
+        self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
 
     @property
@@ -167,6 +166,7 @@ class Run:
             run=orders.run,
             layout=self._layout,
             state=first_state(settings, brought.vector),
+            parameters=parameters_in(self._model),
             guest=orders.guest,
             record=record,
         )
@@ -179,7 +179,7 @@ class Run:
             raise ValueError(
                 "this run averages gradients and has begun: a latecomer has not the others' optimizer state"
             )
-        return (await peer.follow(brought)).state.vector if late else peer.state.vector
+        return (await peer.follow(brought)).vector if late else peer.state.vector
 
     def _contribution(self, weight: float, filling: Filling | None = None) -> Contribution:
         """The model, or the gradients that fill up."""
@@ -207,16 +207,17 @@ class Run:
     def _average(self) -> None:
         brought, steps = self._contribution(float(self._steps)), self._steps
         self._take(self._do(lambda: self._round(brought, steps)))
+        if self._opening.settings.inner == "reset":
+            self._optimizer.state.clear()
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
-        """The average; None when nobody else is there: then it is what was brought, and only rounding would differ."""
+        """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
         assert self._peer is not None
         compute_s = asyncio.get_running_loop().time() - self._trained_since_s
         outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
         self._peer.note(loss_told=not math.isnan(self._mean_loss))
         self._trained_since_s = asyncio.get_running_loop().time()
-        alone = outcome.members == 1 and not outcome.caught_up
-        return None if alone else outcome.state.vector
+        return None if outcome.vector is brought.vector else outcome.vector
 
     async def _mean_gradient(self, filling: Filling) -> torch.Tensor | None:
         """The mean gradient of this step. Raises MembershipError when the others have gone on without this peer."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.cost import LinkCosts, fastest
-from ..aggregation.outer import Plain
+from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.known import parse_period
 from ..aggregation.periods.policy import PeriodPolicy
@@ -60,9 +60,18 @@ def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCost
     return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES)
 
 
+def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:
+    """The outer step of ``--outer``, for a vector that begins with so many elements of parameters; None: all are.
+    Raises ValueError when `state` is another step's."""
+    step = parse_outer(settings.outer)
+    if len(state.outer) != step.tensors:
+        raise ValueError(f"this run began with another outer step than {settings.outer}: go on with that one")
+    return step if parameters is None or isinstance(step, Plain) else OfParameters(step, parameters)
+
+
 def first_state(settings: Settings, vector: Tensor) -> State:
     """Where a run begins: round 0, with the model as the seed made it."""
-    return State(0, 0, vector, Plain().start(vector), period_policy(settings).start())
+    return State(0, 0, vector, parse_outer(settings.outer).start(vector), period_policy(settings).start())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +94,15 @@ class Peer:
         run: str,
         layout: Layout,
         state: State,
+        parameters: int | None = None,
         guest: PeerId | None = None,
         elapsed_s: float = 0.0,
         steps: int | None = None,
         record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """`state`: where to begin; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local
-        steps of the whole run, None when a script decides."""
+        """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
+        all; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local steps of the whole
+        run, None when a script decides. Raises ValueError when the state is another outer step's."""
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
@@ -122,11 +133,12 @@ class Peer:
             layout=layout,
             schedule=lambda view: schedule_for(settings, layout, view, self.state.links),
             period=period_policy(settings),
-            outer=Plain(),
+            outer=outer_step(settings, parameters, state),
             state=state,
             steps=steps,
             codec=None if settings.codec == "none" else parse_codec(settings.codec),
             buckets=buckets(layout) if settings.average == "gradients" else (),
+            fragments=settings.fragments,
             seed=settings.seed,
         )
         self.membership = self.averaging.membership

@@ -24,6 +24,7 @@ from .peer import Identity, Peer, first_state
 from .records import Record
 from .settings import Settings
 from .task import check_average, load_task
+from .tensors import parameters_in
 from .trainer import Trainer, pick_device
 from .training import Ended, Training, resume
 
@@ -45,6 +46,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
             run=orders.run,
             layout=trainer.layout,
             state=state,
+            parameters=parameters_in(trainer.model),
             guest=orders.guest,
             elapsed_s=elapsed_s,
             steps=settings.steps,
@@ -75,7 +77,8 @@ def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
     task = load_task(Path(opening.orders.task))
     check_average(settings.average, task.path)
     part = opening.orders.part
-    return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=pick_device(settings.device, part))
+    device = pick_device(settings.device, part)
+    return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=device, inner=settings.inner)
 
 
 async def _spawned() -> int:

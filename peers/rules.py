@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..aggregation.codecs.known import CODECS, parse_codec
+from ..aggregation.outer import OUTER_STEPS, parse_outer
 from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import PERIODS, parse_period
 from ..aggregation.periods.policy import PERIOD_LIMIT
@@ -102,6 +103,16 @@ def codec() -> Rule:
         return value
 
     return Rule(take, f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01", "none|CODEC", str)
+
+
+def outer() -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        parse_outer(value)
+        return value
+
+    return Rule(take, f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9", "plain|STEP", str)
 
 
 def address() -> Rule:

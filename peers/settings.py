@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
+from ..aggregation.codecs.known import parse_codec
 from ..aggregation.periods.adacomm import AdaComm
+from ..aggregation.periods.known import parse_period
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
 from .rules import Rule
@@ -48,6 +50,15 @@ class Settings:
     )
     codec: str = _setting(
         "none", rules.codec(), "What models' changes are encoded with, e.g. int8 or top_k:0.01.", agreed=True
+    )
+    outer: str = _setting(
+        "plain", rules.outer(), "What a round's mean does to the model, e.g. nesterov:0.7:0.9 (DiLoCo).", agreed=True
+    )
+    fragments: int = _setting(
+        1, rules.whole(1, 1000), "Parts of the model that are averaged in turn, one at a time.", agreed=True
+    )
+    inner: str = _setting(
+        "kept", rules.one_of("kept", "reset"), "The optimizer's own state at each average.", agreed=True
     )
     average: str = _setting(
         "model",
@@ -108,8 +119,14 @@ class Settings:
                 raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
         if self.quorum is not None and self.quorum > self.peers:
             raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
+        if (self.outer, self.fragments) != ("plain", 1) and parse_period(self.period).watches:
+            raise SettingsError(
+                f"{self.period} looks at means of whole models: leave out --outer, --fragments", "period"
+            )
         if self.average == "gradients":
             self._synchronous()
+        if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
+            raise SettingsError(f"goes with codecs of single numbers, which {self.codec} is not", "fragments")
         for name in ("key", "authorized"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
@@ -122,6 +139,9 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
+        for name, usual in (("outer", "plain"), ("fragments", 1), ("inner", "kept")):
+            if (got := getattr(self, name)) != usual:
+                raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")
 
     @classmethod

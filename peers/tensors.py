@@ -19,6 +19,11 @@ def averaged(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
+def parameters_in(model: nn.Module) -> int:
+    """Elements of its parameters: those come first in `averaged`, and buffers after them."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def own(model: nn.Module) -> Mapping[str, Tensor]:
     """Name -> buffer of what stays each peer's own."""
     return {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}

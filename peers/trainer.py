@@ -68,9 +68,12 @@ def _shown(made: object) -> str:
 class Trainer:
     """Takes local steps on its part of the data and counts what it did since the last average."""
 
-    def __init__(self, task: Task, *, seed: int, part: int, parts: int, device: torch.device) -> None:
-        """All peers of one seed begin with the same weights; their data order and dropout differ by `part`."""
-        self.task, self.device = task, device
+    def __init__(
+        self, task: Task, *, seed: int, part: int, parts: int, device: torch.device, inner: str = "kept"
+    ) -> None:
+        """All peers of one seed begin with the same weights; their data order and dropout differ by `part`. `inner`:
+        whether the optimizer's state is kept or reset at each average."""
+        self.task, self.device, self._inner = task, device, inner
         self._seed, self._part, self._parts = seed, part, parts
         Chance(derive(seed, "model"), device).take()
         self.model = _made(task, "model", nn.Module, task.model()).to(device)
@@ -144,10 +147,12 @@ class Trainer:
         return torch.stack(self._losses).double().mean().item() if self._losses else 0.0
 
     def load(self, vector: Tensor) -> None:
-        """Take over the average and begin the next round. The optimizer's own state is kept."""
+        """Take over the average and begin the next round."""
         self.layout.load(vector, self.tensors)
         if self.probe is not None:
             self.probe.begin(vector)
+        if self._inner == "reset":
+            self.optimizer.state.clear()
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 

@@ -41,6 +41,7 @@ class Training:
         if peer.averaging.watches:
             trainer.probe = Probe()
         self._begun_from: State | None = None
+        self._outcome: Outcome | None = None
         self._saved_at = -math.inf
         """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
         self._compute_s = 0.0
@@ -52,8 +53,8 @@ class Training:
         Raises what the peer, the trainer or the checkpoint raise.
         """
         peer, trainer = self._peer, self._trainer
-        if trainer.steps_in_round > 0:
-            # Resumed in the middle of a round. If the others are further, the state that is fetched is another.
+        if trainer.steps > 0:
+            # Resumed, with steps of its own since. If the others are further, the state that is fetched is another.
             self._begun_from = peer.state
         late = await self._stop.unless(lambda: self._start(contact))
         if late is None:
@@ -80,10 +81,12 @@ class Training:
         """Do numerical work that begins with what the peers agreed on, which the trainer takes over if it has not yet:
         not in a piece of its own, as to hand work over and back takes longer than many a local step."""
         fresh, self._begun_from = state is not self._begun_from, state
+        outcome = self._outcome
+        vector = state.vector if outcome is None or outcome.state is not state else outcome.vector
 
         def whole() -> T:
             if fresh:
-                self._trainer.load(state.vector)
+                self._trainer.load(vector)
             return work()
 
         return await self._compute.run(whole, steps=steps)
@@ -113,6 +116,7 @@ class Training:
         """The round's result is there: evaluate it and save it when it is time to."""
         if outcome is None:
             return
+        self._outcome = outcome
         last = self._peer.averaging.period == 0
         due = last or outcome.state.round % self._peer.settings.evaluate_every == 0
         self._accuracy = await self._from(outcome.state, self._trainer.evaluate) if due and self._evaluates() else None

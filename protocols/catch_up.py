@@ -156,16 +156,17 @@ class Donor:
         return offer
 
 
-async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layout, *, round: int) -> State:
-    """The state of at least one of `donors`, tried in turn, preferably of `round`. Raises CatchUpFailed."""
+async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layout, *, outer: int, round: int) -> State:
+    """The state of at least one of `donors`, tried in turn, preferably of `round`. `outer`: how many tensors the outer
+    step has. Raises CatchUpFailed."""
     kept: dict[bytes, bytes] = {}
     failures: list[str] = []
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):
-                blob = await _fetch_from(endpoint, donor, layout, round, kept)
+                blob = await _fetch_from(endpoint, donor, layout, outer, round, kept)
                 if blob is not None:
-                    return await off_loop(len(blob), partial(unpack, blob, layout))
+                    return await off_loop(len(blob), partial(unpack, blob, layout, outer))
             failures.append(f"{donor:.12}: it went on to a later round {_MANIFESTS_MAX} times before one had come over")
         except (PeerLost, PeerMisbehaved) as error:
             sometimes("a donor was lost")
@@ -174,7 +175,7 @@ async def fetch_state(endpoint: Endpoint, donors: Sequence[PeerId], layout: Layo
 
 
 async def _fetch_from(
-    endpoint: Endpoint, donor: PeerId, layout: Layout, round: int, kept: dict[bytes, bytes]
+    endpoint: Endpoint, donor: PeerId, layout: Layout, outer: int, round: int, kept: dict[bytes, bytes]
 ) -> bytes | None:
     """The donor's state as bytes, with the parts in `kept` not fetched again; None when it has gone on meanwhile."""
     answer = await endpoint.ask(donor, lambda ask: AskManifest(ask, round))
@@ -182,7 +183,7 @@ async def _fetch_from(
     answer.done()
     if not isinstance(manifest, Manifest):
         raise _no_answer(donor, manifest)
-    _check(manifest, hashes, layout)
+    _check(manifest, hashes, layout, outer)
     wanted = [hashes[i : i + _HASH_BYTES] for i in range(0, len(hashes), _HASH_BYTES)]
     for stale in kept.keys() - set(wanted):
         del kept[stale]
@@ -229,8 +230,8 @@ def _no_answer(donor: PeerId, message: object) -> Exception:
     return PeerMisbehaved(f"answered a question for its state with {type(message).__name__}")
 
 
-def _check(manifest: Manifest, hashes: bytes, layout: Layout) -> None:
-    if manifest.size > bytes_max(layout) or not PART_BYTES <= manifest.part_bytes <= 1 << 20:
+def _check(manifest: Manifest, hashes: bytes, layout: Layout, outer: int) -> None:
+    if manifest.size > bytes_max(layout, outer) or not PART_BYTES <= manifest.part_bytes <= 1 << 20:
         raise PeerMisbehaved(f"offers a state of {manifest.size} bytes, this model has {layout.nbytes}")
     if len(hashes) != -(-manifest.size // manifest.part_bytes) * _HASH_BYTES:
         raise PeerMisbehaved("its manifest has another number of hashes than parts")

@@ -98,7 +98,8 @@ class Entry:
         ahead = state.round > welcome.round and (returns or not welcome.view.started)
         if not same and not ahead:
             donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, endpoint.id))]
-            self._adopt(await fetch_state(endpoint, donors, self._layout, round=welcome.round))
+            fetched = fetch_state(endpoint, donors, self._layout, outer=len(state.outer), round=welcome.round)
+            self._adopt(await fetched)
         await membership.join(contact)
         try:
             async with asyncio.timeout(4 * endpoint.patience_s):

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..aggregation.codecs.codec import Codec
+from ..aggregation.fragments import Fragments
 from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
 from ..aggregation.periods.policy import PeriodPolicy
@@ -39,6 +40,7 @@ from .members.view import View
 from .off_loop import off_loop
 from .reduction.averagers import Averager, averager_for
 from .reduction.bucketwise import BucketAverager
+from .reduction.fragmentwise import FragmentAverager
 from .reduction.reducer import Reducer
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result, told
 from .rounds import Contribution as Contribution
@@ -68,15 +70,17 @@ class LocalSGD:
         steps: int | None = None,
         codec: Codec | None = None,
         buckets: Sequence[Part] = (),
+        fragments: int = 1,
         seed: int = 0,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent;
-        `buckets`: in which contributions are filled; `seed`: the run's."""
+        `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self.watches = period.watches
         """Whether contributions should tell of the peers' motion."""
+        self._fragments = Fragments.of(layout.size, fragments)
         self._result: Result | None = None
         self._committed: Result | None = None
         self._behind: Wanted | None = None
@@ -89,7 +93,8 @@ class LocalSGD:
         if buckets:
             self._averager: Averager = BucketAverager(self._reducer, buckets)
         else:
-            self._averager = averager_for(codec, self._reducer, layout, seed)
+            each = [averager_for(codec, self._reducer, layout, seed) for _ in self._fragments.parts]
+            self._averager = FragmentAverager(each, self._fragments) if len(each) > 1 else each[0]
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -216,7 +221,7 @@ class LocalSGD:
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
         before, (numbers, links) = self.state, told(mean.signals)
-        vector, outer = self._outer.step(before.vector, mean.vector, before.outer)
+        vector, outer = self._fragments.step(self._outer, key[1], before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, numbers)
         state = State(before.round + 1, before.step + self.period, vector, outer, period, links)
         return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
@@ -246,9 +251,8 @@ class LocalSGD:
         if self._tried is None or self._tried[0] is not behind:
             self._tried = (behind, now())
         try:
-            state = await fetch_state(
-                endpoint, [peer for peer in others if peer != endpoint.id], self._layout, round=round_
-            )
+            whom, outer = [peer for peer in others if peer != endpoint.id], len(self.state.outer)
+            state = await fetch_state(endpoint, whom, self._layout, outer=outer, round=round_)
         except CatchUpFailed as error:
             sometimes("no donor had the state")
             tried_s = now() - self._tried[1]
@@ -281,8 +285,10 @@ class LocalSGD:
         view, own = self.membership.view, self._committed
         averaged = own is not None and own.state is self.state
         wait_s = min(self._inbox.waited_s, took_s) if averaged else took_s
+        whole, own_steps = self.state.vector, averaged and contribution.weight > 0 and self.period > 0
         return Outcome(
             state=self.state,
+            vector=self._fragments.mixed(contribution.vector, whole, self.state.round) if own_steps else whole,
             loss=own.loss if own is not None and averaged else contribution.loss,
             elapsed_s=own.elapsed_s if own is not None and averaged else contribution.elapsed_s,
             generation=view.generation,

@@ -65,10 +65,12 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over, with the agreed mean loss and training time. `caught_up`: this peer did not average but
-    took the result from another; then loss and time are its own."""
+    """A round that is over, with the agreed mean loss and training time. `vector`: what this peer trains on from, which
+    is the agreed model unless only a fragment was averaged. `caught_up`: this peer did not average but took the result
+    from another; then loss and time are its own."""
 
     state: State
+    vector: Tensor
     loss: float
     elapsed_s: float
     generation: int

@@ -24,7 +24,6 @@ from ..aggregation.vector import Layout, all_finite
 from .wire import Buffer, PeerMisbehaved
 
 _HEADER_BYTES_MAX = 4096
-_OUTER_TENSORS_MAX = 4
 _COLUMNS = 64
 _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 """Odd factors, one a column: a word that moves to another column changes the sum."""
@@ -65,20 +64,22 @@ def pack(state: State) -> bytes:
     return b"".join([struct.pack("<I", len(header)), header, *body])
 
 
-def bytes_max(layout: Layout) -> int:
-    """More than this no honest state of this layout takes."""
-    return 4 + _HEADER_BYTES_MAX + layout.nbytes * (1 + _OUTER_TENSORS_MAX)
+def bytes_max(layout: Layout, outer: int) -> int:
+    """More than this no honest state of this layout takes, whose outer step has so many tensors."""
+    return 4 + _HEADER_BYTES_MAX + layout.nbytes * (1 + outer)
 
 
-def unpack(blob: Buffer, layout: Layout) -> State:
-    """Raises PeerMisbehaved when the bytes are no state of `layout`."""
+def unpack(blob: Buffer, layout: Layout, outer: int) -> State:
+    """Raises PeerMisbehaved when the bytes are no state of `layout` with so many tensors of the outer step."""
     try:
         (length,) = struct.unpack_from("<I", blob)
         if length > _HEADER_BYTES_MAX:
             raise ValueError("its header is too long")
-        round_, step, period, outer, *links = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
-        if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step, outer)) or outer > _OUTER_TENSORS_MAX:
+        round_, step, period, has, *links = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
+        if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step)):
             raise ValueError("its numbers make no sense")
+        if type(has) is not int or has != outer:
+            raise ValueError(f"it has not the {outer} tensors of this run's outer step")
         if len(links) != 3 or any(type(cost) is not float or not 0 <= cost < math.inf for cost in links):
             raise ValueError("its links make no sense")
         body = memoryview(blob)[4 + length :]

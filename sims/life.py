@@ -15,6 +15,7 @@ from ..peers.records import Record
 from ..peers.settings import Settings
 from ..peers.stop import Stop
 from ..peers.task import Task
+from ..peers.tensors import parameters_in
 from ..peers.trainer import Trainer, derive, pick_device
 from ..peers.training import Ended, Training, resume
 from ..protocols.endpoint import Endpoint
@@ -109,7 +110,9 @@ class Life:
         transport = SimulatedTransport(self._network, f"peer-{self.index}")
         self.endpoint = Endpoint(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
-        self.trainer = Trainer(task, seed=settings.seed, part=self.index, parts=settings.peers, device=device)
+        self.trainer = Trainer(
+            task, seed=settings.seed, part=self.index, parts=settings.peers, device=device, inner=settings.inner
+        )
         state = first_state(settings, self.trainer.layout.flatten(self.trainer.tensors))
         if self.disk.kept is not None:
             state, _ = resume(self.disk.kept, self.trainer)
@@ -120,6 +123,7 @@ class Life:
             run="simulation",
             layout=self.trainer.layout,
             state=state,
+            parameters=parameters_in(self.trainer.model),
             steps=settings.steps,
             record=self._tell,
         )

@@ -73,7 +73,8 @@ class Town:
             self.newcomer.dial(donor.id, donor.address)
 
     async def fetch(self, *, round: int = 0) -> State:
-        return await fetch_state(self.newcomer, [donor.id for donor in self.donors], self.layout, round=round)
+        donors, outer = [donor.id for donor in self.donors], len(self.states[0].outer)
+        return await fetch_state(self.newcomer, donors, self.layout, outer=outer, round=round)
 
 
 def in_town(town: Town, visit: Callable[[], Awaitable[Any]] | None = None, **wanted: int) -> Any:
@@ -154,7 +155,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
 def test_without_donors_it_says_so() -> None:
     async def visit() -> None:
         with pytest.raises(CatchUpFailed, match="there is no other peer"):
-            await fetch_state(town.newcomer, [], town.layout, round=1)
+            await fetch_state(town.newcomer, [], town.layout, outer=1, round=1)
 
     town = Town()
     in_town(town, visit)
@@ -265,8 +266,8 @@ def test_a_state_is_the_same_after_packing_and_unpacking() -> None:
     for outer in range(5):
         state = state_of(2, 7, outer)
         blob = pack(state)
-        assert len(blob) <= bytes_max(layout_of(7))
-        again = unpack(blob, layout_of(7))
+        assert len(blob) <= bytes_max(layout_of(7), outer)
+        again = unpack(blob, layout_of(7), outer)
         assert pack(again) == blob
         assert dataclasses.replace(again, vector=state.vector, outer=state.outer) == state
 
@@ -284,7 +285,7 @@ def test_bytes_that_are_no_state_give_one_error_only() -> None:
     refused = 0
     for each in bad:
         try:
-            state = unpack(each, layout)
+            state = unpack(each, layout, 1)
         except PeerMisbehaved:
             refused += 1
         else:
@@ -299,7 +300,7 @@ def test_a_state_that_is_not_finite_is_refused(poison: float) -> None:
         state = state_of(2, 5, 1)
         (state.vector, *state.outer)[where][3] = poison
         with pytest.raises(PeerMisbehaved, match="not finite"):
-            unpack(pack(state), layout_of(5))
+            unpack(pack(state), layout_of(5), 1)
 
 
 def test_a_fingerprint_differs_when_any_bit_does() -> None:

@@ -22,6 +22,9 @@ peers = 3
 protocol = "allreduce"
 schedule = "ring"
 codec = "int8"
+outer = "nesterov:0.7:0.9"
+fragments = 5
+inner = "reset"
 period = 8
 period-initial = 4
 period_block_s = 1
@@ -270,9 +273,10 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
-    assert list(Settings().agreed()) == (
-        "peers protocol schedule codec average period period_initial period_block_s steps seed evaluate_every".split()
+    agreed = (
+        "peers protocol schedule codec outer fragments inner average period period_initial period_block_s steps seed"
     )
+    assert list(Settings().agreed()) == [*agreed.split(), "seed", "evaluate_every"]
 
 
 jsons = st.recursive(

@@ -171,9 +171,12 @@ def test_who_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> None:
     [
         ({"period": "16"}, "must be 1 when gradients are averaged, got 16"),
         ({"codec": "int8"}, "cannot carry gradients"),
+        ({"outer": "nesterov"}, "outer is for averages of models, not of gradients, got nesterov"),
+        ({"fragments": 2}, "fragments is for averages of models"),
+        ({"inner": "reset"}, "inner is for averages of models"),
     ],
 )
-def test_what_does_not_go_with_gradients_is_refused(wished: dict[str, str], said: str) -> None:
+def test_what_does_not_go_with_gradients_is_refused(wished: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(average="gradients", **wished)
     assert Settings(average="gradients").period == "1"

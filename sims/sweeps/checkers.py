@@ -62,8 +62,9 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
             if event.weight != weight:
                 yield f"round {event.round} at {life} has weight {event.weight:g}, its members brought {weight:g}"
                 continue
-            if scenario.settings.codec != "none":
-                continue  # what a codec leaves out is not in it
+            settings = scenario.settings
+            if settings.codec != "none" or settings.outer != "plain" or settings.fragments > 1:
+                continue  # what a codec leaves out is not in it, and the mean need not be the model
             mean = torch.stack([each.vector.double() * each.weight for each in there]).sum(0) / weight
             scale = max(float(each.vector.abs().max()) for each in there)
             if not torch.allclose(event.vector.double(), mean, rtol=0, atol=1e-5 * max(1.0, scale)):
