@@ -83,13 +83,14 @@ class Peer:
         run: str,
         layout: Layout,
         state: State,
+        residual: Tensor | None = None,
         guest: PeerId | None = None,
         elapsed_s: float = 0.0,
         steps: int | None = None,
         record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """`state`: where to begin; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local
-        steps of the whole run, None when a script decides."""
+        """`state`: where to begin; `residual`: what its codec had left out up to there; `elapsed_s`: how long the run
+        had gone on before, when it is resumed; `steps`: local steps of the whole run, None when a script decides."""
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
@@ -124,6 +125,7 @@ class Peer:
             state=state,
             steps=steps,
             codec=None if settings.codec == "none" else parse_codec(settings.codec),
+            residual=residual,
             buckets=buckets(layout) if settings.average == "gradients" else (),
             seed=settings.seed,
         )

@@ -22,6 +22,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from torch import Tensor
+
 from ..aggregation.codecs.codec import Codec
 from ..aggregation.cost import LinkCosts
 from ..aggregation.mean import Mean
@@ -29,13 +31,13 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.period import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
-from .catch_up import CatchUpFailed, Donor, fetch_state
+from .catch_up import Donor
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
+from .lag import Lag
 from .link_costs import measured
-from .members.membership import Expelled, Membership, MembershipError, Standing
-from .members.roster import TRY_FOR
+from .members.membership import Expelled, Membership, Standing
 from .members.view import View
 from .off_loop import off_loop
 from .reduction.averagers import Averager, averager_for
@@ -48,9 +50,6 @@ from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
 from .witness import sometimes, witness
-
-Wanted = tuple[int, tuple[PeerId, ...]]
-"""A round whose result this peer has to fetch, and who has it."""
 
 
 class LocalSGD:
@@ -68,27 +67,28 @@ class LocalSGD:
         state: State,
         steps: int | None = None,
         codec: Codec | None = None,
+        residual: Tensor | None = None,
         buckets: Sequence[Part] = (),
         seed: int = 0,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
-        `steps`: local steps of the whole run, None without end. `codec`: for what is sent;
-        `buckets`: in which contributions are filled; `seed`: the run's."""
+        `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
+        out up to `state`; `buckets`: in which contributions are filled; `seed`: the run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self._result: Result | None = None
         self._committed: Result | None = None
-        self._behind: Wanted | None = None
-        self._tried: tuple[Wanted, float] | None = None
         self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
+        self._lag = Lag(endpoint, self.membership, layout, self._adopt)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
         self._inbox = self._reducer.inbox
         if buckets:
             self._averager: Averager = BucketAverager(self._reducer, buckets)
         else:
-            self._averager = averager_for(codec, self._reducer, layout, seed)
+            owed = None if residual is None else (state.round, residual)
+            self._averager = averager_for(codec, self._reducer, layout, seed, owed)
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -99,6 +99,12 @@ class LocalSGD:
             adopt=self._adopt,
         )
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
+
+    @property
+    def residual(self) -> Tensor | None:
+        """What the codec has left out of this peer's changes up to `state`, for a checkpoint; None: nothing."""
+        owed = self._averager.owed
+        return None if owed is None or owed[0] != self.state.round else owed[1]
 
     @property
     def period(self) -> int:
@@ -151,11 +157,11 @@ class LocalSGD:
             unsettled = clock()
             await self.settle()
             self._inbox.waited_s += clock() - unsettled
-            if self._behind is not None:
-                await self._catch_up()
+            if self._lag.behind is not None:
+                await self._lag.catch_up()
             if self.state is not before:
                 return self._outcome(contribution, clock() - began)
-            if self.membership.settled and self._behind is None:
+            if self.membership.settled and self._lag.behind is None:
                 key = (self.membership.view.generation, before.round + 1)
                 contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
@@ -182,11 +188,11 @@ class LocalSGD:
                 self._commit(result)
             else:
                 sometimes("a result differed and was not taken")
-                self._result, self._behind = None, (key[1], ())  # ours is not what the others have: take theirs
+                self._result, self._lag.behind = None, (key[1], ())  # ours is not what the others have: take theirs
 
     def _in(self, key: Key) -> bool:
         """Whether an attempt at `key` makes sense still."""
-        return self.membership.settled and self.membership.view.generation == key[0] and self._behind is None
+        return self.membership.settled and self.membership.view.generation == key[0] and self._lag.behind is None
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
         view, weight = self.membership.view, contribution.weight
@@ -234,32 +240,8 @@ class LocalSGD:
         witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
 
     def _adopt(self, state: State) -> None:
-        self.state, self._result, self._behind = state, None, None
+        self.state, self._result, self._lag.behind = state, None, None
         witness(Committed(state.round, state.vector, None, 0.0))
-
-    async def _catch_up(self) -> None:
-        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon."""
-        assert self._behind is not None
-        behind = round_, donors = self._behind
-        others = dict.fromkeys((*donors, *self.membership.view.ids))
-        now, endpoint = asyncio.get_running_loop().time, self.endpoint
-        if self._tried is None or self._tried[0] is not behind:
-            self._tried = (behind, now())
-        try:
-            state = await fetch_state(
-                endpoint, [peer for peer in others if peer != endpoint.id], self._layout, round=round_
-            )
-        except CatchUpFailed as error:
-            sometimes("no donor had the state")
-            tried_s = now() - self._tried[1]
-            if self._behind is behind and self.membership.settled and tried_s > TRY_FOR * endpoint.patience_s:
-                raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
-            await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
-            return
-        if self._behind is behind and state.round >= round_:
-            self._adopt(state)
-        elif self._behind is behind:
-            await asyncio.sleep(endpoint.interval_s)  # the donor has not committed it yet
 
     def _standing(self) -> Standing:
         state = self.state if self._result is None else self._result.state
@@ -275,7 +257,7 @@ class LocalSGD:
             sometimes("a result was handed on by a change")
             self._commit(self._result)
         self._result = None
-        self._behind = None if has_it and self.state.round == round_ else (round_, donors)
+        self._lag.behind = None if has_it and self.state.round == round_ else (round_, donors)
 
     def _outcome(self, contribution: Contribution, took_s: float) -> Outcome:
         view, own = self.membership.view, self._committed

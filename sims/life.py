@@ -111,8 +111,9 @@ class Life:
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(task, seed=settings.seed, part=self.index, parts=settings.peers, device=device)
         state = first_state(settings, self.trainer.layout.flatten(self.trainer.tensors))
+        residual = None
         if self.disk.kept is not None:
-            state, _ = resume(self.disk.kept, self.trainer)
+            state, _, residual = resume(self.disk.kept, self.trainer)
         self.peer = Peer(
             self.endpoint,
             settings,
@@ -120,6 +121,7 @@ class Life:
             run="simulation",
             layout=self.trainer.layout,
             state=state,
+            residual=residual,
             steps=settings.steps,
             record=self._tell,
         )
