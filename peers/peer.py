@@ -141,7 +141,7 @@ class Peer:
         self._known = View(0, (), False)
         self._losses_told = 0
         self._events_told = 0
-        self._bytes = (0, 0)
+        self._bytes = (0, 0, 0)
         self._members = 0
 
     @property
@@ -197,7 +197,8 @@ class Peer:
     def note(self, accuracy: float | None = None, *, loss_told: bool = True) -> None:
         """Write the record of the round that was averaged last, with the accuracy if it was evaluated."""
         outcome, period, compute_s, steps = self._pending
-        sent, received = self.endpoint.bytes_sent, self.endpoint.bytes_received
+        now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
+        sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
         record = RoundRecord(
             peer=self.name,
             round=outcome.state.round,
@@ -209,15 +210,16 @@ class Peer:
             compute_s=compute_s,
             wait_s=outcome.wait_s,
             transfer_s=outcome.transfer_s,
-            bytes_sent=sent - self._bytes[0],
-            bytes_received=received - self._bytes[1],
+            bytes_sent=sent,
+            bytes_received=received,
+            bytes_shared=shared,
             steps_per_s=steps / compute_s if compute_s > 0 else 0.0,
             members=outcome.members,
             missing=tuple(self._missing(loss) for loss in self._new_losses()),
             accuracy=accuracy,
             caught_up=outcome.caught_up,
         )
-        self._bytes = (sent, received)
+        self._bytes = now
         self._record(record)
         if record.members == 1 < self._members:
             self.tell("alone", why="everybody else has gone; it trains on, and others may join")

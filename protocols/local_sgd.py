@@ -107,6 +107,11 @@ class LocalSGD:
         return None if owed is None or owed[0] != self.state.round else owed[1]
 
     @property
+    def bytes_shared(self) -> int:
+        """What it has written for others to memory that they share, and read there."""
+        return self._reducer.bytes_shared
+
+    @property
     def period(self) -> int:
         """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
         period = self.state.period.period

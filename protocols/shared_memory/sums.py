@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.in_order import sum_all, sum_part
+from ...aggregation.vector import parts
 from ..off_loop import off_loop
 from .segment import Flags, Segment
 
@@ -52,6 +53,15 @@ class Sums:
     def are_of(self, segment: Segment, count: int, dtype: torch.dtype) -> bool:
         """Whether these are sums of such vectors in that segment."""
         return self._segment is segment and (self.count, self.dtype) == (count, dtype)
+
+    @property
+    def moved_bytes(self) -> int:
+        """What this rank writes for the others in a turn, and reads of what they have written."""
+        world, whole = len(self._turns[0]), self.count * self.dtype.itemsize
+        if self._result is None:
+            return world * whole
+        start, stop = parts(self.count, world)[self.rank]
+        return 2 * whole + (world - 1) * (stop - start) * self.dtype.itemsize
 
     def slot(self, turn: int) -> Tensor:
         """Where this rank's vector of that turn is to be; written to by this rank alone, once all had the last sum."""
