@@ -191,7 +191,7 @@ class Peer:
         period = self.averaging.period
         outcome = await self.averaging.average(contribution)
         self._farewell.moved_on()
-        self._pending = (outcome, period, compute_s, steps)
+        self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome
 
     def note(self, accuracy: float | None = None, *, loss_told: bool = True) -> None:

@@ -56,6 +56,7 @@ class RoundRecord:
     loss: FloatOrNaN
     """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
     compute_s: float
+    """Seconds of local steps; of gradients, until this peer had its last one, whatever was sent meanwhile."""
     wait_s: float
     """Seconds in which others had not begun with what was due, or had to be agreed on."""
     transfer_s: float

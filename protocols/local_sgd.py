@@ -18,7 +18,6 @@ results differ (a broken machine), the one that most have is the round's, and th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -154,30 +153,31 @@ class LocalSGD:
         Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
         finite: then nothing is committed.
         """
-        clock = asyncio.get_running_loop().time
-        began, before = clock(), self.state
-        self._inbox.waited_s = 0.0
+        before, meter = self.state, self._inbox.meter
+        ready = meter.begin(computing=contribution.filling is not None)
+        if contribution.filling is not None:
+            contribution.filling.when_whole(ready)
         await off_loop(self._layout.nbytes, contribution.check)
         while True:
-            unsettled = clock()
-            await self.settle()
-            self._inbox.waited_s += clock() - unsettled
+            with meter.unsettled():
+                await self.settle()
             if self._lag.behind is not None:
                 await self._lag.catch_up()
             if self.state is not before:
-                return self._outcome(contribution, clock() - began)
+                return self._outcome(contribution)
             if self.membership.settled and self._lag.behind is None:
                 key = (self.membership.view.generation, before.round + 1)
                 contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
-                attempted, waited_s = clock(), self._inbox.waited_s
+                meter.read()
+                before_s = meter.transfer_s
                 try:
                     with self.membership.averaging():
                         await self._in_generation(key, contribution)
                 except Expelled as expelled:
                     await self._come_back(expelled)
-                if self.state is before:  # all of it was waiting for somebody who did not come
-                    self._inbox.waited_s = waited_s + clock() - attempted
+                if self.state is before:
+                    meter.in_vain(before_s)
 
     async def _in_generation(self, key: Key, contribution: Contribution) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""
@@ -264,10 +264,12 @@ class LocalSGD:
         self._result = None
         self._lag.behind = None if has_it and self.state.round == round_ else (round_, donors)
 
-    def _outcome(self, contribution: Contribution, took_s: float) -> Outcome:
-        view, own = self.membership.view, self._committed
+    def _outcome(self, contribution: Contribution) -> Outcome:
+        view, own, meter = self.membership.view, self._committed, self._inbox.meter
         averaged = own is not None and own.state is self.state
-        wait_s = min(self._inbox.waited_s, took_s) if averaged else took_s
+        meter.read()
+        if not averaged:
+            meter.in_vain(0.0)
         return Outcome(
             state=self.state,
             loss=own.loss if own is not None and averaged else contribution.loss,
@@ -275,6 +277,7 @@ class LocalSGD:
             generation=view.generation,
             members=len(view.members),
             caught_up=not averaged,
-            wait_s=wait_s,
-            transfer_s=took_s - wait_s,
+            compute_s=meter.compute_s,
+            wait_s=meter.wait_s,
+            transfer_s=meter.transfer_s,
         )

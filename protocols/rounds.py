@@ -52,7 +52,7 @@ class Contribution:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A round that is over, with the agreed mean loss and training time. `caught_up`: this peer did not average but
-    took the result from another; then loss and time are its own."""
+    took the result from another; then loss and time are its own. `compute_s`: until the contribution was whole."""
 
     state: State
     loss: float
@@ -60,6 +60,7 @@ class Outcome:
     generation: int
     members: int
     caught_up: bool
+    compute_s: float
     wait_s: float
     transfer_s: float
 

@@ -14,6 +14,7 @@ from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.members.view import Member, View
+from samovar.protocols.meter import Meter
 from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
@@ -68,7 +69,7 @@ def sums_of(world: int, size: int) -> list[Sums]:
     first, fd = Segment.create(bytes_for(size, torch.float32, world))
     segments = [first, *(Segment.attach(os.getpid(), fd, first.secret, first.nbytes) for _ in range(world - 1))]
     os.close(fd)
-    return [Sums(segment, rank, world, size, torch.float32) for rank, segment in enumerate(segments)]
+    return [Sums(segment, rank, world, size, torch.float32, Meter()) for rank, segment in enumerate(segments)]
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 7])

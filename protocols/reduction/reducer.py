@@ -121,5 +121,5 @@ class Reducer:
         if segment is None:
             return None
         if self._sums is None or not self._sums.are_of(segment, count, dtype):
-            self._sums = Sums(segment, rank, world, count, dtype)
+            self._sums = Sums(segment, rank, world, count, dtype, self.inbox.meter)
         return self._sums

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...aggregation.in_order import sum_all, sum_part
 from ...aggregation.vector import parts
+from ..meter import Meter
 from ..off_loop import off_loop
 from .segment import Flags, Segment
 
@@ -39,8 +40,8 @@ def _whole_pages(nbytes: int) -> int:
 class Sums:
     """One rank's part in the sums of vectors of one length that `world` peers make in `segment`."""
 
-    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype) -> None:
-        self.rank, self.count, self.dtype, self._segment = rank, count, dtype, segment
+    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype, meter: Meter) -> None:
+        self.rank, self.count, self.dtype, self._segment, self._meter = rank, count, dtype, segment, meter
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         small = count * dtype.itemsize <= SMALL_BYTES
         start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
@@ -77,7 +78,8 @@ class Sums:
             if vector.data_ptr() != mine.data_ptr():
                 await off_loop(vector.nbytes, lambda: mine.copy_(vector.detach()))
             self._in[self.rank] = turn
-        await _until(self._in, turn)
+        with self._meter.summing(), self._meter.standing():
+            await _until(self._in, turn)
         if self._result is None:
             return sum_all(slots)
         result = self._result
