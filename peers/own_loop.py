@@ -29,7 +29,7 @@ from ..protocols.members.membership import Expelled, MembershipError
 from .background import Background
 from .control import LEAVE_S
 from .errors import one_line
-from .gradients import trained
+from .gradients import summed
 from .opening import Opening
 from .peer import Identity, Peer, first_state
 from .synchronous import Synchronous
@@ -101,7 +101,7 @@ class Run:
         synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
             self._model, self._optimizer = model, optimizer
-            self._tensors = trained if synchronous else averaged
+            self._tensors = summed if synchronous else averaged
             self._layout = Layout.of(self._tensors(model))
             brought = self._contribution(0.0)
             self._take(self._do(lambda: self._begin(brought)))

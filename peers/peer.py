@@ -95,14 +95,16 @@ class Peer:
         layout: Layout,
         state: State,
         parameters: int | None = None,
+        residual: Tensor | None = None,
         guest: PeerId | None = None,
         elapsed_s: float = 0.0,
         steps: int | None = None,
         record: Callable[[Record], None] = lambda record: None,
     ) -> None:
         """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
-        all; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local steps of the whole
-        run, None when a script decides. Raises ValueError when the state is another outer step's."""
+        all; `residual`: what its codec had left out up to there; `elapsed_s`: how long the run had gone on before, when
+        it is resumed; `steps`: local steps of the whole run, None when a script decides. Raises ValueError when the
+        state is another outer step's."""
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
@@ -137,6 +139,7 @@ class Peer:
             state=state,
             steps=steps,
             codec=None if settings.codec == "none" else parse_codec(settings.codec),
+            residual=residual,
             buckets=buckets(layout) if settings.average == "gradients" else (),
             fragments=settings.fragments,
             seed=settings.seed,
@@ -155,7 +158,7 @@ class Peer:
         self._known = View(0, (), False)
         self._losses_told = 0
         self._events_told = 0
-        self._bytes = (0, 0)
+        self._bytes = (0, 0, 0)
         self._members = 0
 
     @property
@@ -209,13 +212,14 @@ class Peer:
         outcome = await self.averaging.average(contribution)
         self._averaging_s = self._clock() - began
         self._farewell.moved_on()
-        self._pending = (outcome, period, compute_s, steps)
+        self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome
 
     def note(self, accuracy: float | None = None, *, loss_told: bool = True) -> None:
         """Write the record of the round that was averaged last, with the accuracy if it was evaluated."""
         outcome, period, compute_s, steps = self._pending
-        sent, received = self.endpoint.bytes_sent, self.endpoint.bytes_received
+        now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
+        sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
         record = RoundRecord(
             peer=self.name,
             round=outcome.state.round,
@@ -227,15 +231,16 @@ class Peer:
             compute_s=compute_s,
             wait_s=outcome.wait_s,
             transfer_s=outcome.transfer_s,
-            bytes_sent=sent - self._bytes[0],
-            bytes_received=received - self._bytes[1],
+            bytes_sent=sent,
+            bytes_received=received,
+            bytes_shared=shared,
             steps_per_s=steps / compute_s if compute_s > 0 else 0.0,
             members=outcome.members,
             missing=tuple(self._missing(loss) for loss in self._new_losses()),
             accuracy=accuracy,
             caught_up=outcome.caught_up,
         )
-        self._bytes = (sent, received)
+        self._bytes = now
         self._record(record)
         if record.members == 1 < self._members:
             self.tell("alone", why="everybody else has gone; it trains on, and others may join")

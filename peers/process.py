@@ -36,9 +36,10 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, opening))
         state, elapsed_s = first_state(settings, trainer.layout.flatten(trainer.tensors)), 0.0
+        residual = None
         if orders.resume is not None:
             source = Path(orders.resume)
-            state, elapsed_s = await compute.run(lambda: resume(load(source), trainer))
+            state, elapsed_s, residual = await compute.run(lambda: resume(load(source), trainer))
         peer = Peer(
             endpoint,
             settings,
@@ -47,6 +48,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
             layout=trainer.layout,
             state=state,
             parameters=parameters_in(trainer.model),
+            residual=residual,
             guest=orders.guest,
             elapsed_s=elapsed_s,
             steps=settings.steps,

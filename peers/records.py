@@ -56,6 +56,7 @@ class RoundRecord:
     loss: FloatOrNaN
     """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
     compute_s: float
+    """Seconds of local steps; of gradients, until this peer had its last one, whatever was sent meanwhile."""
     wait_s: float
     """Seconds in which others had not begun with what was due, or had to be agreed on."""
     transfer_s: float
@@ -63,6 +64,8 @@ class RoundRecord:
     bytes_sent: int
     """In this round, as they crossed the wire; so are `bytes_received`."""
     bytes_received: int
+    bytes_shared: int = 0
+    """Written for others to memory that peers on one machine share, and read there: no message has them."""
     steps_per_s: FloatOrNaN
     members: int
     """Of the membership that made the round."""
@@ -105,13 +108,14 @@ Record = RoundRecord | EventRecord
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PeerSummary:
-    """What one peer did in the whole run: totals of local steps, bytes on the wire and seconds."""
+    """What one peer did in the whole run: totals of local steps, bytes on the wire, bytes shared, and seconds."""
 
     peer: str
     steps: int
     rounds: int
     bytes_sent: int
     bytes_received: int
+    bytes_shared: int = 0
     compute_s: float
     wait_s: float
     transfer_s: float

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import Tensor
+
 from ..aggregation.cost import UNKNOWN, LinkCosts
 from ..aggregation.periods.policy import PeriodState
 from ..aggregation.periods.probe import Probe
@@ -129,19 +131,22 @@ class Training:
 
     async def _save(self) -> None:
         keep, state, elapsed_s = self._keep, self._peer.state, self._peer.elapsed_s
+        residual = self._peer.averaging.residual
 
         def write() -> None:
             if keep is not None:
-                keep(with_state(self._trainer.snapshot(), state, elapsed_s))
+                keep(with_state(self._trainer.snapshot(), state, elapsed_s, residual))
 
         await self._from(state, write)
         if keep is not None:
             self._peer.tell("checkpoint", why=f"round {state.round}")
 
 
-def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
-    """One snapshot of a peer: its trainer and the state that all peers agreed on last."""
+def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tensor | None = None) -> Snapshot:
+    """One snapshot of a peer: its trainer, the state that all peers agreed on last, and what its codec left out."""
     tensors = {**trainer.tensors, "state/vector": state.vector}
+    if residual is not None:
+        tensors["residual"] = residual
     tensors |= {f"state/outer/{index}": tensor for index, tensor in enumerate(state.outer)}
     agreed = {
         "round": state.round,
@@ -153,8 +158,9 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float) -> Snapshot:
     return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
 
 
-def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float]:
-    """Bring `trainer` back to where `snapshot` was taken; returns the agreed state and the seconds trained before.
+def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float, Tensor | None]:
+    """Bring `trainer` back to where `snapshot` was taken; returns the agreed state, the seconds trained before, and
+    what the codec had left out.
 
     Raises CheckpointError.
     """
@@ -164,4 +170,4 @@ def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float]:
     links = LinkCosts(*agreed.get("links", UNKNOWN))
     state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period, links)
     trainer.restore(snapshot)
-    return state, float(snapshot.numbers["elapsed_s"])
+    return state, float(snapshot.numbers["elapsed_s"]), snapshot.tensors.get("residual")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -14,11 +15,23 @@ class Filling:
         loop = asyncio.get_running_loop()
         self.vector = vector
         self._full: list[asyncio.Future[None]] = [loop.create_future() for _ in range(buckets)]
+        self._left = buckets
+        self._told: list[Callable[[], None]] = []
+
+    def when_whole(self, told: Callable[[], None]) -> None:
+        """Call `told` as soon as all of it is filled."""
+        self._told.append(told)
+        if not self._left:
+            told()
 
     def fill(self, bucket: int) -> None:
         """All elements of it have been written, and are not written to any more. Twice is harmless."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
+            self._left -= 1
+            if not self._left:
+                for told in self._told:
+                    told()
 
     async def filled(self, bucket: int) -> None:
         """Wait until it is."""

@@ -18,9 +18,10 @@ results differ (a broken machine), the one that most have is the round's, and th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+from torch import Tensor
 
 from ..aggregation.codecs.codec import Codec
 from ..aggregation.fragments import Fragments
@@ -29,13 +30,13 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
-from .catch_up import CatchUpFailed, Donor, fetch_state
+from .catch_up import Donor
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
+from .lag import Lag
 from .link_costs import measured
-from .members.membership import Expelled, Membership, MembershipError, Standing
-from .members.roster import TRY_FOR
+from .members.membership import Expelled, Membership, Standing
 from .members.view import View
 from .off_loop import off_loop
 from .reduction.averagers import Averager, averager_for
@@ -49,9 +50,6 @@ from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
 from .witness import sometimes, witness
-
-Wanted = tuple[int, tuple[PeerId, ...]]
-"""A round whose result this peer has to fetch, and who has it."""
 
 
 class LocalSGD:
@@ -69,13 +67,15 @@ class LocalSGD:
         state: State,
         steps: int | None = None,
         codec: Codec | None = None,
+        residual: Tensor | None = None,
         buckets: Sequence[Part] = (),
         fragments: int = 1,
         seed: int = 0,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
-        `steps`: local steps of the whole run, None without end. `codec`: for what is sent;
-        `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the run's."""
+        `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
+        out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
+        run's."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self.watches = period.watches
@@ -83,18 +83,19 @@ class LocalSGD:
         self._fragments = Fragments.of(layout.size, fragments)
         self._result: Result | None = None
         self._committed: Result | None = None
-        self._behind: Wanted | None = None
-        self._tried: tuple[Wanted, float] | None = None
         self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
+        self._lag = Lag(endpoint, self.membership, layout, len(state.outer), self._adopt)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
         self._inbox = self._reducer.inbox
         if buckets:
             self._averager: Averager = BucketAverager(self._reducer, buckets)
         else:
-            each = [averager_for(codec, self._reducer, layout, seed) for _ in self._fragments.parts]
-            self._averager = FragmentAverager(each, self._fragments) if len(each) > 1 else each[0]
+            count = len(self._fragments.parts)
+            owed = None if residual is None or count > 1 else (state.round, residual)
+            each = [averager_for(codec, self._reducer, layout, seed, owed, count) for _ in self._fragments.parts]
+            self._averager = FragmentAverager(each, self._fragments) if count > 1 else each[0]
         self._entry = Entry(
             endpoint,
             self.membership,
@@ -105,6 +106,17 @@ class LocalSGD:
             adopt=self._adopt,
         )
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
+
+    @property
+    def residual(self) -> Tensor | None:
+        """What the codec has left out of this peer's changes up to `state`, for a checkpoint; None: nothing."""
+        owed = self._averager.owed
+        return None if owed is None or owed[0] != self.state.round else owed[1]
+
+    @property
+    def bytes_shared(self) -> int:
+        """What it has written for others to memory that they share, and read there."""
+        return self._reducer.bytes_shared
 
     @property
     def period(self) -> int:
@@ -149,30 +161,31 @@ class LocalSGD:
         Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
         finite: then nothing is committed.
         """
-        clock = asyncio.get_running_loop().time
-        began, before = clock(), self.state
-        self._inbox.waited_s = 0.0
+        before, meter = self.state, self._inbox.meter
+        ready = meter.begin(computing=contribution.filling is not None)
+        if contribution.filling is not None:
+            contribution.filling.when_whole(ready)
         await off_loop(self._layout.nbytes, contribution.check)
         while True:
-            unsettled = clock()
-            await self.settle()
-            self._inbox.waited_s += clock() - unsettled
-            if self._behind is not None:
-                await self._catch_up()
+            with meter.unsettled():
+                await self.settle()
+            if self._lag.behind is not None:
+                await self._lag.catch_up()
             if self.state is not before:
-                return self._outcome(contribution, clock() - began)
-            if self.membership.settled and self._behind is None:
+                return self._outcome(contribution)
+            if self.membership.settled and self._lag.behind is None:
                 key = (self.membership.view.generation, before.round + 1)
                 contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
                 witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
-                attempted, waited_s = clock(), self._inbox.waited_s
+                meter.read()
+                before_s = meter.transfer_s
                 try:
                     with self.membership.averaging():
                         await self._in_generation(key, contribution)
                 except Expelled as expelled:
                     await self._come_back(expelled)
-                if self.state is before:  # all of it was waiting for somebody who did not come
-                    self._inbox.waited_s = waited_s + clock() - attempted
+                if self.state is before:
+                    meter.in_vain(before_s)
 
     async def _in_generation(self, key: Key, contribution: Contribution) -> None:
         """One attempt: at its end it is committed, or the view has changed under it."""
@@ -188,11 +201,11 @@ class LocalSGD:
                 self._commit(result)
             else:
                 sometimes("a result differed and was not taken")
-                self._result, self._behind = None, (key[1], ())  # ours is not what the others have: take theirs
+                self._result, self._lag.behind = None, (key[1], ())  # ours is not what the others have: take theirs
 
     def _in(self, key: Key) -> bool:
         """Whether an attempt at `key` makes sense still."""
-        return self.membership.settled and self.membership.view.generation == key[0] and self._behind is None
+        return self.membership.settled and self.membership.view.generation == key[0] and self._lag.behind is None
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
         view, weight = self.membership.view, contribution.weight
@@ -239,31 +252,8 @@ class LocalSGD:
         witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
 
     def _adopt(self, state: State) -> None:
-        self.state, self._result, self._behind = state, None, None
+        self.state, self._result, self._lag.behind = state, None, None
         witness(Committed(state.round, state.vector, None, 0.0))
-
-    async def _catch_up(self) -> None:
-        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon."""
-        assert self._behind is not None
-        behind = round_, donors = self._behind
-        others = dict.fromkeys((*donors, *self.membership.view.ids))
-        now, endpoint = asyncio.get_running_loop().time, self.endpoint
-        if self._tried is None or self._tried[0] is not behind:
-            self._tried = (behind, now())
-        try:
-            whom, outer = [peer for peer in others if peer != endpoint.id], len(self.state.outer)
-            state = await fetch_state(endpoint, whom, self._layout, outer=outer, round=round_)
-        except CatchUpFailed as error:
-            sometimes("no donor had the state")
-            tried_s = now() - self._tried[1]
-            if self._behind is behind and self.membership.settled and tried_s > TRY_FOR * endpoint.patience_s:
-                raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
-            await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
-            return
-        if self._behind is behind and state.round >= round_:
-            self._adopt(state)
-        elif self._behind is behind:
-            await asyncio.sleep(endpoint.interval_s)  # the donor has not committed it yet
 
     def _standing(self) -> Standing:
         state = self.state if self._result is None else self._result.state
@@ -279,12 +269,14 @@ class LocalSGD:
             sometimes("a result was handed on by a change")
             self._commit(self._result)
         self._result = None
-        self._behind = None if has_it and self.state.round == round_ else (round_, donors)
+        self._lag.behind = None if has_it and self.state.round == round_ else (round_, donors)
 
-    def _outcome(self, contribution: Contribution, took_s: float) -> Outcome:
-        view, own = self.membership.view, self._committed
+    def _outcome(self, contribution: Contribution) -> Outcome:
+        view, own, meter = self.membership.view, self._committed, self._inbox.meter
         averaged = own is not None and own.state is self.state
-        wait_s = min(self._inbox.waited_s, took_s) if averaged else took_s
+        meter.read()
+        if not averaged:
+            meter.in_vain(0.0)
         whole, own_steps = self.state.vector, averaged and contribution.weight > 0 and self.period > 0
         return Outcome(
             state=self.state,
@@ -294,6 +286,7 @@ class LocalSGD:
             generation=view.generation,
             members=len(view.members),
             caught_up=not averaged,
-            wait_s=wait_s,
-            transfer_s=took_s - wait_s,
+            compute_s=meter.compute_s,
+            wait_s=meter.wait_s,
+            transfer_s=meter.transfer_s,
         )

@@ -114,8 +114,9 @@ class Life:
             task, seed=settings.seed, part=self.index, parts=settings.peers, device=device, inner=settings.inner
         )
         state = first_state(settings, self.trainer.layout.flatten(self.trainer.tensors))
+        residual = None
         if self.disk.kept is not None:
-            state, _ = resume(self.disk.kept, self.trainer)
+            state, _, residual = resume(self.disk.kept, self.trainer)
         self.peer = Peer(
             self.endpoint,
             settings,
@@ -124,6 +125,7 @@ class Life:
             layout=self.trainer.layout,
             state=state,
             parameters=parameters_in(self.trainer.model),
+            residual=residual,
             steps=settings.steps,
             record=self._tell,
         )

@@ -108,9 +108,9 @@ async def test_an_attempt_that_was_not_committed_leaves_no_trace(codec: str) -> 
         averager.committed()
         if fails:
             await mean(failed, 1.0, 2)
-        assert await mean(first, 0.0, 3) is None
+        assert await mean(first, 0.0, 2) is None
         averager.committed()
-        return (await mean(last, 1.0, 4)).vector
+        return (await mean(last, 1.0, 3)).vector
 
     assert torch.equal(await last_mean(fails=True), await last_mean(fails=False))
 

@@ -86,8 +86,26 @@ def test_what_backward_does_not_come_to_is_brought_as_nothing(monkeypatch) -> No
     told.gradients.vector.fill_(7.0)  # what an earlier step left there
     model[4](torch.randn(8, 3)).sum().backward()
     assert told.events == ["begin", 0, 1, 2, "end"]
-    assert all(not gradient.any() for gradient in grads(model[:3]))
+    slots = {slot.name: told.gradients.vector[slot.start : slot.stop] for slot in told.gradients.layout.slots}
+    assert not any(slots[f"{layer}.{name}"].any() for layer in (0, 2) for name in ("weight", "bias"))
     assert all(gradient.any() for gradient in grads(model[4]))
+
+
+def test_what_only_another_peer_has_a_gradient_for_gets_it_and_what_nobody_has_gets_none(monkeypatch) -> None:
+    model = network(monkeypatch)
+    told = Told(model)
+
+    def mean() -> Tensor:
+        """Of two, the other of which has used the second layer too."""
+        theirs = torch.ones_like(told.gradients.vector)
+        (had,) = (slot for slot in told.gradients.layout.slots if slot.name == gradients_module.HAD)
+        theirs[had.start : had.stop] = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+        return (told.gradients.vector + theirs) / 2
+
+    told.gradients._mean = mean
+    model[4](torch.randn(8, 3)).sum().backward()
+    assert [parameter.grad is None for parameter in model.parameters()] == [True, True, False, False, False, False]
+    assert all((gradient == 0.5).all() for gradient in grads(model[2]))
 
 
 def test_frozen_and_empty_parameters_have_no_part_in_it() -> None:
@@ -98,7 +116,7 @@ def test_frozen_and_empty_parameters_have_no_part_in_it() -> None:
     model(torch.randn(8, 4)).sum().backward()
     assert told.events == ["begin", 0, "end"]
     assert model.bias.grad is None
-    assert told.gradients.layout.size == 8
+    assert told.gradients.layout.size == 8 + 2, "one element a parameter says whether it has a gradient"
 
 
 def test_without_its_hooks_a_model_is_as_before(monkeypatch) -> None:
@@ -154,4 +172,4 @@ def test_sparse_gradients_are_brought_whole() -> None:
     told = Told(model, alone=True)
     model(torch.tensor([1, 1, 4])).sum().backward()
     assert told.events == ["begin", 0, "end"]
-    assert told.gradients.vector.view(5, 3)[:, 0].tolist() == [0, 2, 0, 0, 1]
+    assert told.gradients.vector[:15].view(5, 3)[:, 0].tolist() == [0, 2, 0, 0, 1]

@@ -287,6 +287,11 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     ):
         assert part in text
     assert "lost p1 at 42.0 s: no heartbeat for 5 s" in text
+    assert "shared" not in text
+    together = [dataclasses.replace(summary(index), bytes_shared=7_000_000) for index in range(3)]
+    shared = drawn(final_table(dataclasses.replace(result, peers=tuple(together))))
+    assert "shared" in shared
+    assert "21.0 MB" in shared
     assert "virtual" not in text
     many = dataclasses.replace(result, peers=tuple(map(summary, range(64))), virtual_s=7200.0)
     text = drawn(final_table(many))

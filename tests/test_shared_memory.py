@@ -14,6 +14,7 @@ from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.members.view import Member, View
+from samovar.protocols.meter import Meter
 from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
@@ -68,7 +69,7 @@ def sums_of(world: int, size: int) -> list[Sums]:
     first, fd = Segment.create(bytes_for(size, torch.float32, world))
     segments = [first, *(Segment.attach(os.getpid(), fd, first.secret, first.nbytes) for _ in range(world - 1))]
     os.close(fd)
-    return [Sums(segment, rank, world, size, torch.float32) for rank, segment in enumerate(segments)]
+    return [Sums(segment, rank, world, size, torch.float32, Meter()) for rank, segment in enumerate(segments)]
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 7])
@@ -133,11 +134,17 @@ def test_a_segment_has_no_name_that_could_be_left_behind() -> None:
 
 
 async def reduced(endpoints: list[Endpoint], view: View, vectors: list[Tensor]) -> list[Tensor]:
+    return [total for total, _ in await reduced_and_counted(endpoints, view, vectors)]
+
+
+async def reduced_and_counted(endpoints: list[Endpoint], view: View, vectors: list[Tensor]) -> list[tuple[Tensor, int]]:
+    """The sum, and what went through shared memory for it, of each."""
     reducers = [Reducer(endpoint, lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
     try:
-        return await asyncio.gather(
+        totals = await asyncio.gather(
             *(one.sum(vector, (view.generation, 1)) for one, vector in zip(reducers, vectors, strict=True))
         )
+        return [(total, one.bytes_shared) for total, one in zip(totals, reducers, strict=True)]
     finally:
         for endpoint in endpoints:
             endpoint.abort()
@@ -150,6 +157,25 @@ async def test_members_on_one_machine_find_the_memory_by_themselves(monkeypatch)
     endpoints = await endpoints_of(4)
     results = await reduced(endpoints, view_of(endpoints), vectors)
     assert all(torch.equal(result, want) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("size", "nbytes"),
+    [
+        (1000, 4000 + 3 * 4000),  # written for the others; read of them
+        (50_000, 200_000 + 3 * 50_000 + 50_000 + 150_000),  # its vector; their parts; its sum; their sums
+    ],
+)
+async def test_what_goes_through_shared_memory_is_counted(size: int, nbytes: int) -> None:
+    endpoints = await endpoints_of(4)
+    everything = await reduced_and_counted(endpoints, view_of(endpoints), vectors_of(4, size))
+    assert [counted for _, counted in everything] == [nbytes] * 4
+
+
+async def test_what_goes_by_messages_is_not_counted_as_shared() -> None:
+    endpoints = await endpoints_of(3)
+    everything = await reduced_and_counted(endpoints, view_of(endpoints, on=""), vectors_of(3, 50_000))
+    assert [counted for _, counted in everything] == [0] * 3
 
 
 @pytest.mark.parametrize("trouble", ["a liar", "cannot open", "elsewhere"])

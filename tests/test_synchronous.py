@@ -116,6 +116,54 @@ def test_each_counts_by_its_samples(tmp_path: Path) -> None:
     assert not same(models[0], alone([8, 8], sgd), within=1e-5)
 
 
+class Heads(nn.Module):
+    """A trunk and three heads, of which a batch uses one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.trunk = nn.Linear(20, 10)
+        self.heads = nn.ModuleList(nn.Linear(10, 1) for _ in range(3))
+
+    def forward(self, inputs: Tensor, head: int) -> Tensor:
+        return self.heads[head](self.trunk(inputs).tanh())
+
+
+def head_of(step: int, part: int) -> int:
+    """The second head is used by one peer in every other step; the last one by nobody."""
+    return int(part == 1 and step % 2 == 1)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "ring"])
+def test_what_no_peer_used_is_left_alone_as_in_one_process(tmp_path: Path, schedule: str) -> None:
+    """Momentum and weight decay would move it, had it a gradient of zeros."""
+
+    def train(run: samovar.Run) -> nn.Module:
+        model = Heads()
+        stepping = run.wrap(sgd(model.parameters()), model)
+        for step in range(STEPS):
+            inputs, targets = batch(step, run.part, BATCH)
+            stepping.zero_grad()
+            nn.functional.mse_loss(model(inputs, head_of(step, run.part)), targets).backward()
+            assert (model.heads[1].weight.grad is None) is (step % 2 == 0)
+            stepping.step()
+        run.leave()
+        return model
+
+    models = together(tmp_path, [train] * 2, average="gradients", schedule=schedule)
+    alone, untouched = Heads(), Heads()
+    stepping = sgd(alone.parameters())
+    for step in range(STEPS):
+        stepping.zero_grad()
+        for part in range(2):
+            inputs, targets = batch(step, part, BATCH)
+            (nn.functional.mse_loss(alone(inputs, head_of(step, part)), targets) / 2).backward()
+        stepping.step()
+    assert same(models[0], models[1], within=0.0)
+    assert same(models[0], alone, within=1e-5)
+    assert same(models[0].heads[2], untouched.heads[2], within=0.0)
+
+
 def test_accumulated_gradients_go_out_once_a_step(tmp_path: Path) -> None:
     sizes = [BATCH] * 2
     models = together(tmp_path, [loop(sizes, sgd, micro=4)] * 2, average="gradients")

@@ -159,6 +159,7 @@ def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
         rounds=sum(not record.caught_up for record in rounds),
         bytes_sent=sum(record.bytes_sent for record in rounds),
         bytes_received=sum(record.bytes_received for record in rounds),
+        bytes_shared=sum(record.bytes_shared for record in rounds),
         compute_s=sum(record.compute_s for record in rounds),
         wait_s=sum(record.wait_s for record in rounds),
         transfer_s=sum(record.transfer_s for record in rounds),

@@ -29,7 +29,8 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     loss = result.loss if result else (points[-1].loss if points else math.nan)
     rounds = result.rounds if result else max((point.round for point in points), default=0)
     wall_s = result.wall_s if result else (run.rounds[-1].time_s if run.rounds else 0.0)
-    sent = sum(peer.bytes_sent for peer in peers)
+    sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
+    more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost = sum(bool(absence.lost_s) for absence in missing)
     ending = "" if result else "not finished"
     if result and result.virtual_s is not None:
@@ -41,7 +42,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
                 _tile("Peers", f"{len(peers):,}", f"{lost:,} lost" if lost else "none lost", bad=lost > 0),
                 _tile("Rounds", f"{rounds:,}", _periods([record.period for record in run.rounds])),
-                _tile("Sent by all peers", bytes_text(sent), f"{bytes_text(sent / max(1, len(peers)))} a peer"),
+                _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
             )
         )
@@ -90,6 +91,7 @@ def missing_table(missing: Sequence[Absence]) -> str:
 
 
 def peer_table(peers: Sequence[PeerSummary]) -> str:
+    shared = any(peer.bytes_shared for peer in peers)
     body = (
         [
             _cell(peer.peer, "text name"),
@@ -97,13 +99,15 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
             _cell(f"{peer.steps:,}"),
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
+            *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
             *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in PARTS),
             f"<td>{_share_bar(peer)}</td>",
             _cell(loss_text(peer.loss) if peer.rounds else "-"),
         ]
         for peer in peers[:MOST_PEERS]
     )
-    heads = ("*Peer", "Rounds", "Local steps", "Sent", "Received", "Compute", "Wait", "Transfer", "*Share", "Last loss")
+    moved = ("Sent", "Received", *(["In shared memory"] if shared else []))
+    heads = ("*Peer", "Rounds", "Local steps", *moved, "Compute", "Wait", "Transfer", "*Share", "Last loss")
     return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
 
 

@@ -76,6 +76,7 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
         "missing": [absent.peer for absent in record.missing],
         "bytes sent": record.bytes_sent,
         "bytes received": record.bytes_received,
+        "bytes shared": record.bytes_shared,
     }
     name = f"round {record.round}" + (" (caught up)" if record.caught_up else "")
     slice_ = {"ph": "X", "pid": pid, "tid": 0}

@@ -141,7 +141,9 @@ def _headline(result: Result) -> Text:
 
 
 def _peer_table(result: Result) -> Table:
-    heads = ("rounds", "steps", "sent", "received", "compute", "wait", "transfer", "loss")
+    shared = any(peer.bytes_shared for peer in result.peers)
+    moved = ("sent", "received", *(["shared"] if shared else []))
+    heads = ("rounds", "steps", *moved, "compute", "wait", "transfer", "loss")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     names = Column("peer", no_wrap=True, max_width=24)
     table = Table(names, *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
@@ -149,9 +151,9 @@ def _peer_table(result: Result) -> Table:
     if len(shown) > MOST_ROWS:
         shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
     for peer in shown:
-        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer))
+        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, shared=shared))
     if len(result.peers) > 1:
-        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result)), style="bold")
+        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), shared=shared), style="bold")
     return table
 
 
@@ -173,6 +175,7 @@ def _sum(result: Result) -> PeerSummary:
         rounds=result.rounds,
         bytes_sent=sum(peer.bytes_sent for peer in peers),
         bytes_received=sum(peer.bytes_received for peer in peers),
+        bytes_shared=sum(peer.bytes_shared for peer in peers),
         compute_s=sum(peer.compute_s for peer in peers),
         wait_s=sum(peer.wait_s for peer in peers),
         transfer_s=sum(peer.transfer_s for peer in peers),
@@ -180,12 +183,13 @@ def _sum(result: Result) -> PeerSummary:
     )
 
 
-def _cells(peer: PeerSummary) -> tuple[str, ...]:
+def _cells(peer: PeerSummary, *, shared: bool) -> tuple[str, ...]:
     return (
         f"{peer.rounds:,}",
         f"{peer.steps:,}",
         bytes_text(peer.bytes_sent),
         bytes_text(peer.bytes_received),
+        *([bytes_text(peer.bytes_shared)] if shared else []),
         seconds_text(peer.compute_s),
         seconds_text(peer.wait_s),
         seconds_text(peer.transfer_s),

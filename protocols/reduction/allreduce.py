@@ -76,20 +76,21 @@ class Allreduce:
 
     async def _go(self, plan: Plan) -> None:
         loop = asyncio.get_running_loop()
-        self._clock, self._over = loop.time, loop.create_future()
+        self._over = loop.create_future()
         out = [_Way(self._members[peer], deque(runs), True, runs[0].start) for peer, runs in plan.send.items()]
         self._heard = {
             self._members[peer]: _Way(self._members[peer], deque(runs), False, runs[0].start)
             for peer, runs in plan.receive.items()
         }
-        self._left, self._hearing, self._idle, self._idle_since = len(out) + len(self._heard), len(self._heard), 0, 0.0
+        self._left, self._hearing, self._idle, self._still = len(out) + len(self._heard), len(self._heard), 0, False
         self._blocked: dict[int, list[_Way]] = {}
         self._going: deque[_Way] | None = None
-        with self._inbox.listening(self._turn, self._arrived):
+        with self._inbox.meter.summing(), self._inbox.listening(self._turn, self._arrived):
             try:
                 self._advance(*out, *self._heard.values())
                 await self._over
             finally:
+                self._stand(False)
                 for way in (*out, *self._heard.values()):
                     if way.posted is not None:
                         way.posted.cancel()
@@ -174,15 +175,18 @@ class Allreduce:
         if way.at == way.runs[0].start and not way.idle:
             way.idle = True
             self._idle += 1
-            if self._idle == self._hearing:
-                self._idle_since = self._clock()
+            self._stand(self._idle == self._hearing)
 
     def _wait_no_more(self, way: _Way) -> None:
         if way.idle:
-            if self._idle == self._hearing:
-                self._inbox.waited_s += self._clock() - self._idle_since
             way.idle = False
             self._idle -= 1
+            self._stand(False)
+
+    def _stand(self, still: bool) -> None:
+        if still is not self._still:
+            self._still = still
+            self._inbox.meter.stands(still)
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
         """What a chunk carries, if it is the one that is due."""
@@ -234,8 +238,7 @@ class Allreduce:
         self._left -= 1
         if not way.sends:
             self._hearing -= 1
-            if self._idle and self._idle == self._hearing:
-                self._idle_since = self._clock()
+            self._stand(0 < self._idle == self._hearing)
         if not self._left and not self._over.done():
             self._over.set_result(None)
 

@@ -30,6 +30,9 @@ from ..rounds import SIGNALS, Contribution, Key
 from ..state import fingerprint
 from .reducer import Reducer
 
+Owed = tuple[int, Tensor]
+"""The round up to which it is what was left out of all rounds, and that [n]."""
+
 
 class Averager(Protocol):
     """One peer's way to the mean. What it remembers from round to round changes only by `committed`."""
@@ -46,16 +49,24 @@ class Averager(Protocol):
         """The last mean is what all go on from."""
         ...
 
+    @property
+    def owed(self) -> Owed | None:
+        """What this peer has left out of what was committed, None: nothing."""
+        ...
 
-def averager_for(codec: Codec | None, reducer: Reducer, layout: Layout, seed: int) -> Averager:
-    """The averager that suits `codec`. `seed`: the same on all peers of the run."""
+
+def averager_for(
+    codec: Codec | None, reducer: Reducer, layout: Layout, seed: int, owed: Owed | None = None, every: int = 1
+) -> Averager:
+    """The averager that suits `codec`. `seed`: the same on all peers of the run. `owed`: of a run that is resumed;
+    `every`: rounds from one that it averages to the next."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
         return HopAverager(reducer, codec)
     if codec.family == "gather":
-        return GatherAverager(reducer, codec)
-    return SketchAverager(reducer, codec, layout, seed)
+        return GatherAverager(reducer, codec, owed, every)
+    return SketchAverager(reducer, codec, layout, seed, owed)
 
 
 def mean_of(total: Tensor, signals: int = SIGNALS) -> Mean | None:
@@ -70,6 +81,8 @@ def _moved(total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
 
 
 class PlainAverager:
+    owed: Owed | None = None
+
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
 
@@ -86,6 +99,8 @@ class PlainAverager:
 
 
 class HopAverager:
+    owed: Owed | None = None
+
     def __init__(self, reducer: Reducer, codec: HopCodec) -> None:
         self._reducer, self._codec = reducer, codec
 
@@ -99,39 +114,42 @@ class HopAverager:
 
 
 class _Remembering:
-    """Has what a codec left out of all that was committed, until the members change."""
+    """Has what a codec left out of all that was committed, until the members change. What is `owed` at first, by a run
+    that is resumed, holds if the next round is the first: else others made that, with what this peer brought then."""
 
-    def __init__(self) -> None:
-        self._feedback: ErrorFeedback | None = None
-        self._next: ErrorFeedback | None = None
+    def __init__(self, owed: Owed | None, every: int) -> None:
+        self.owed, self._every = owed, every
+        self._next = owed
         """Once the last mean is committed."""
         self._generation = 0
 
     def _begin(self, key: Key) -> bool:
         """What would have been remembered of an attempt that was not committed is dropped, and all is forgotten when
-        the members have changed; returns whether they have."""
-        changed = key[0] != self._generation
-        if changed:
-            self._feedback, self._generation = None, key[0]
-        self._next = self._feedback
+        the members have changed, or a round is missing; returns whether the members have."""
+        changed, first = key[0] != self._generation, self._generation == 0
+        if self.owed is not None and (self.owed[0] + self._every != key[1] or (changed and not first)):
+            self.owed = None
+        self._next = None if self.owed is None else (key[1], self.owed[1])
+        self._generation = key[0]
         return changed
 
     def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
         """Of what it has: it may keep what is not committed yet."""
-        return ErrorFeedback.of(anchor) if self._feedback is None else ErrorFeedback(self._feedback.residual)
+        return ErrorFeedback.of(anchor) if self.owed is None else ErrorFeedback(self.owed[1])
 
     def committed(self) -> None:
-        self._feedback = self._next
+        self.owed = self._next
 
 
 class GatherAverager(_Remembering):
-    def __init__(self, reducer: Reducer, codec: GatherCodec) -> None:
-        super().__init__()
+    def __init__(self, reducer: Reducer, codec: GatherCodec, owed: Owed | None, every: int) -> None:
+        super().__init__(owed, every)
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
         self._begin(key)
-        brought, self._next = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
+        brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
+        self._next = (key[1], feedback.residual)
         payloads = await self._reducer.gather(brought, key)
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
 
@@ -162,8 +180,8 @@ class GatherAverager(_Remembering):
 
 
 class SketchAverager(_Remembering):
-    def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layout, seed: int) -> None:
-        super().__init__()
+    def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layout, seed: int, owed: Owed | None) -> None:
+        super().__init__(owed, every=1)
         self._reducer, self._codec, self._layout, self._seed = reducer, codec, layout, seed
         self._state: SketchState = ()
         self._next_state: SketchState = ()
@@ -191,14 +209,14 @@ class SketchAverager(_Remembering):
             return anchor + sketch.result(), sketch.state()
 
         vector, self._next_state = await off_loop(nbytes, ended)
-        self._next = feedback
+        self._next = (key[1], feedback.residual)
         return agreed._replace(vector=vector), seed_of(marks)
 
     def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
         """What was left out so far, this peer's change with it, and the sketch of that."""
         feedback = self._working_copy(anchor)
         corrected = feedback.correct(contribution.vector - anchor) if contribution.weight else torch.zeros_like(anchor)
-        return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key), self._state)
+        return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key[1]), self._state)
 
     def committed(self) -> None:
         super().committed()

@@ -20,7 +20,7 @@ from ...aggregation.vector import Part
 from ..off_loop import off_loop
 from ..rounds import Contribution, Key
 from ..state import fingerprint
-from .averagers import mean_of
+from .averagers import Owed, mean_of
 from .reducer import Reducer
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 class BucketAverager:
     """`buckets`: the parts of the vector, the same on all peers, in the order in which they are filled."""
+
+    owed: Owed | None = None
 
     def __init__(self, reducer: Reducer, buckets: Sequence[Part]) -> None:
         self._reducer, self._buckets = reducer, buckets

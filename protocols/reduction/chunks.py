@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..endpoint import Endpoint, Envelope
+from ..meter import Meter
 from ..rounds import Key
 from ..transport import PeerId
 from ..wire import Lane, message
@@ -36,8 +37,7 @@ class Inbox:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.stale = 0
-        self.waited_s = 0.0
-        """For others to begin with what is due next. Whoever wants to know for how long sets it to 0 before."""
+        self.meter = Meter()
         self._floor: Key = (0, 0)
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
         self._listeners: dict[Turn, Callable[[PeerId], None]] = {}

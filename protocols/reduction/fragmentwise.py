@@ -11,11 +11,13 @@ from ...aggregation.fragments import Fragments
 from ...aggregation.mean import Mean
 from ..off_loop import off_loop
 from ..rounds import Contribution, Key
-from .averagers import Averager
+from .averagers import Averager, Owed
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, as each remembers what a codec left out of its own."""
+    """`averagers`: one for each fragment, as each remembers what a codec left out of its own, which no checkpoint has."""
+
+    owed: Owed | None = None
 
     def __init__(self, averagers: Sequence[Averager], fragments: Fragments) -> None:
         self._averagers, self._fragments, self._last = averagers, fragments, averagers[0]

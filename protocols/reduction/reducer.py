@@ -44,6 +44,8 @@ class Reducer:
 
     def __init__(self, endpoint: Endpoint, schedule: Callable[[View], Schedule], view: Callable[[], View]) -> None:
         self.inbox = Inbox(endpoint)
+        self.bytes_shared = 0
+        """What has gone through memory that the members share, in and out, in sums that came about."""
         self._endpoint, self._schedule, self._view = endpoint, schedule, view
         self._commons = Commons(endpoint, view)
         self._sums: Sums | None = None
@@ -80,6 +82,7 @@ class Reducer:
         if sums is not None:
             total = await sums.run(vector, _turn(key, stage))
             self._in_place = sums
+            self.bytes_shared += sums.moved_bytes
             return total
         if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
             everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
@@ -118,5 +121,5 @@ class Reducer:
         if segment is None:
             return None
         if self._sums is None or not self._sums.are_of(segment, count, dtype):
-            self._sums = Sums(segment, rank, world, count, dtype)
+            self._sums = Sums(segment, rank, world, count, dtype, self.inbox.meter)
         return self._sums

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from ...aggregation.in_order import sum_all, sum_part
+from ...aggregation.vector import parts
+from ..meter import Meter
 from ..off_loop import off_loop
 from .segment import Flags, Segment
 
@@ -38,8 +40,8 @@ def _whole_pages(nbytes: int) -> int:
 class Sums:
     """One rank's part in the sums of vectors of one length that `world` peers make in `segment`."""
 
-    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype) -> None:
-        self.rank, self.count, self.dtype, self._segment = rank, count, dtype, segment
+    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype, meter: Meter) -> None:
+        self.rank, self.count, self.dtype, self._segment, self._meter = rank, count, dtype, segment, meter
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         small = count * dtype.itemsize <= SMALL_BYTES
         start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
@@ -52,6 +54,15 @@ class Sums:
     def are_of(self, segment: Segment, count: int, dtype: torch.dtype) -> bool:
         """Whether these are sums of such vectors in that segment."""
         return self._segment is segment and (self.count, self.dtype) == (count, dtype)
+
+    @property
+    def moved_bytes(self) -> int:
+        """What this rank writes for the others in a turn, and reads of what they have written."""
+        world, whole = len(self._turns[0]), self.count * self.dtype.itemsize
+        if self._result is None:
+            return world * whole
+        start, stop = parts(self.count, world)[self.rank]
+        return 2 * whole + (world - 1) * (stop - start) * self.dtype.itemsize
 
     def slot(self, turn: int) -> Tensor:
         """Where this rank's vector of that turn is to be; written to by this rank alone, once all had the last sum."""
@@ -67,7 +78,8 @@ class Sums:
             if vector.data_ptr() != mine.data_ptr():
                 await off_loop(vector.nbytes, lambda: mine.copy_(vector.detach()))
             self._in[self.rank] = turn
-        await _until(self._in, turn)
+        with self._meter.summing(), self._meter.standing():
+            await _until(self._in, turn)
         if self._result is None:
             return sum_all(slots)
         result = self._result

@@ -1,0 +1,86 @@
+"""Where the time of a round goes: this peer's own part in it, waiting for others, or transfer; each moment to one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Meter:
+    """Of sums, several of which may be under way at a time. While this peer's part is not ready all is compute,
+    whatever is sent meanwhile: that costs it nothing. Else it waits while all sums stand still, as nobody has begun
+    with what is due, or while it has to be agreed on who takes part. All other time is transfer."""
+
+    def __init__(self) -> None:
+        self.compute_s = self.wait_s = self.transfer_s = 0.0
+        self._at = 0.0
+        self._round = 0
+        self._computing = False
+        self._sums = self._still = self._unsettled = 0
+
+    def begin(self, *, computing: bool) -> Callable[[], None]:
+        """A round begins. `computing`: what this peer brings is not ready before what this gives is called."""
+        self.compute_s = self.wait_s = self.transfer_s = 0.0
+        self._at, self._computing = asyncio.get_running_loop().time(), computing
+        self._round += 1
+        begun = self._round
+
+        def ready() -> None:
+            if begun == self._round:
+                self.read()
+                self._computing = False
+
+        return ready
+
+    def read(self) -> None:
+        """Bring the seconds up to date."""
+        now = asyncio.get_running_loop().time()
+        spent_s, self._at = now - self._at, now
+        if self._computing:
+            self.compute_s += spent_s
+        elif self._unsettled or 0 < self._sums == self._still:
+            self.wait_s += spent_s
+        else:
+            self.transfer_s += spent_s
+
+    @contextmanager
+    def summing(self) -> Iterator[None]:
+        """A sum is under way."""
+        self.read()
+        self._sums += 1
+        try:
+            yield
+        finally:
+            self.read()
+            self._sums -= 1
+
+    def stands(self, still: bool) -> None:
+        """A sum that is under way has come to stand still, or goes on."""
+        self.read()
+        self._still += 1 if still else -1
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """A sum that is under way stands still."""
+        self.stands(True)
+        try:
+            yield
+        finally:
+            self.stands(False)
+
+    @contextmanager
+    def unsettled(self) -> Iterator[None]:
+        """It is being agreed on who takes part."""
+        self.read()
+        self._unsettled += 1
+        try:
+            yield
+        finally:
+            self.read()
+            self._unsettled -= 1
+
+    def in_vain(self, since_s: float) -> None:
+        """All transfer since `transfer_s` was `since_s` came to nothing: that was waiting for who did not come."""
+        self.read()
+        self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
