@@ -36,11 +36,12 @@ from torch import Tensor
 
 from samovar.aggregation.vector import Layout
 from samovar.peers.checkpoint import load
-from samovar.peers.links import LinkSpec, parse_rate
+from samovar.peers.links import parse_rate
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.links import LinkSpec
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import verb
 
-from samovar.peers.links import LinkSpec, duration_text, link_text, parse_duration, parse_link, parse_size, size_text
+from samovar.peers.links import duration_text, link_text, parse_duration, parse_link, parse_size, size_text
 from samovar.peers.settings import Settings
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.rounds import Committed
 from samovar.sims.links import Noise
 from samovar.sims.log import Began, Entry

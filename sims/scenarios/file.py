@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from ...peers.links import LinkSpec, parse_duration, parse_link
+from ...peers.links import parse_duration, parse_link
 from ...peers.rules import MEASURED
 from ...peers.settings import Settings, SettingsError, shown
 from ...peers.toml_file import TomlFile, read_toml
+from ...protocols.link_spec import LinkSpec
 from ..links import Noise
 from . import rows as read
 from .rows import Row, ScenarioError, near, rows

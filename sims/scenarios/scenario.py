@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from ...peers.links import LinkSpec, parse_duration, parse_link
+from ...peers.links import parse_duration, parse_link
 from ...peers.settings import Settings
+from ...protocols.link_spec import LinkSpec
 from ..links import QUIET, Noise
 
 
