@@ -86,8 +86,10 @@ class Settings:
     checkpoint_every_s: float = _setting(
         30.0, rules.seconds(1e9, zero=True), "Seconds between two checkpoints, at least; 0: after each round."
     )
-    link: str = _setting(
-        "100mbit,5ms", rules.link(), "Each peer's simulated connection: bandwidth, latency and, if wanted, jitter."
+    link: str | None = _setting(
+        None,
+        rules.link(),
+        "Each peer's connection: bandwidth, latency, jitter. [default: as it is; simulate: 100mbit,5ms]",
     )
     step_time: str = _setting("1ms", rules.step_time(), "Simulated time of a local step; measured: as it takes here.")
     report: bool = _setting(True, rules.flag(), "Write report.html when the run is over.")
