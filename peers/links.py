@@ -37,6 +37,12 @@ def parse_link(text: str) -> LinkSpec:
     )
 
 
+def link_of(links: str, index: int) -> str:
+    """The link of the peer with this number: of several, with semicolons between them, all take theirs in turn."""
+    kinds = links.split(";")
+    return kinds[index % len(kinds)].strip()
+
+
 def parse_rate(text: str) -> float:
     """Bytes a second in ``10mbit``. Raises ValueError that says what is wrong."""
     rate = _quantity(text, _RATES, "a bandwidth", "10mbit")

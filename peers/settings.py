@@ -14,7 +14,9 @@ import click
 from ..aggregation.period import AdaComm
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
-from .rules import Rule
+from .groups import without_groups
+from .links import link_of
+from .rules import Rule, shown
 from .toml_file import Entry, read_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -125,7 +127,7 @@ class Settings:
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:
         """Flags (None: not given) over the TOML file over the defaults. Raises SettingsError naming flag or line."""
         try:
-            entries = read_toml(toml).entries() if toml is not None else []
+            entries = without_groups(read_toml(toml), flags) if toml is not None else []
         except ValueError as error:
             raise SettingsError(str(error)) from None
         return cls.from_entries(entries, flags)
@@ -143,6 +145,10 @@ class Settings:
             return cls(**values)
         except SettingsError as error:
             raise SettingsError(error.problem, error.name, places.get(error.name, "")) from None
+
+    def of_peer(self, index: int) -> Settings:
+        """What the peer with this number goes by: of several links, its own."""
+        return self if self.link is None else dataclasses.replace(self, link=link_of(self.link, index))
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -224,12 +230,3 @@ def _exactly(names: Mapping[str, object], values: object) -> dict[str, Any]:
     if odd:
         raise SettingsError(f"these settings {odd[0]}: is it the same version of Samovar that wrote them?")
     return dict(values)
-
-
-def shown(value: object) -> str:
-    """A wrong value, in a few characters."""
-    if isinstance(value, str):
-        return ascii(value[:60])
-    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")
