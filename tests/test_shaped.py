@@ -3,11 +3,14 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+from live import run_here
 
 from samovar.peers.links import parse_link
 from samovar.peers.opening import open_endpoint
+from samovar.peers.records import read_run
 from samovar.peers.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec, link_bytes
@@ -220,3 +223,10 @@ def test_shaped_peers_share_no_memory_and_others_have_nothing_between_them_and_t
     assert isinstance(far._transport, Shaped)
     assert far.machine == ""
     assert far.id == as_it_is.id == keys.public
+
+
+def test_a_script_says_its_own_link_and_its_records_tell_it(tmp_path: Path) -> None:
+    with run_here(tmp_path / "here", link="10mbit,1ms"), run_here(tmp_path / "near"):
+        pass
+    said = {name: [event.why for event in read_run(tmp_path / name).events][0] for name in ("here", "near")}
+    assert said == {"here": "its connection is shaped to 10mbit,1ms", "near": ""}
