@@ -228,5 +228,5 @@ def test_shaped_peers_share_no_memory_and_others_have_nothing_between_them_and_t
 def test_a_script_says_its_own_link_and_its_records_tell_it(tmp_path: Path) -> None:
     with run_here(tmp_path / "here", link="10mbit,1ms"), run_here(tmp_path / "near"):
         pass
-    said = {name: [event.why for event in read_run(tmp_path / name).events][0] for name in ("here", "near")}
+    said = {name: read_run(tmp_path / name).events[0].why for name in ("here", "near")}
     assert said == {"here": "its connection is shaped to 10mbit,1ms", "near": ""}
