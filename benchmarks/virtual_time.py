@@ -24,8 +24,8 @@ from _simulated import connected, joined
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.links import LinkSpec
 from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.wire import message
 from samovar.sims.loop import run_virtual

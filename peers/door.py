@@ -127,6 +127,7 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
 
     Raises NoEntry and other ValueErrors, OSError.
     """
+    settings = settings.of_peer(0)
     endpoint = await door.enter(settings)
     try:
         run = await door.ask_run(endpoint)

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSpec:
-    """One peer's connection: bytes a second it sends and receives (`down_Bps`: None for the same), packet headers and
-    all, one-way latency and its jitter in seconds."""
-
-    bandwidth_Bps: float
-    latency_s: float
-    jitter_s: float = 0.0
-    down_Bps: float | None = None
-
-    @property
-    def receives_Bps(self) -> float:
-        return self.bandwidth_Bps if self.down_Bps is None else self.down_Bps
-
+from ..protocols.link_spec import LinkSpec
 
 _Units = dict[str, Decimal]
 """How many bytes a second, seconds or bytes each unit is. Exact, so that 200us are the very number that 0.0002 is."""
@@ -50,6 +35,12 @@ def parse_link(text: str) -> LinkSpec:
         jitter_s=times[1] if len(times) > 1 else 0.0,
         down_Bps=rates[0] if len(rates) > 1 else None,
     )
+
+
+def link_of(links: str, index: int) -> str:
+    """The link of the peer with this number: of several, with semicolons between them, all take theirs in turn."""
+    kinds = links.split(";")
+    return kinds[index % len(kinds)].strip()
 
 
 def parse_rate(text: str) -> float:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..protocols.endpoint import Endpoint
-from ..protocols.transport import PeerId
+from ..protocols.shaping.transport import Shaped
+from ..protocols.transport import PeerId, Transport
 from ..protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
 from .errors import is_plain, one_line
+from .links import parse_link
 from .orders import log_path
 from .records import Record, RecordFile
 from .settings import Settings
@@ -28,9 +30,11 @@ _ORPHAN_S = 2.0
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     """A ZeroMQ endpoint as the settings want it, not yet open; with `secret` None it is insecure."""
-    keys = None if secret is None else KeyPair.of_secret(secret)
-    transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
-    return Endpoint(transport, patience_s=settings.patience_s, rng=random.Random(secrets.randbits(64)))
+    keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
+    transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
+    if settings.link is not None:
+        transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
+    return Endpoint(transport, patience_s=settings.patience_s, rng=rng)
 
 
 def raise_file_limit() -> None:

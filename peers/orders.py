@@ -54,7 +54,7 @@ def founding_orders(
         listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
         orders = Orders(
             task=str(task),
-            settings=replace(settings, listen=listen).to_json(),
+            settings=replace(settings.of_peer(index), listen=listen).to_json(),
             run=run,
             folder=str(folder),
             name=str(index),

@@ -162,7 +162,7 @@ class Run:
         self._peer = peer = Peer(
             opening.endpoint,
             settings,
-            Identity(orders.name, orders.part),
+            Identity(orders.name, orders.part, settings.link or ""),
             run=orders.run,
             layout=self._layout,
             state=first_state(settings, brought.vector),

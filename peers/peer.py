@@ -76,10 +76,12 @@ def first_state(settings: Settings, vector: Tensor) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this peer is in the run: its name for people, and the part of the data it would like to have."""
+    """Who this peer is in the run: its name for people, and the part of the data it would like to have; and the link
+    that its connection is shaped to, for the records."""
 
     name: str
     data_part: int
+    link: str = ""
 
 
 class Peer:
@@ -107,6 +109,7 @@ class Peer:
         state is another outer step's."""
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
+        self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
         model = f"{layout.size} elements in {len(layout.slots)} tensors (peer {identity.name})"
 
@@ -191,7 +194,7 @@ class Peer:
         await self.averaging.gather()
         self._started_at = self._clock() - self._elapsed_before_s
         self._known = self.membership.view
-        self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started")
+        self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started", why=self._shaped)
         return late
 
     async def follow(self, contribution: Contribution) -> Outcome:

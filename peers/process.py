@@ -43,7 +43,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         peer = Peer(
             endpoint,
             settings,
-            Identity(orders.name, orders.part),
+            Identity(orders.name, orders.part, settings.link or ""),
             run=orders.run,
             layout=trainer.layout,
             state=state,

@@ -143,9 +143,13 @@ _TIME = rf"{_NUMBER}(us|ms|s)"
 
 
 def link() -> Rule:
-    said = "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms, 1gbit,200us,50us or 50mbit/10mbit,20ms"
+    said = (
+        "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms, 1gbit,200us,50us or 50mbit/10mbit,20ms, "
+        "or several with semicolons, which the peers take in turn"
+    )
     rate = rf"(?![0.]+[a-z]){_NUMBER}[kmgt]?bit"
-    return text(said, "LINK", rf"(?i: *{rate}( */ *{rate})? *(, *{_TIME} *){{1,2}})")
+    one = rf" *{rate}( */ *{rate})? *(, *{_TIME} *){{1,2}}"
+    return text(said, "LINK", rf"(?i:{one}(;{one})*)")
 
 
 MEASURED = "measured"
@@ -154,3 +158,12 @@ MEASURED = "measured"
 def step_time() -> Rule:
     said = f"a time above 0 such as 500us, 2.5ms or 1s, or {MEASURED}"
     return text(said, "TIME", rf"(?![0.]+[a-z]){_TIME}|{MEASURED}")
+
+
+def shown(value: object) -> str:
+    """A wrong value, in a few characters."""
+    if isinstance(value, str):
+        return ascii(value[:60])
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")

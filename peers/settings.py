@@ -16,7 +16,9 @@ from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.known import parse_period
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
-from .rules import Rule
+from .groups import without_groups
+from .links import link_of
+from .rules import Rule, shown
 from .toml_file import Entry, read_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -102,8 +104,10 @@ class Settings:
     checkpoint_every_s: float = _setting(
         30.0, rules.seconds(1e9, zero=True), "Seconds between two checkpoints, at least; 0: after each round."
     )
-    link: str = _setting(
-        "100mbit,5ms", rules.link(), "Each peer's simulated connection: bandwidth, latency and, if wanted, jitter."
+    link: str | None = _setting(
+        None,
+        rules.link(),
+        "Each peer's connection: bandwidth, latency, jitter. [default: as it is; simulate: 100mbit,5ms]",
     )
     step_time: str = _setting("1ms", rules.step_time(), "Simulated time of a local step; measured: as it takes here.")
     report: bool = _setting(True, rules.flag(), "Write report.html when the run is over.")
@@ -148,7 +152,7 @@ class Settings:
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:
         """Flags (None: not given) over the TOML file over the defaults. Raises SettingsError naming flag or line."""
         try:
-            entries = read_toml(toml).entries() if toml is not None else []
+            entries = without_groups(read_toml(toml), flags) if toml is not None else []
         except ValueError as error:
             raise SettingsError(str(error)) from None
         return cls.from_entries(entries, flags)
@@ -166,6 +170,10 @@ class Settings:
             return cls(**values)
         except SettingsError as error:
             raise SettingsError(error.problem, error.name, places.get(error.name, "")) from None
+
+    def of_peer(self, index: int) -> Settings:
+        """What the peer with this number goes by: of several links, its own."""
+        return self if self.link is None else dataclasses.replace(self, link=link_of(self.link, index))
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -247,12 +255,3 @@ def _exactly(names: Mapping[str, object], values: object) -> dict[str, Any]:
     if odd:
         raise SettingsError(f"these settings {odd[0]}: is it the same version of Samovar that wrote them?")
     return dict(values)
-
-
-def shown(value: object) -> str:
-    """A wrong value, in a few characters."""
-    if isinstance(value, str):
-        return ascii(value[:60])
-    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")

@@ -18,6 +18,7 @@ from .delivery.link import Link, PeerLost
 from .delivery.links import CLOSED, Links
 from .delivery.reception import Envelope, Handler, Reception
 from .delivery.trust import Trust
+from .shaping.way import ShapedTo
 from .transport import Arrivals, PeerId, Transport
 from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 from .witness import buggify
@@ -198,7 +199,9 @@ class Endpoint:
         if self._links.closed or self._trust.cut_off(sender):
             return
         try:
-            self._arrived(sender, decode(header, len(payload)), payload, cost_bytes(header, payload))
+            frame = decode(header, len(payload))
+            if not isinstance(frame.message, ShapedTo):  # which is for transports
+                self._arrived(sender, frame, payload, cost_bytes(header, payload))
         except OtherVersion as error:
             self._other_version(sender, str(error))
         except (PeerMisbehaved, PeerLost) as error:

@@ -1,17 +1,8 @@
-"""What a link's packets take of it, and what goes wrong on links."""
+"""What goes wrong on links."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-_SEGMENT_BYTES, _SEGMENT_HEADERS_BYTES = 1448, 66
-"""What TCP puts into a packet of 1500 bytes, and the headers around it: Ethernet 14, IPv4 20, TCP 20, timestamps 12."""
-
-
-def link_bytes(size: int) -> int:
-    """Bytes that `size` bytes of a TCP connection take of a link's bandwidth. Its acknowledgements are left out: they
-    take at most 2.3 % as much the other way, and far less on fast links, where one stands for many segments."""
-    return size - size // -_SEGMENT_BYTES * _SEGMENT_HEADERS_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

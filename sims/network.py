@@ -21,10 +21,10 @@ from contextvars import copy_context
 from functools import cached_property
 from typing import TypeVarTuple
 
-from ..peers.links import LinkSpec
+from ..protocols.link_spec import LinkSpec, link_bytes
 from ..protocols.transport import Arrivals, PeerId, wire_bytes
 from ..protocols.wire import Buffer
-from .links import QUIET, Noise, link_bytes
+from .links import QUIET, Noise
 from .loop import VirtualLoop
 from .machine import MACHINE
 from .ways import Frame, Port, Way

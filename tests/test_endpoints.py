@@ -1,13 +1,15 @@
 """The conformance suite, over every transport, plain and lossy."""
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from samovar.peers.links import LinkSpec
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local import LocalHub, LocalTransport
+from samovar.protocols.shaping.transport import Shaped
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.loop import run_virtual
@@ -44,6 +46,14 @@ class Simulated(Virtual):
         return SimulatedTransport(self._network, name)
 
 
+class ShapedInProcess(InProcess):
+    """Each peer on a link of its own."""
+
+    def transport(self, name: str) -> Transport:
+        link = LinkSpec(bandwidth_Bps=12.5e6, latency_s={"a": 0.002, "b": 0.010}.get(name, 0.005), jitter_s=0.005)
+        return Shaped(super().transport(name), link, random.Random(name), encrypted=True)
+
+
 class Sockets(World):
     virtual = False
     patience_s = 1.2
@@ -75,6 +85,8 @@ class Insecure(Sockets):
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("lossy", [False, True], ids=["plain", "lossy"])
-@pytest.mark.parametrize("world", [InProcess, Simulated, Curve, Insecure], ids=lambda world: world.__name__)
+@pytest.mark.parametrize(
+    "world", [InProcess, ShapedInProcess, Simulated, Curve, Insecure], ids=lambda world: world.__name__
+)
 def test_every_endpoint_keeps_its_promises(world: type[World], lossy: bool, promise) -> None:
     world(lossy=lossy).try_promise(promise)

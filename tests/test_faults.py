@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.links import LinkSpec
 from samovar.peers.settings import Settings
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.rounds import Committed, Contributed
 from samovar.protocols.transport import Arrivals
 from samovar.sims.life import Life

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.links import LinkSpec, parse_duration, parse_link
+from samovar.peers.links import parse_duration, parse_link
+from samovar.protocols.link_spec import LinkSpec, link_bytes
 from samovar.protocols.transport import Arrivals, wire_bytes
-from samovar.sims.links import link_bytes
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import MACHINE, Machine
 from samovar.sims.network import Network, SimulatedTransport

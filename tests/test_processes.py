@@ -13,6 +13,7 @@ import torch
 from live import DIGITS, STEADY, Live, samovar, stop_all
 
 from samovar.peers.checkpoint import load
+from samovar.peers.records import read_run
 from samovar.protocols.shared_memory.segment import machine
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
@@ -107,6 +108,31 @@ def test_a_fifth_peer_joins_in_the_middle_by_any_of_the_peers(tmp_path: Path) ->
     fifth.signal(signal.SIGINT)
     joined = fifth.end()
     assert (joined.code, joined.left) == (130, []), joined.err
+
+
+WAN = """
+[[groups]]
+peers = 2
+link = "9mbit,20ms"
+
+[[groups]]
+peers = 1
+link = "50mbit/20mbit,5ms"
+"""
+
+
+def test_a_run_on_shaped_links_finishes_and_tells_what_each_peer_was_shaped_to(tmp_path: Path) -> None:
+    (tmp_path / "wan.toml").write_text(WAN)
+    options = ("--config", "wan.toml", "--period", 8, "--steps", 40, "--run", "run", "--json", "--no-report")
+    ended = samovar(tmp_path, "train", STEADY, *options)
+    assert (ended.code, ended.result["lost"], ended.left) == (0, [], []), ended.err
+    assert [peer["rounds"] for peer in ended.result["peers"]] == [5] * 3
+    run = read_run(tmp_path / "run")
+    told = {event.peer: event.why for event in run.events if event.event == "started"}
+    links = {"0": "9mbit,20ms", "1": "9mbit,20ms", "2": "50mbit/20mbit,5ms"}
+    assert told == {peer: f"its connection is shaped to {link}" for peer, link in links.items()}
+    # Nobody's own part can come back sooner than that.
+    assert all(record.wait_s + record.transfer_s > 0.04 for record in run.rounds)
 
 
 @pytest.mark.parametrize("moment", ["at start", "in a round"])

@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import verb
 
-from samovar.peers.links import LinkSpec, duration_text, link_text, parse_duration, parse_link, parse_size, size_text
+from samovar.peers.links import duration_text, link_text, parse_duration, parse_link, parse_size, size_text
 from samovar.peers.settings import Settings
+from samovar.peers.toml_rows import TableError
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.rounds import Committed
 from samovar.sims.links import Noise
 from samovar.sims.log import Began, Entry
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.file import read_scenario
-from samovar.sims.scenarios.rows import ScenarioError
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.scenarios.traces import read_trace
@@ -259,7 +260,7 @@ def test_a_fault_in_a_trace_is_told_with_its_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("trace.csv").write_bytes(f"time,peer,what\n{line}\n".encode(errors="surrogateescape"))
-    with pytest.raises(ScenarioError, match=f"^{re.escape(said)}"):
+    with pytest.raises(TableError, match=f"^{re.escape(said)}"):
         read_scenario(write(Path(), GROUP + '[[traces]]\nfile = "trace.csv"\n'))
 
 
@@ -315,7 +316,7 @@ def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     where = "my.toml, " if said.startswith("line") else ""
-    with pytest.raises(ScenarioError, match=f"^{re.escape(where + said)}") as error:
+    with pytest.raises(TableError, match=f"^{re.escape(where + said)}") as error:
         read_scenario(write(Path(), text))
     assert "\n" not in str(error.value)
 
@@ -363,7 +364,7 @@ def test_a_fault_that_cannot_be_is_told_with_its_line_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ScenarioError, match=f"^{re.escape('my.toml, ' + said)}") as error:
+    with pytest.raises(TableError, match=f"^{re.escape('my.toml, ' + said)}") as error:
         read_scenario(write(Path(), f"{GROUP}[[faults]]\n{fault}\n"))
     assert "\n" not in str(error.value)
 
@@ -392,7 +393,7 @@ def test_whatever_a_file_holds_it_is_a_scenario_or_one_line(
     file = write(tmp_path_factory.getbasetemp(), "\n".join(lines))
     try:
         assert read_scenario(file).scenario.peers > 0
-    except ScenarioError as error:
+    except TableError as error:
         assert "\n" not in str(error)  # noqa: PT017  # either outcome is right
         assert len(str(error)) < 500  # noqa: PT017
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from samovar.peers.links import parse_link
 from samovar.peers.settings import Settings, SettingsError, click_options
+from samovar.sims.scenarios.scenario import USUAL_LINK, Scenario
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 FULL = """
@@ -67,7 +68,7 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
     for name, field in FIELDS.items():
         kind = field.metadata["rule"].kind
         assert hints[name] == (kind | None if field.default is None else kind), name
-        assert field.metadata["help"].rstrip("]").endswith((".", "peers", "key", "half", "address", "NNN")), name
+        assert field.metadata["help"].rstrip("]").endswith((".", "peers", "key", "half", "address", "NNN", "5ms")), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
@@ -82,6 +83,79 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
+
+
+GROUPS = """
+steps = 9
+[[groups]]
+peers = 2
+link = "50mbit/10mbit,20ms"
+[[groups]]
+link = "5mbit, 80ms"
+peers = 1
+"""
+
+
+def test_groups_in_a_file_are_peers_each_with_its_link(toml: Path) -> None:
+    toml.write_text(GROUPS)
+    settings = Settings.read(toml, {"seed": 3})
+    assert (settings.peers, settings.steps, settings.seed) == (3, 9, 3)
+    links = [settings.of_peer(index).link for index in range(3)]
+    assert links == ["50mbit/10mbit,20ms", "50mbit/10mbit,20ms", "5mbit, 80ms"]
+    groups = Scenario.plain(settings).groups
+    assert [(group.peers, group.link) for group in groups] == [
+        (2, parse_link(links[0])),
+        (1, parse_link(links[2])),
+    ]
+
+
+def test_of_several_links_peers_take_theirs_in_turn_and_without_one_none_is_shaped() -> None:
+    settings = Settings(link="1mbit,1ms; 2mbit,2ms")
+    assert [settings.of_peer(index).link for index in range(4)] == ["1mbit,1ms", "2mbit,2ms"] * 2
+    assert Settings().of_peer(1) == Settings()
+    usual = Scenario.plain(Settings()).groups[0].link
+    assert usual == parse_link(USUAL_LINK)
+    assert f"[default: as it is; simulate: {USUAL_LINK}]" in FIELDS["link"].metadata["help"]
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        ("", {"peers": 3}, "--peers: the groups in settings.toml say it: leave out one of the two"),
+        ("", {"link": "1mbit,1ms"}, "--link: the groups in settings.toml say it: leave out one of the two"),
+        ("peers = 9", {}, "settings.toml, line 1: peers: the groups in settings.toml say it: leave out one of the two"),
+        ('link = "1mbit,1ms"', {}, "settings.toml, line 1: link: the groups in settings.toml say it: leave out"),
+        ("quorum = 4", {}, "settings.toml, line 1: quorum must be at most the number of peers, 3, got 4"),
+    ],
+)
+def test_what_the_groups_say_nothing_else_says(toml: Path, text: str, flags: dict[str, object], said: str) -> None:
+    toml.write_text(text + GROUPS)
+    assert refused(toml, **flags).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("groups = 3", "settings.toml, line 1: groups must be tables, each under [[groups]], got 3"),
+        ("[groups]\npeers = 2", "settings.toml, line 1: groups must be tables, each under [[groups]], got a table"),
+        ("[[groups]]\npeers = 2", "settings.toml, line 1: groups number 1: link is missing"),
+        ('[[groups]]\nlink = "1mbit,1ms"', "settings.toml, line 1: groups number 1: peers is missing"),
+        ('[[groups]]\npeers = 1\nlink = "10"', "settings.toml, line 3: link: '10' is no link: write BANDWIDTH,LATENCY"),
+        ('[[groups]]\npeers = 1\nlink = "-1mbit,1ms"', "settings.toml, line 3: link: must not be negative, got"),
+        (
+            '[[groups]]\nlink = "1mbit,1ms"\npeers = [2]',
+            "settings.toml, line 3: peers: must be a whole number from 1 to",
+        ),
+        ('[[groups]]\npeers = 1\nsite = "x"', "settings.toml, line 3: unknown key 'site'; known are peers, link"),
+        (
+            '[[groups]]\npeers = 1\nlink = "1mbit,1min"',
+            "settings.toml, line 1: link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as",
+        ),
+    ],
+)
+def test_a_fault_in_a_group_is_told_with_its_line(toml: Path, text: str, said: str) -> None:
+    toml.write_text(text)
+    assert refused(toml).startswith(said)
 
 
 def test_flags_win_over_the_file_and_what_is_not_given_over_nothing(toml: Path) -> None:
@@ -198,6 +272,7 @@ INF, NAN = math.inf, math.nan
         ("checkpoint_every_s", [-1, -0.1, NAN, INF, 1e10]),
         ("link", [
             "", "fast", "10mbit", "0mbit,1ms", "10mb,1ms", "10mbit,1ms,1ms,1ms", "-1mbit,1ms", "1mbit,1", "1mbit;1ms",
+            "1mbit,1ms;", "1mbit,1ms;;1mbit,1ms", "1mbit,1ms;2mbit", "10",
         ]),
         ("step_time", ["", "1", "0ms", "0.0s", "-1ms", "1 ms", "1min", "1e9s", 1]),
         ("report", ["no", 0]),
@@ -221,7 +296,7 @@ def test_what_cannot_be_is_refused_naming_it_and_what_may_be(name: str, values: 
         ("device", ["cuda", "cuda:0,cpu", "auto,auto"]),
         ("listen", ["tcp://*:0", "tcp://0.0.0.0:1", "tcp://a-b.c_d:65535", "tcp://[fe80::1%eth0]:1", "tcp://127.0.0.1:*"]),
         ("advertise", ["192.0.2.7", "a", "[::1]", "[fe80::1%eth0]"]),
-        ("link", ["100mbit,5ms", "1gbit,0ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s"]),
+        ("link", ["100mbit,5ms", "1gbit,0ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s", "1mbit,1ms; 2mbit,1ms"]),
         ("step_time", ["1ms", "0.5s", "500us", "measured"]),
         ("run", [".", "/a b/ü"]),
     ],

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import samovar
-from samovar.peers.links import LinkSpec
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
+from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.rounds import Committed, Computed, Contributed, Installed
 from samovar.protocols.transport import Arrivals
 from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Observer, Refused

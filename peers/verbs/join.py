@@ -20,7 +20,18 @@ from ..stop import Stop
 from ..task import TaskError, kind_of
 from .output import Output, run_options, run_verb
 
-_FLAGS = ("device", "threads", "patience_s", "listen", "advertise", "run", "checkpoint_every_s", "report", "key")
+_FLAGS = (
+    "device",
+    "threads",
+    "patience_s",
+    "listen",
+    "advertise",
+    "run",
+    "checkpoint_every_s",
+    "link",
+    "report",
+    "key",
+)
 
 
 @click.command(short_help="Take part in a run, from this machine.")

@@ -18,7 +18,8 @@ from ...aggregation.cost import Links, timeline
 from ...aggregation.schedules.known import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
 from ...protocols.delivery.lane import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
-from ..links import LinkSpec, parse_duration, parse_link, parse_size
+from ...protocols.link_spec import LinkSpec
+from ..links import parse_duration, parse_link, parse_size
 from ..report.plan_chart import Bar, plan_chart
 from ..units import bytes_text, count_text, seconds_text
 from .output import run_verb

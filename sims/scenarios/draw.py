@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ...aggregation.codecs.known import CODECS
 from ...aggregation.schedules.known import SCHEDULES
-from ...peers.links import LinkSpec
 from ...peers.settings import PROTOCOLS, Settings
+from ...protocols.link_spec import LinkSpec
 from ..links import Noise
 from .scenario import ROLES, TOY_SIZE, Fault, Group, Kind, Scenario
 

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from ...peers.links import LinkSpec, parse_duration, parse_link
-from ...peers.rules import MEASURED
-from ...peers.settings import Settings, SettingsError, shown
+from ...peers import toml_rows as read
+from ...peers.links import parse_duration, parse_link
+from ...peers.rules import MEASURED, shown
+from ...peers.settings import Settings, SettingsError
 from ...peers.toml_file import TomlFile, read_toml
+from ...peers.toml_rows import Row, TableError, near, rows
+from ...protocols.link_spec import LinkSpec
 from ..links import Noise
-from . import rows as read
-from .rows import Row, ScenarioError, near, rows
-from .scenario import AIMLESS, AT_ONCE, ROLES, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Kind, Scenario
+from .scenario import AIMLESS, AT_ONCE, ROLES, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Kind, Scenario, usual_link
 from .traces import Trace, read_trace
 
 PEERS_MAX = 1_000_000
@@ -49,24 +50,24 @@ class ScenarioFile:
 
 
 def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> ScenarioFile:
-    """`flags` win over ``[settings]``. Raises ScenarioError."""
+    """`flags` win over ``[settings]``. Raises TableError."""
     try:
         file = read_toml(path, "scenario")
     except ValueError as error:
-        raise ScenarioError(str(error)) from None
+        raise TableError(str(error)) from None
     top = Row(file, (), _TOP)
     kinds = rows(file, "groups", _GROUP)
     counted = sum(row.take("peers", read.whole(1, PEERS_MAX)) for row in kinds)
     peers = counted or _settings(file, flags or {}).peers
     if peers > PEERS_MAX:
-        raise ScenarioError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
     settings = _settings(file, flags or {}, founders=max(1, peers - len(arrivals)) if counted else None)
     if settings.peers > peers:
         place = file.place("settings", "peers")
-        raise ScenarioError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
-    groups = tuple(_group(row, settings) for row in kinds) or Scenario.plain(settings).groups
+        raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
+    groups = tuple(_group(row, settings, number) for number, row in enumerate(kinds)) or Scenario.plain(settings).groups
     until = top.take("faults_until", read.duration, None)
     task = top.take("task", read.file_name, None)
     scenario = Scenario(
@@ -85,26 +86,26 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
 def _settings(file: TomlFile, flags: Mapping[str, object], founders: int | None = None) -> Settings:
     """`founders`: how many found the run when nothing says so."""
     if not isinstance(table := file.table.get("settings", {}), dict):
-        raise ScenarioError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
+        raise TableError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})
     try:
         settings = Settings.from_entries(file.entries("settings") if table else [], given)
     except SettingsError as error:
-        raise ScenarioError(str(error)) from None
+        raise TableError(str(error)) from None
     if settings.step_time == MEASURED:
         why = f"a scenario says how long: write what `simulate TASK --step-time {MEASURED}` tells"
-        raise ScenarioError(f"{file.place('settings')}: step_time: {why}")
+        raise TableError(f"{file.place('settings')}: step_time: {why}")
     return settings
 
 
-def _group(row: Row, settings: Settings) -> Group:
+def _group(row: Row, settings: Settings, number: int) -> Group:
     if "speed" in row and "step_time" in row:
         raise row.wrong("speed", "goes by the step_time of the settings: give one of the two")
     step_s = row.take("step_time", read.some_time, parse_duration(settings.step_time))
     return Group(
         peers=row.take("peers", read.whole(1, PEERS_MAX)),
         site=row.take("site", _site, ""),
-        link=row.take("link", read.link, parse_link(settings.link)),
+        link=row.take("link", read.link, parse_link(usual_link(settings, number))),
         step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
     )
@@ -156,10 +157,10 @@ def _traces(found: list[Row], folder: Path, peers: int) -> Trace:
     for row in found:
         try:
             trace = read_trace(folder / row.take("file", read.file_name), peers)
-        except ScenarioError:
+        except TableError:
             raise
         except ValueError as error:
-            raise ScenarioError(str(error)) from None
+            raise TableError(str(error)) from None
         if twice := sorted(arrivals.keys() & dict(trace.arrivals).keys()):
             raise row.wrong("file", f"peer {twice[0]} comes twice")
         arrivals |= trace.arrivals

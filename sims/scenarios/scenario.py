@@ -6,9 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import groupby
 
-from ...peers.links import LinkSpec, parse_duration, parse_link
+from ...peers.links import link_of, parse_duration, parse_link
 from ...peers.settings import Settings
+from ...protocols.link_spec import LinkSpec
 from ..links import QUIET, Noise
 
 
@@ -42,6 +44,8 @@ AT_ONCE = (Kind.CRASH, Kind.CLOCK)
 """What does not last."""
 
 
+USUAL_LINK = "100mbit,5ms"
+"""When nobody says how peers are connected."""
 TOY_SIZE, TOY_SIZE_MAX = 6, 10_000_000
 
 
@@ -117,8 +121,10 @@ class Scenario:
     @classmethod
     def plain(cls, settings: Settings) -> Scenario:
         """All peers alike and nothing goes wrong."""
-        link, step_s = parse_link(settings.link), parse_duration(settings.step_time)
-        return cls(settings=settings, groups=(Group(peers=settings.peers, link=link, step_s=step_s),))
+        step_s = parse_duration(settings.step_time)
+        links = groupby(usual_link(settings, index) for index in range(settings.peers))
+        groups = (Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s) for link, alike in links)
+        return cls(settings=settings, groups=tuple(groups))
 
     @property
     def peers(self) -> int:
@@ -151,3 +157,8 @@ class Scenario:
                 return group
             index -= group.peers
         return self.groups[-1]
+
+
+def usual_link(settings: Settings, index: int) -> str:
+    """The link of the peer, or group of peers, with this number, of which nothing else is said."""
+    return link_of(settings.link or USUAL_LINK, index)

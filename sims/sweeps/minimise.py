@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ...peers.links import LinkSpec
+from ...protocols.link_spec import LinkSpec
 from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Scenario
 from .verdict import Verdict, judge
 

@@ -1,4 +1,4 @@
-"""One table of a scenario file, taken key by key; what is wrong is one line that names file, line and key."""
+"""One table of a TOML file, taken key by key; what is wrong is one line that names file, line and key."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from ...peers.links import parse_duration, parse_link, parse_size
-from ...peers.settings import shown
-from ...peers.toml_file import TomlFile
+from .links import parse_duration, parse_link, parse_size
+from .rules import shown
+from .toml_file import TomlFile
 
 T = TypeVar("T")
 U = TypeVar("U")
 _SHOWN_CHARS = 60
 
 
-class ScenarioError(ValueError):
-    """What a scenario file says cannot be: one line, for a person."""
+class TableError(ValueError):
+    """What a TOML file says cannot be: one line, for a person."""
 
 
 class Row:
@@ -31,13 +31,13 @@ class Row:
         for key in keys:
             table = table[key]
         if not isinstance(table, dict):
-            raise ScenarioError(f"{self._place}: {self.name} must be a table, got {shown(table)}")
+            raise TableError(f"{self._place}: {self.name} must be a table, got {shown(table)}")
         for entry in file.entries(*keys):
             name = entry.key.replace("-", "_")
             if name not in known:
-                raise ScenarioError(f"{entry.place}: unknown key {shown(entry.key)}; {near(name, known)}")
+                raise TableError(f"{entry.place}: unknown key {shown(entry.key)}; {near(name, known)}")
             if name in self._found:
-                raise ScenarioError(f"{entry.place}: {name} is given twice, with a dash and with an underscore")
+                raise TableError(f"{entry.place}: {name} is given twice, with a dash and with an underscore")
             self._found[name] = (entry.value, entry.place)
 
     def __contains__(self, key: str) -> bool:
@@ -49,23 +49,23 @@ class Row:
         if key not in self._found:
             if default:
                 return default[0]
-            raise ScenarioError(f"{self._place}: {self.name}: {key} is missing")
+            raise TableError(f"{self._place}: {self.name}: {key} is missing")
         try:
             return how(self._found[key][0])
         except ValueError as error:
             raise self.wrong(key, str(error)) from None
 
-    def wrong(self, key: str, problem: str) -> ScenarioError:
+    def wrong(self, key: str, problem: str) -> TableError:
         """What to raise when `key` is right by itself and wrong with the others; '': the table as a whole."""
         where = f"{self._found[key][1]}: {key}" if key in self._found else f"{self._place}: {self.name}"
-        return ScenarioError(f"{where}: {problem}")
+        return TableError(f"{where}: {problem}")
 
 
 def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
     """The tables of ``[[key]]``."""
     found = file.table.get(key, [])
     if not isinstance(found, list):
-        raise ScenarioError(f"{file.place(key)}: {key} must be tables, each under [[{key}]], got {shown(found)}")
+        raise TableError(f"{file.place(key)}: {key} must be tables, each under [[{key}]], got {shown(found)}")
     return [Row(file, (key, number), known) for number in range(len(found))]
 
 

@@ -1,0 +1,142 @@
+"""A transport that keeps its peer to a link: a real run as slow, and its peers as far apart, as in a simulated one.
+
+As there (`sims.network`) a message occupies its sender's up-link and its receiver's down-link for `link_bytes` /
+bandwidth each, at the same time, and a way has the greater of the latencies of its two ends. What a receiver has to
+know of its sender for that, its sender tells (`ShapedTo`); who tells nothing has a wide link and is near.
+What waits is bounded by the credit of the links above; what is too much even so is dropped, as a router does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+from ..link_spec import LinkSpec, link_bytes
+from ..transport import Arrivals, PeerId, Transport, wire_bytes
+from ..wire import Buffer, encode
+from .down_link import DownLink
+from .waiting import Delayed, Waiting
+from .way import ShapedTo, Way, behind
+
+_WAYS_MAX = 1 << 15
+_LINGER_S = 0.3
+"""What begins to leave within this time of closing still does, as from a socket."""
+
+
+class Shaped:
+    """`inner` on that link."""
+
+    machine = ""
+    """No link is as wide as shared memory."""
+
+    def __init__(self, inner: Transport, link: LinkSpec, rng: random.Random, *, encrypted: bool) -> None:
+        """`encrypted`: whether `inner` is. `rng` draws the jitter."""
+        self._inner, self._link, self._rng, self._encrypted = inner, link, rng, encrypted
+        told = ShapedTo(link.bandwidth_Bps, link.latency_s, link.jitter_s)
+        self._told = encode(told, 0, incarnation=0, towards=0, seq=0)
+        self._ways: dict[PeerId, Way] = {}
+        self._leaving, self._coming = Waiting(), Waiting()
+        self._up_free_s, self._down_link = 0.0, DownLink(link.receives_Bps)
+
+    @property
+    def id(self) -> PeerId:
+        return self._inner.id
+
+    @property
+    def address(self) -> str:
+        return self._inner.address
+
+    def open(self, arrivals: Arrivals) -> None:
+        self._arrivals, self._clock = arrivals, asyncio.get_running_loop().time
+        self._inner.open(replace(arrivals, frames=self._arrived, reconnected=self._reconnected))
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        self._inner.dial(peer, address)
+
+    def admit(self, peer: PeerId) -> None:
+        self._inner.admit(peer)
+
+    async def self_test(self) -> None:
+        await self._inner.self_test()
+
+    def trouble(self, peer: PeerId) -> str | None:
+        return self._inner.trouble(peer)
+
+    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        way, told = self._way(peer), 0
+        if not way.told:
+            told = self._send(way, peer, self._told, b"")
+            way.told = told > 0
+        return told + self._send(way, peer, header, payload)
+
+    def _send(self, way: Way, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        if not self._leaving.takes(header, payload):
+            return 0
+        size = wire_bytes(len(header), len(payload), encrypted=self._encrypted)
+        start_s = max(self._clock(), self._up_free_s)
+        self._up_free_s = sent_s = start_s + link_bytes(size) / self._link.bandwidth_Bps
+        way.left_s = behind(sent_s + self._delay_s(self._link.latency_s, self._link.jitter_s), way.left_s)
+        self._leaving.put(way.left_s, self._leave, Delayed(peer, header, payload, size, start_s, way.left_s))
+        return size
+
+    def _leave(self, one: Delayed) -> None:
+        self._inner.post(one.peer, bytes(one.header), one.payload)
+
+    def _arrived(self, sender: PeerId, header: Buffer, payload: Buffer, size: int) -> None:
+        """The last byte is there. The first was before it by what the sender's up-link took, and both are late by what
+        our link is longer than the sender's."""
+        if not self._coming.takes(header, payload):
+            return
+        way, now = self._way(sender), self._clock()
+        if not len(payload):
+            way.learn(header)
+        theirs = way.theirs
+        last_s = now + self._delay_s(self._link.latency_s - theirs.latency_s, self._link.jitter_s - theirs.jitter_s)
+        first_s = max(last_s - link_bytes(size) / theirs.up_Bps, way.came_s)
+        way.came_s = last_s = behind(last_s, first_s)
+        one = Delayed(sender, header, payload, size, first_s, last_s)
+        if first_s <= now:
+            self._enter_down_link(one)
+        else:
+            self._coming.put(first_s, self._enter_down_link, one)
+
+    def _enter_down_link(self, one: Delayed) -> None:
+        way, through_s = self._way(one.peer), self._down_link.take(one.first_s, one.size)
+        way.through_s = behind(max(one.last_s, through_s), way.through_s)
+        self._coming.put(way.through_s, self._hand_over, one)
+
+    def _hand_over(self, one: Delayed) -> None:
+        self._arrivals.frames(one.peer, one.header, one.payload, one.size)
+
+    def _delay_s(self, latency_s: float, jitter_s: float) -> float:
+        return max(0.0, latency_s) + (self._rng.uniform(0.0, jitter_s) if jitter_s > 0 else 0.0)
+
+    def _reconnected(self, peer: PeerId) -> None:
+        """What was told may be lost, or told to a past life of the peer."""
+        self._way(peer).told = False
+        self._arrivals.reconnected(peer)
+
+    def _way(self, peer: PeerId) -> Way:
+        way = self._ways.get(peer)
+        if way is None:
+            if len(self._ways) >= _WAYS_MAX:
+                del self._ways[next(iter(self._ways))]
+            way = self._ways[peer] = Way()
+        return way
+
+    def hang_up(self, peer: PeerId) -> None:
+        """What it has told is kept: it may not notice that it was hung up on."""
+        self._way(peer).told = False
+        for one in [one for one in self._leaving.all if one.peer == peer]:
+            self._leaving.take(one)
+        self._inner.hang_up(peer)
+
+    def close(self) -> None:
+        for one in list(self._leaving.all):
+            self._leaving.take(one)
+            if one.first_s <= self._clock() + _LINGER_S:
+                self._leave(one)
+        for one in list(self._coming.all):
+            self._coming.take(one)
+        self._inner.close()
