@@ -20,21 +20,17 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import torch
 from torch import nn
 
-from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
-from ..aggregation.vector import Layout
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from ..protocols.members.membership import Expelled, MembershipError
 from .background import Background
 from .control import LEAVE_S
 from .errors import one_line
-from .gradients import summed
 from .opening import Opening
 from .peer import Identity, Peer, first_state
 from .synchronous import Synchronous
-from .tensors import averaged, parameters_in
-from .trainer import finite
+from .wrapped import Losses, Wrapped
 
 T = TypeVar("T")
 
@@ -53,11 +49,9 @@ class Run:
         self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
         self._steps, self._weight = 0, 1.0
-        self._loss_sum: float | torch.Tensor = 0.0
-        self._losses, self._mean_loss = 0, math.nan
+        self._losses = Losses()
         self._trained_since_s = 0.0
         self._synchronous: Synchronous | None = None
-        self._probe: Probe | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
@@ -100,9 +94,8 @@ class Run:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
         synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
-            self._model, self._optimizer = model, optimizer
-            self._tensors = summed if synchronous else averaged
-            self._layout = Layout.of(self._tensors(model))
+            reset = self._opening.settings.inner == "reset"
+            self._wrapped = Wrapped(optimizer, model, gradients=synchronous, reset=reset)
             brought = self._contribution(0.0)
             self._take(self._do(lambda: self._begin(brought)))
         if synchronous:
@@ -115,9 +108,7 @@ class Run:
     def loss(self, loss: float | torch.Tensor) -> None:
         """Tell the training loss of a batch: for the records, and for an adaptive period, which stays as it began when
         nobody tells. One that is not finite, as under a GradScaler, makes the round tell the loss of the one before."""
-        value = loss.detach().float() if isinstance(loss, torch.Tensor) else float(loss)
-        self._loss_sum = self._loss_sum + value
-        self._losses += 1
+        self._losses.add(loss)
 
     def samples(self, count: float) -> None:
         """Tell how many samples the gradients that are averaged next stand for: their weight, until it is told anew."""
@@ -164,14 +155,14 @@ class Run:
             settings,
             Identity(orders.name, orders.part, settings.link or ""),
             run=orders.run,
-            layout=self._layout,
+            layout=self._wrapped.layout,
             state=first_state(settings, brought.vector),
-            parameters=parameters_in(self._model),
+            parameters=self._wrapped.parameters,
             guest=orders.guest,
             record=record,
         )
         if peer.averaging.watches:
-            self._probe = Probe()
+            self._wrapped.probe = Probe()
         opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
@@ -182,24 +173,15 @@ class Run:
         return (await peer.follow(brought)).vector if late else peer.state.vector
 
     def _contribution(self, weight: float, filling: Filling | None = None) -> Contribution:
-        """The model, or the gradients that fill up."""
-        if self._losses and math.isfinite(mean := float(self._loss_sum) / self._losses):
-            self._mean_loss = mean
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        whole = finite(self._layout.flatten(self._tensors(self._model)), rate) if filling is None else filling.vector
-        loss = 0.0 if math.isnan(self._mean_loss) else self._mean_loss
         elapsed_s = 0.0 if self._peer is None else self._peer.elapsed_s
-        motion = STILL if self._probe is None else self._probe.motion
-        if self._probe is not None:
-            self._probe.end(whole)
-        return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion)
+        return self._wrapped.contribution(weight, loss=self._losses.close(), elapsed_s=elapsed_s, filling=filling)
 
     def _after_step(self) -> None:
         if self._opening.stop.flag:
             self._stop()
         self._steps += 1
-        if self._probe is not None and self._steps == self.period // 2:
-            self._probe.amid(self._layout.flatten(self._tensors(self._model)))
+        if self._steps == self.period // 2:
+            self._wrapped.halfway()
         if self._steps >= self.period:
             with self._ending_with_it():
                 self._average()
@@ -207,15 +189,13 @@ class Run:
     def _average(self) -> None:
         brought, steps = self._contribution(float(self._steps)), self._steps
         self._take(self._do(lambda: self._round(brought, steps)))
-        if self._opening.settings.inner == "reset":
-            self._optimizer.state.clear()
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
         """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
         assert self._peer is not None
         compute_s = asyncio.get_running_loop().time() - self._trained_since_s
         outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
-        self._peer.note(loss_told=not math.isnan(self._mean_loss))
+        self._peer.note(loss_told=not math.isnan(self._losses.mean))
         self._trained_since_s = asyncio.get_running_loop().time()
         return None if outcome.vector is brought.vector else outcome.vector
 
@@ -223,19 +203,14 @@ class Run:
         """The mean gradient of this step. Raises MembershipError when the others have gone on without this peer."""
         assert self._peer is not None
         before, brought = self._peer.state.round, self._contribution(self._weight, filling)
-        self._losses, self._loss_sum = 0, 0.0
         mean = await self._opening.stop.unless(lambda: self._round(brought, 1))
         if self._peer.state.round != before + 1 and not self._opening.stop.flag:
             raise MembershipError("the others have taken steps without this peer, and it has not their optimizer state")
         return mean
 
     def _take(self, vector: torch.Tensor | None) -> None:
-        if vector is not None:
-            self._layout.load(vector, self._tensors(self._model))
-            if self._probe is not None:
-                self._probe.begin(vector)
-        self._steps = self._losses = 0
-        self._loss_sum = 0.0
+        self._wrapped.load(vector)
+        self._steps = 0
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work`, done in the background; when the run is stopped meanwhile, the script ends here."""

@@ -111,30 +111,9 @@ class Peer:
         self._record, self._elapsed_before_s = record, elapsed_s
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
-        model = f"{layout.size} elements in {len(layout.slots)} tensors (peer {identity.name})"
-
-        def membership(
-            standing: Callable[[], Standing], installed: Callable[[View, int, tuple[PeerId, ...]], None]
-        ) -> Membership:
-            def told(view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
-                installed(view, round_, donors)
-                self._follow(view)
-
-            return Membership(
-                endpoint,
-                member,
-                run=run,
-                layout=layout.digest,
-                model=model,
-                founders=settings.peers,
-                quorum=settings.quorum,
-                standing=standing,
-                installed=told,
-            )
-
         self.averaging = LocalSGD(
             endpoint,
-            membership,
+            lambda standing, installed: self._join(member, run, layout, standing, installed),
             layout=layout,
             schedule=lambda view: schedule_for(settings, layout, view, self.state.links),
             period=period_policy(settings),
@@ -163,6 +142,30 @@ class Peer:
         self._events_told = 0
         self._bytes = (0, 0, 0)
         self._members = 0
+
+    def _join(
+        self,
+        member: Member,
+        run: str,
+        layout: Layout,
+        standing: Callable[[], Standing],
+        installed: Callable[[View, int, tuple[PeerId, ...]], None],
+    ) -> Membership:
+        def told(view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
+            installed(view, round_, donors)
+            self._follow(view)
+
+        return Membership(
+            self.endpoint,
+            member,
+            run=run,
+            layout=layout.digest,
+            model=f"{layout.size} elements in {len(layout.slots)} tensors (peer {member.name})",
+            founders=self.settings.peers,
+            quorum=self.settings.quorum,
+            standing=standing,
+            installed=told,
+        )
 
     @property
     def state(self) -> State:

@@ -15,7 +15,7 @@ from .averagers import Averager, Owed
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, as each remembers what a codec left out of its own, which no checkpoint has."""
+    """`averagers`: one for each fragment, as each remembers what a codec left out of its own; no checkpoint has it."""
 
     owed: Owed | None = None
 

@@ -1,0 +1,81 @@
+"""The model and the optimizer of somebody's own loop: what they bring to a round, and what they take from it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ..aggregation.periods.policy import STILL
+from ..aggregation.periods.probe import Probe
+from ..aggregation.vector import Layout
+from ..protocols.filling import Filling
+from ..protocols.local_sgd import Contribution
+from .gradients import summed
+from .tensors import averaged, parameters_in
+from .trainer import finite
+
+
+class Losses:
+    """What the loop tells of its losses, batch by batch. `mean`: of the round, or the one before; nan: never told."""
+
+    def __init__(self) -> None:
+        self.mean = math.nan
+        self._sum: float | torch.Tensor = 0.0
+        self._count = 0
+
+    def add(self, loss: float | torch.Tensor) -> None:
+        self._sum = self._sum + (loss.detach().float() if isinstance(loss, torch.Tensor) else float(loss))
+        self._count += 1
+
+    def close(self) -> float:
+        """The round's mean, 0 when nobody has told one; a new round begins."""
+        if self._count and math.isfinite(mean := float(self._sum) / self._count):
+            self.mean = mean
+        self._sum, self._count = 0.0, 0
+        return 0.0 if math.isnan(self.mean) else self.mean
+
+
+class Wrapped:
+    """`gradients`: those are averaged, in place of the model; `reset`: the optimizer's own state with each average."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, reset: bool) -> None:
+        self._optimizer, self._model, self._reset = optimizer, model, reset
+        self._tensors = summed if gradients else averaged
+        self.layout = Layout.of(self._tensors(model))
+        self.probe: Probe | None = None
+        """Looks at the model when the period is chosen by what it sees."""
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the vector that are parameters."""
+        return parameters_in(self._model)
+
+    def contribution(
+        self, weight: float, *, loss: float, elapsed_s: float, filling: Filling | None = None
+    ) -> Contribution:
+        """The model, or the gradients that fill up. Raises Diverged."""
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        whole = finite(self._vector(), rate) if filling is None else filling.vector
+        motion = STILL if self.probe is None else self.probe.motion
+        if self.probe is not None:
+            self.probe.end(whole)
+        return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion)
+
+    def halfway(self) -> None:
+        """Half of the local steps are taken."""
+        if self.probe is not None:
+            self.probe.amid(self._vector())
+
+    def load(self, vector: torch.Tensor | None) -> None:
+        """Take over what a round came to; None: what was brought."""
+        if vector is not None:
+            self.layout.load(vector, self._tensors(self._model))
+            if self.probe is not None:
+                self.probe.begin(vector)
+        if self._reset:
+            self._optimizer.state.clear()
+
+    def _vector(self) -> torch.Tensor:
+        return self.layout.flatten(self._tensors(self._model))
