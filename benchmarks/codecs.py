@@ -16,7 +16,6 @@ The data is Debian's package dataset-fashion-mnist; without it, scikit-learn's d
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import platform
@@ -24,9 +23,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
+from _images import Data, load
 from common import Row, arguments, missed
 from torch import Tensor, nn
 
@@ -45,12 +44,7 @@ ALL = [*HEADLINES, "fp16", "bf16", "qsgd", "qsgd:7:l2", "sign", "top_k:0.01:fp16
 ALL += [name + FORGETFUL for name in ("sign", "top_k:0.01", "power_sgd:4")]
 WITHIN = 1.0
 """Points of accuracy."""
-FASHION = Path("/usr/share/datasets/fashion-mnist")
-FILES = ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"]
 WORKERS, BATCH, STEPS, LEARNING_RATE = 4, 32, 600, 0.2
-
-Data = tuple[Tensor, Tensor, Tensor, Tensor]
-
 
 # How fast, how small, how far off
 
@@ -181,27 +175,6 @@ def accuracy(name: str, data: Data, seed: int, steps: int) -> float:
         layout.load(vector, parameters)
     with torch.no_grad():
         return 100 * (model(test_images).argmax(dim=1) == test_labels).float().mean().item()
-
-
-def read_idx(path: Path) -> Tensor:
-    data = bytearray(gzip.decompress(path.read_bytes()))
-    dimensions = [int.from_bytes(data[at : at + 4], "big") for at in range(4, 4 + 4 * data[3], 4)]
-    return torch.frombuffer(data, dtype=torch.uint8, offset=4 + 4 * data[3]).view(dimensions)
-
-
-def load() -> tuple[str, Data]:
-    try:
-        loaded = [read_idx(FASHION / f"{kind}-ubyte.gz") for kind in FILES]
-    except FileNotFoundError:
-        print("Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist): scikit-learn's digits instead")
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
-        return "digits", (images[400:], labels[400:], images[:400], labels[:400])
-    images, labels, test_images, test_labels = loaded
-    flat = [(pixels.flatten(1) / 255 - 0.2860) / 0.3530 for pixels in (images, test_images)]
-    return "Fashion-MNIST", (flat[0], labels.long(), flat[1], test_labels.long())
 
 
 def show(rows: Sequence[Row], work: str) -> None:

@@ -84,7 +84,7 @@ def complaint(result: Result) -> str:
         ("train good.py --peers two", "invalid value for '--peers': 'two' is not a valid integer; see samovar train"),
         ("train good.py --peers", "option '--peers' requires an argument"),
         ("train good.py --quorum 5", "--quorum must be at most the number of peers, 4, got 5"),
-        ("train good.py --period 0", "--period must be adaptive, or a whole number of local steps from 1 to"),
+        ("train good.py --period 0", "--period must be a whole number of local steps from 1 to"),
         ("train good.py --perid 3", "no such option '--perid'; did you mean --period?"),
         ("train good.py --no-reprt", "no such option '--no-reprt'; did you mean --no-report?"),
         ("train good.py --schedule rin", "invalid value for '--schedule': 'rin' is not one of 'auto', 'ring', "),

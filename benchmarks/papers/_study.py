@@ -1,0 +1,161 @@
+"""Runs of peers in virtual time, one period beside the other, and when each reached which loss."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.pool import Pool
+
+import torch
+from _images import Data, load
+from _tasks import fashion, log_h, mlp_s
+
+from samovar.peers.records import Record, RoundRecord
+from samovar.peers.settings import Settings
+from samovar.peers.task import Task
+from samovar.sims.loop import run_virtual
+from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.world import Hung, World
+
+PEERS, STEP_S, AVERAGING_S = 4, 1.0, 4.0
+GRID_S, SMOOTH_S, FLOOR = 20.0, 200.0, 0.25
+"""The floor is the mean over this last part of the run."""
+SYNCHRONOUS = "1"
+FIXED = (SYNCHRONOUS, "2", "4", "8", "16", "32", "64")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`levels`: losses to reach, over that of synchronous training at its end, or over its floor where there is one.
+    `at`: the level that is judged: AdaComm has to be there in `goal` of the synchronous time. `block_s`: of AdaComm, 7
+    to 10 % of the whole. `others`: the schedules that contradict it."""
+
+    task: Callable[[int], Task]
+    until_s: float
+    block_s: float
+    levels: tuple[float, ...]
+    at: float
+    goal: float
+    others: tuple[str, ...]
+    has_floor: bool = False
+
+
+@lru_cache(maxsize=1)
+def images() -> Data:
+    return load()[1]
+
+
+NEAR, FAR = (1.5, 1.3, 1.2, 1.1, 1.07, 1.05, 1.03, 1.01), (10, 5, 3, 2, 1.5, 1.2)
+PROBLEMS: Mapping[str, Problem] = {
+    "MLP-S": Problem(
+        lambda seed: mlp_s(seed, 0.3), 8000, 800, NEAR, 1.05, 1 / 3, ("post_local:16:400", "qsr:4:1.2", "even:8")
+    ),
+    "MLP-S, skewed": Problem(lambda seed: mlp_s(seed, 0.3, skew=0.9), 8000, 800, NEAR, 1.05, 0.4, ("even:8",)),
+    "LOG-H": Problem(
+        lambda seed: log_h(seed, 0.02),
+        *(6000, 400, FAR, 1.5, 0.4, ("post_local:16:400", "qsr:4:0.08", "even:8")),
+        has_floor=True,
+    ),
+    "LOG-H, fast": Problem(
+        lambda seed: log_h(seed, 0.05), 6000, 400, FAR, 1.2, 0.4, ("post_local:16:400", "even:8"), has_floor=True
+    ),
+    "Fashion-MNIST": Problem(
+        lambda seed: fashion(seed, 0.1, images()),
+        *(6000, 500, NEAR, 1.05, 1 / 2.8, ("post_local:16:400", "qsr:4:0.4", "even:8")),
+    ),
+}
+
+
+def run(task: Task, period: str, *, seed: int, link: str, until_s: float, block_s: float) -> list[RoundRecord]:
+    """The records of all rounds after which the model was judged."""
+    rounds: list[RoundRecord] = []
+
+    def record(what: Record) -> None:
+        if isinstance(what, RoundRecord) and what.accuracy is not None:
+            rounds.append(what)
+
+    settings = Settings(
+        peers=PEERS, period=period, period_block_s=block_s, period_initial=16, steps=10**9, seed=seed, link=link,
+        step_time=f"{STEP_S:g}s", patience_s=1000.0, evaluate_every=4 if period in ("1", "2") else 1,
+    )  # fmt: skip
+    world = World(task, Scenario.plain(settings), record)
+    try:
+        run_virtual(world.run(within_s=until_s), seed=seed)
+    except Hung:  # its time is over
+        return rounds
+    raise AssertionError("it ended by itself")
+
+
+@lru_cache(maxsize=1)
+def link() -> str:
+    """One on which an averaging takes four times as long as a local step."""
+    begun = run(mlp_s(0, 0.1), "4", seed=0, link="1tbit,100ms", until_s=200, block_s=1e6)
+    took_s = statistics.median(one.wait_s + one.transfer_s for one in begun[2:])
+    return f"1tbit,{round(1e6 * 0.1 * AVERAGING_S / took_s)}us"
+
+
+def smoothed(rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
+    """On a grid of `GRID_S`, between two rounds the line between them, and then the mean of the last `SMOOTH_S`."""
+    times, losses = [one.time_s for one in rounds], [float(one.accuracy or 0.0) for one in rounds]
+    curve, at, width = [], 0, round(SMOOTH_S / GRID_S)
+    for number in range(1, round(until_s / GRID_S)):
+        now = number * GRID_S
+        while at + 1 < len(times) and times[at + 1] <= now:
+            at += 1
+        if at + 1 < len(times) and times[at] <= now:
+            share = (now - times[at]) / (times[at + 1] - times[at])
+            curve.append(losses[at] + share * (losses[at + 1] - losses[at]))
+        else:
+            curve.append(losses[at])
+    return [statistics.fmean(curve[max(0, end - width) : end]) for end in range(1, len(curve) + 1)]
+
+
+def one(job: tuple[str, str, int]) -> tuple[list[float], list[tuple[float, int]]]:
+    """The loss over time of one run, and the periods it went through with when they ended."""
+    name, period, seed = job
+    torch.set_num_threads(1)
+    problem = PROBLEMS[name]
+    rounds = run(problem.task(seed), period, seed=seed, link=link(), until_s=problem.until_s, block_s=problem.block_s)
+    return smoothed(rounds, problem.until_s), [(record.time_s, record.period) for record in rounds]
+
+
+def reached(curve: Sequence[float], level: float) -> float:
+    """Seconds; infinite: never."""
+    return next((GRID_S * (number + 1) for number, loss in enumerate(curve) if loss <= level), math.inf)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one problem, by period: the mean curves, the seconds to each level, the floors, and the periods it had."""
+
+    curves: Mapping[str, list[float]]
+    times: Mapping[str, list[float]]
+    floors: Mapping[str, float]
+    periods: Mapping[str, list[tuple[float, int]]]
+
+    def best(self) -> list[float]:
+        """Of the fixed periods, the best for each level, in hindsight."""
+        fixed = [times for period, times in self.times.items() if period in FIXED]
+        return [min(at) for at in zip(*fixed, strict=True)]
+
+    def worst(self, period: str) -> float:
+        """Of its times over the best, the greatest."""
+        pairs = zip(self.times[period], self.best(), strict=True)
+        return max(mine / least for mine, least in pairs if least < math.inf)
+
+
+def study(name: str, periods: Sequence[str], seeds: Sequence[int], pool: Pool) -> Found:
+    jobs = [(name, period, seed) for period in periods for seed in seeds]
+    done = dict(zip(jobs, pool.map(one, jobs, chunksize=1), strict=True))
+    curves = {}
+    for period in periods:
+        each = [done[name, period, seed][0] for seed in seeds]
+        curves[period] = [statistics.fmean(losses) for losses in zip(*each, strict=True)]
+    last, problem = round(FLOOR * len(curves[SYNCHRONOUS])), PROBLEMS[name]
+    floors = {period: statistics.fmean(curve[-last:]) for period, curve in curves.items()}
+    final = floors[SYNCHRONOUS] if problem.has_floor else curves[SYNCHRONOUS][-1]
+    times = {period: [reached(curve, level * final) for level in problem.levels] for period, curve in curves.items()}
+    return Found(curves, times, floors, {period: done[name, period, seeds[0]][1] for period in periods})
