@@ -98,6 +98,11 @@ def test_a_learning_rate_that_changes_skips_the_decay_once() -> None:
     assert periods(EVERY_ROUND, changed) == [16, 8, 4, 32, 16]
 
 
+def test_a_learning_rate_that_is_off_by_rounding_is_the_same() -> None:
+    """A mean of equal learning rates in float32 differs in its last bits from round to round."""
+    assert periods(EVERY_ROUND, [(3.0, 1.0, 0.1), (3.0, 1.0, 0.1000001), (3.0, 1.0, 0.0999999)]) == [16, 8, 4, 2]
+
+
 def test_a_change_early_in_a_block_counts_when_the_block_closes() -> None:
     policy = AdaComm(initial=16, block_s=1.0, rounds_min=3)
     assert periods(policy, [(3.0, 1.0, 0.1)] * 3 + [(3.0, 1.0, 0.025)] * 3) == [16, 16, 16, 8, 8, 8, 32]

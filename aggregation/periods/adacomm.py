@@ -7,6 +7,11 @@ from typing import ClassVar, NamedTuple
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_number, check_whole, recall
 
 
+_SAME = 0.02
+"""Learning rates within this share are one: a mean over peers of equal ones, in the model's dtype, is off by rounding,
+otherwise in every round."""
+
+
 class Block(NamedTuple):
     """What is remembered. ``block`` counts the closed blocks, ``rounds`` the averaging rounds in all, ``block_rounds``
     those of the open block. The open block began at ``block_started_s`` with learning rate ``block_lr``; ``initial_*``
@@ -118,7 +123,7 @@ class AdaComm:
         loss_ratio = _ratio(loss, now.initial_loss)
         lr_ratio = _ratio(now.initial_lr, learning_rate) if min(now.initial_lr, learning_rate) > 0 else 1.0
         candidate = math.ceil(math.sqrt(lr_ratio * loss_ratio) * self.initial)
-        if candidate >= period and learning_rate == now.block_lr:
+        if candidate >= period and math.isclose(learning_rate, now.block_lr, rel_tol=_SAME):
             candidate = math.ceil(self.decay * period)
         return min(max(candidate, 1), self.period_max)
 

@@ -83,10 +83,9 @@ class Auto:
     def _with(self, seen: Seen, motion: Motion) -> Seen:
         if motion.step_s <= 0:
             return seen
-        first = seen.step_s == 0
         seen = seen._replace(
-            step_s=motion.step_s if first else seen.step_s + (motion.step_s - seen.step_s) / 4,
-            averaging_s=motion.averaging_s if first else seen.averaging_s + (motion.averaging_s - seen.averaging_s) / 4,
+            step_s=_usual(seen.step_s, motion.step_s),
+            averaging_s=_usual(seen.averaging_s, motion.averaging_s),
             rounds=seen.rounds + 1,
         )
         if seen.rounds <= 0:
@@ -107,3 +106,8 @@ class Auto:
             return 1
         whole = min(math.ceil(self.share * seen.averaging_s / seen.step_s), self.period_max)
         return max(1, math.ceil(whole / 2**seen.halvings))
+
+
+def _usual(before_s: float, now_s: float) -> float:
+    """What is slow for once, as first rounds are, counts little; what is fast counts at once."""
+    return min(now_s, before_s + (now_s - before_s) / 4) if before_s else now_s
