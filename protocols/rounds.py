@@ -52,7 +52,8 @@ class Contribution:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A round that is over, with the agreed mean loss and training time. `caught_up`: this peer did not average but
-    took the result from another; then loss and time are its own. `compute_s`: until the contribution was whole."""
+    took the result from another; then loss and time are its own. `compute_s`: until the contribution was whole.
+    `waited_for`: whose own part was waited for, most of that time."""
 
     state: State
     loss: float
@@ -60,6 +61,7 @@ class Outcome:
     generation: int
     members: int
     caught_up: bool
+    waited_for: PeerId | None
     compute_s: float
     wait_s: float
     transfer_s: float
