@@ -244,6 +244,7 @@ class Peer:
             members=outcome.members,
             missing=tuple(self._missing(loss) for loss in self._new_losses()),
             accuracy=accuracy,
+            waited_for="" if outcome.waited_for is None else self.membership.view.name(outcome.waited_for),
             caught_up=outcome.caught_up,
         )
         self._bytes = now

@@ -70,6 +70,8 @@ class RoundRecord:
     members: int
     """Of the membership that made the round."""
     missing: tuple[Missing, ...] = ()
+    waited_for: str = ""
+    """Whose own part came late, and was waited for most of `wait_s`; empty: nobody's that this peer would see."""
     accuracy: float | None = None
     """From 0 to 1; None on a peer that did not evaluate."""
     caught_up: bool = False

@@ -286,6 +286,7 @@ class LocalSGD:
             generation=view.generation,
             members=len(view.members),
             caught_up=not averaged,
+            waited_for=meter.waited_for,
             compute_s=meter.compute_s,
             wait_s=meter.wait_s,
             transfer_s=meter.transfer_s,

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+
+from .transport import PeerId
+
+Late = Callable[[], Collection[PeerId]]
+"""Whose own part a sum waits for now."""
 
 
 class Meter:
     """Of sums, several of which may be under way at a time. While this peer's part is not ready all is compute,
     whatever is sent meanwhile: that costs it nothing. Else it waits while all sums stand still, as nobody has begun
-    with what is due, or while it has to be agreed on who takes part. All other time is transfer."""
+    with what is due, or while it has to be agreed on who takes part. All other time is transfer. Of who stands still it
+    asks whose own part is late: not of those who only pass on what they wait for themselves."""
 
     def __init__(self) -> None:
         self.compute_s = self.wait_s = self.transfer_s = 0.0
         self._at = 0.0
         self._round = 0
         self._computing = False
-        self._sums = self._still = self._unsettled = 0
+        self._sums = self._unsettled = 0
+        self._still: list[Late] = []
+        self._waited_for_s: defaultdict[PeerId, float] = defaultdict(float)
 
     def begin(self, *, computing: bool) -> Callable[[], None]:
         """A round begins. `computing`: what this peer brings is not ready before what this gives is called."""
         self.compute_s = self.wait_s = self.transfer_s = 0.0
+        self._waited_for_s.clear()
         self._at, self._computing = asyncio.get_running_loop().time(), computing
         self._round += 1
         begun = self._round
@@ -39,8 +49,10 @@ class Meter:
         spent_s, self._at = now - self._at, now
         if self._computing:
             self.compute_s += spent_s
-        elif self._unsettled or 0 < self._sums == self._still:
+        elif self._unsettled or 0 < self._sums == len(self._still):
             self.wait_s += spent_s
+            for peer in {peer for late in self._still for peer in late()}:
+                self._waited_for_s[peer] += spent_s
         else:
             self.transfer_s += spent_s
 
@@ -55,19 +67,15 @@ class Meter:
             self.read()
             self._sums -= 1
 
-    def stands(self, still: bool) -> None:
-        """A sum that is under way has come to stand still, or goes on."""
+    def stands(self, late: Late) -> None:
+        """A sum that is under way has come to stand still."""
         self.read()
-        self._still += 1 if still else -1
+        self._still.append(late)
 
-    @contextmanager
-    def standing(self) -> Iterator[None]:
-        """A sum that is under way stands still."""
-        self.stands(True)
-        try:
-            yield
-        finally:
-            self.stands(False)
+    def goes_on(self, late: Late) -> None:
+        """It does so no more."""
+        self.read()
+        self._still.remove(late)
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
@@ -84,3 +92,10 @@ class Meter:
         """All transfer since `transfer_s` was `since_s` came to nothing: that was waiting for who did not come."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
+        self._waited_for_s.clear()
+
+    @property
+    def waited_for(self) -> PeerId | None:
+        """Whose own part this peer has waited for, more than half of its waiting; None: nobody's."""
+        longest_s, peer = max(((spent_s, peer) for peer, spent_s in self._waited_for_s.items()), default=(0.0, None))
+        return peer if 2 * longest_s > self.wait_s else None

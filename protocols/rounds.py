@@ -67,7 +67,8 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts]:
 class Outcome:
     """A round that is over, with the agreed mean loss and training time. `vector`: what this peer trains on from, which
     is the agreed model unless only a fragment was averaged. `caught_up`: this peer did not average but took the result
-    from another; then loss and time are its own. `compute_s`: until the contribution was whole."""
+    from another; then loss and time are its own. `compute_s`: until the contribution was whole.
+    `waited_for`: whose own part was waited for, most of that time."""
 
     state: State
     vector: Tensor
@@ -76,6 +77,7 @@ class Outcome:
     generation: int
     members: int
     caught_up: bool
+    waited_for: PeerId | None
     compute_s: float
     wait_s: float
     transfer_s: float

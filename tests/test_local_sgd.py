@@ -11,6 +11,7 @@ import torch
 from simulated import PATIENCE_S, Company, Walker, no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.periods.adacomm import AdaComm
+from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.protocols import local_sgd as local_sgd_module
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.members.membership import MembershipError, NoQuorum
@@ -91,6 +92,17 @@ def test_time_spent_waiting_for_a_slow_peer_is_told_from_the_transfer(slow: int)
         (outcome,) = walker.outcomes
         assert outcome.wait_s == pytest.approx(0.0 if walker is company[slow] else 4.0, abs=0.5)
         assert outcome.transfer_s < 0.2
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("slow", range(4))
+def test_whose_part_is_late_is_named_by_those_to_whom_it_goes_and_by_nobody_else(slow: int, schedule: str) -> None:
+    """Who only passes on what is late itself is not blamed for it."""
+    company = Company(4, rounds=1, schedule=schedule, train_s=lambda index: 5.0 if index == slow else 1.0)
+    simulate(company.run())
+    named = {walker.outcomes[0].waited_for for walker in company.walkers if walker is not company[slow]} - {None}
+    assert named <= {company[slow].id}
+    assert named or schedule in ("naive", "double_tree"), "there some have no part that goes out by itself"
 
 
 def test_a_long_run_keeps_nothing_of_past_rounds() -> None:

@@ -13,12 +13,17 @@ from samovar.sims.loop import run_virtual
 LATENCY_S = 0.25
 
 
+def nobody() -> list[str]:
+    return []
+
+
 async def a_sum(meter: Meter, start: float, still: tuple[float, float], end: float) -> None:
     await asyncio.sleep(start)
     with meter.summing():
         await asyncio.sleep(still[0] - start)
-        with meter.standing():
-            await asyncio.sleep(still[1] - still[0])
+        meter.stands(nobody)
+        await asyncio.sleep(still[1] - still[0])
+        meter.goes_on(nobody)
         await asyncio.sleep(end - still[1])
 
 

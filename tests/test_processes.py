@@ -176,6 +176,19 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path
     assert resumed.result["accuracy"] == straight.result["accuracy"]
 
 
+def test_a_resumed_run_tells_what_its_codec_had_left_out(tmp_path: Path) -> None:
+    coded = ("--codec", "top_k:0.05", "--no-report", "--json")
+    train = ("train", STEADY, "--peers", 4, "--period", 8, *coded)
+    straight = samovar(tmp_path, *train, "--steps", 160, "--run", "straight")
+    begun = samovar(tmp_path, *train, "--steps", 80, "--run", "run")
+    resumed = samovar(tmp_path, "train", STEADY, "--resume", "run", "--steps", 160, "--json")
+    assert straight.code == begun.code == resumed.code == 0, resumed.err
+    for name in "0123":
+        one, two = (load(tmp_path / run / f"checkpoint/peer-{name}.safetensors") for run in ("straight", "run"))
+        assert torch.equal(one.tensors["state/vector"], two.tensors["state/vector"])
+        assert torch.equal(one.tensors["residual"], two.tensors["residual"])
+
+
 def test_a_test_that_fails_leaves_no_run_behind(tmp_path: Path) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 100_000)
     run.until(lambda: run.rounds() > 0, "a round")

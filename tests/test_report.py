@@ -379,6 +379,12 @@ def test_the_report_shows_the_headline_numbers_and_who_was_lost(run: Run, tmp_pa
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
 
 
+def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
+    assert "waited longest for" not in page(run, "")
+    rounds = [dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.rounds]
+    assert "They waited longest for bob." in page(dataclasses.replace(run, rounds=tuple(rounds)), "")
+
+
 def test_the_report_makes_no_external_reference(run: Run) -> None:
     text = Page(page(run, ""))
     for tag, attributes in text.tags:

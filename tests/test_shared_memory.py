@@ -19,6 +19,7 @@ from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
 from samovar.protocols.reduction.reducer import Reducer
+from samovar.protocols.shared_memory import sums as sums_module
 from samovar.protocols.shared_memory.commons import Commons
 from samovar.protocols.shared_memory.segment import Segment, machine
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
@@ -69,7 +70,8 @@ def sums_of(world: int, size: int) -> list[Sums]:
     first, fd = Segment.create(bytes_for(size, torch.float32, world))
     segments = [first, *(Segment.attach(os.getpid(), fd, first.secret, first.nbytes) for _ in range(world - 1))]
     os.close(fd)
-    return [Sums(segment, rank, world, size, torch.float32, Meter()) for rank, segment in enumerate(segments)]
+    members = [f"p{rank}" for rank in range(world)]
+    return [Sums(segment, members, rank, size, torch.float32, Meter()) for rank, segment in enumerate(segments)]
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 7])
@@ -105,6 +107,18 @@ async def test_who_was_interrupted_and_comes_back_disturbs_nobody() -> None:
     assert torch.equal(again, want)
     results = await asyncio.gather(*next_turn, sums[2].run(second[2], 2))
     assert torch.equal(results[0], await by_messages(second))
+
+
+async def test_who_brings_its_vector_last_is_named() -> None:
+    sums, vectors = sums_of(3, 1000), vectors_of(3, 1000)
+    for one in sums:
+        one._meter.begin(computing=False)
+    early = asyncio.gather(sums[0].run(vectors[0], 1), sums[2].run(vectors[2], 1))
+    while min(sums[rank]._meter._waited_for_s["p1"] for rank in (0, 2)) < 10 * sums_module._NAP_S:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await sums[1].run(vectors[1], 1)
+    await early
+    assert [one._meter.waited_for for one in sums] == ["p1", None, "p1"]
 
 
 def test_a_segment_opens_for_those_alone_who_were_told_its_secret() -> None:

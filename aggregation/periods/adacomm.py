@@ -6,7 +6,6 @@ from typing import ClassVar, NamedTuple
 
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_number, check_whole, recall
 
-
 _SAME = 0.02
 """Learning rates within this share are one: a mean over peers of equal ones, in the model's dtype, is off by rounding,
 otherwise in every round."""

@@ -62,13 +62,18 @@ def broken(run: Run) -> str:
     return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
 
 
-def shares(peers: Sequence[PeerSummary]) -> str:
-    """One sentence on where the seconds of all peers went."""
+def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
+    """Where the seconds of all peers went, and for whom they waited most."""
     spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]
     if not sum(spent):
         return ""
     compute, wait, transfer = (f"{part / sum(spent):.0%}" for part in spent)
-    return f"Of the peers' time {compute} was compute, {wait} waiting for others and {transfer} transfer."
+    told = f"Of the peers' time {compute} was compute, {wait} waiting for others and {transfer} transfer."
+    waited: dict[str, float] = {}
+    for record in run.rounds:
+        waited[record.waited_for] = waited.get(record.waited_for, 0.0) + record.wait_s
+    most = max((name for name in waited if name), key=lambda name: waited[name], default="")
+    return f"{told} They waited longest for {_text(most)}." if waited.get(most) and most else told
 
 
 def missing_table(missing: Sequence[Absence]) -> str:

@@ -73,6 +73,7 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
         "step": record.step,
         "generation": record.generation,
         "members": record.members,
+        "waited for": record.waited_for,
         "missing": [absent.peer for absent in record.missing],
         "bytes sent": record.bytes_sent,
         "bytes received": record.bytes_received,

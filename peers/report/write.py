@@ -64,7 +64,7 @@ def page(run: Run, plotly_js: str) -> str:
 <h1>{run_name(run)}</h1>
 {tiles(run, peers, points, missing)}
 {command(run)}{broken(run)}
-{_sections(charts, peers)}
+{_sections(run, charts, peers)}
 {_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
 {missing_table(missing)}
@@ -102,7 +102,7 @@ def _charts(
     return {name: figure for name, figure in found.items() if figure}
 
 
-def _sections(charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str:
+def _sections(run: Run, charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str:
     if "timeline-time" not in charts:
         return '<p class="note">No round was committed.</p>'
     cards = [
@@ -118,7 +118,7 @@ def _sections(charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str
 lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <div class="grid">{"".join(cards)}</div>
 <h2>Where the time went</h2>
-<p class="note">{shares(peers)}{chosen}</p>
+<p class="note">{shares(run, peers)}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
 
 

@@ -38,7 +38,7 @@ Array = npt.NDArray[np.floating[Any]]
 class _Way:
     """The runs to one peer, or from it, one after the other. at, until: where the chunk begins and ends that is next;
     no end: not known yet. envelope, values: the chunk that was taken and what it carries. posted: ends when the last
-    chunk is on its way. idle: nothing of the present run has come yet."""
+    chunk is on its way. idle: it waits for another peer."""
 
     peer: PeerId
     runs: deque[Run]
@@ -155,38 +155,49 @@ class Allreduce:
         while way.runs:
             run = way.runs[0]
             if way.envelope is None:
-                way.envelope = self._inbox.take(self._turn, way.peer)
-                if way.envelope is None:
-                    self._wait(way)
+                envelope = self._inbox.take(self._turn, way.peer)
+                if envelope is None:
+                    if way.at == run.start:
+                        self._wait(way)
                     return
-                self._wait_no_more(way)
+                if self._still:
+                    self._inbox.meter.read()  # up to here it was late
+                way.envelope = envelope
                 way.values = self._values(way.envelope, run, way.at)
                 way.until = way.at + len(way.values)
             assert way.values is not None
             if not self._reached(run, way.until, way):
+                self._wait(way)
                 return
+            self._wait_no_more(way)
             self._put(way.values, run, way.at)
             way.envelope.done()
             way.envelope = None
             self._dealt_with(run, way.until, way)
 
     def _wait(self, way: _Way) -> None:
-        """While all who are heard are late with what is the first of a run, that is waiting, and not transfer."""
-        if way.at == way.runs[0].start and not way.idle:
+        """While nothing has come yet of the run that is due from any peer, or only what has to be added after what has
+        not come, that is waiting, and not transfer."""
+        if not way.idle:
             way.idle = True
             self._idle += 1
             self._stand(self._idle == self._hearing)
 
     def _wait_no_more(self, way: _Way) -> None:
         if way.idle:
+            self._stand(False)
             way.idle = False
             self._idle -= 1
-            self._stand(False)
 
     def _stand(self, still: bool) -> None:
         if still is not self._still:
-            self._still = still
-            self._inbox.meter.stands(still)
+            self._still, meter = still, self._inbox.meter
+            (meter.stands if still else meter.goes_on)(self._late)
+
+    def _late(self) -> list[PeerId]:
+        """Those whose own part has not begun to come: what a first step sends depends on nobody else."""
+        idle = [way for way in self._heard.values() if way.idle and way.envelope is None]
+        return [way.peer for way in idle if way.runs[0].step == 0]
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
         """What a chunk carries, if it is the one that is due."""

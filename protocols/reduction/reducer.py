@@ -116,10 +116,10 @@ class Reducer:
         """Sums of such vectors in memory that all members share; None if they share none, or have another schedule."""
         if not self.shares_memory:
             return None
-        rank, world = self.rank, len(self._view().ids)
-        segment = await self._commons.segment(bytes_for(count, dtype, world))
+        rank, members = self.rank, self._view().ids
+        segment = await self._commons.segment(bytes_for(count, dtype, len(members)))
         if segment is None:
             return None
         if self._sums is None or not self._sums.are_of(segment, count, dtype):
-            self._sums = Sums(segment, rank, world, count, dtype, self.inbox.meter)
+            self._sums = Sums(segment, members, rank, count, dtype, self.inbox.meter)
         return self._sums

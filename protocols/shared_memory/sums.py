@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from ...aggregation.in_order import sum_all, sum_part
 from ...aggregation.vector import parts
 from ..meter import Meter
 from ..off_loop import off_loop
+from ..transport import PeerId
 from .segment import Flags, Segment
 
 SMALL_BYTES = 64 * 1024
@@ -40,8 +42,11 @@ def _whole_pages(nbytes: int) -> int:
 class Sums:
     """One rank's part in the sums of vectors of one length that `world` peers make in `segment`."""
 
-    def __init__(self, segment: Segment, rank: int, world: int, count: int, dtype: torch.dtype, meter: Meter) -> None:
+    def __init__(
+        self, segment: Segment, members: Sequence[PeerId], rank: int, count: int, dtype: torch.dtype, meter: Meter
+    ) -> None:
         self.rank, self.count, self.dtype, self._segment, self._meter = rank, count, dtype, segment, meter
+        self._members, world = members, len(members)
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         small = count * dtype.itemsize <= SMALL_BYTES
         start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
@@ -78,8 +83,7 @@ class Sums:
             if vector.data_ptr() != mine.data_ptr():
                 await off_loop(vector.nbytes, lambda: mine.copy_(vector.detach()))
             self._in[self.rank] = turn
-        with self._meter.summing(), self._meter.standing():
-            await _until(self._in, turn)
+        await self._all_are_in(turn)
         if self._result is None:
             return sum_all(slots)
         result = self._result
@@ -89,20 +93,32 @@ class Sums:
         await _until(self._done, turn)
         return result
 
+    async def _all_are_in(self, turn: int) -> None:
+        def late() -> list[PeerId]:
+            return [member for member, at in zip(self._members, self._in.tolist(), strict=True) if at < turn]
+
+        with self._meter.summing():
+            self._meter.stands(late)
+            try:
+                await _until(self._in, turn, self._meter.read)
+            finally:
+                self._meter.goes_on(late)
+
     async def all_have(self, turn: int) -> None:
         """Say that this rank keeps the result of that turn, and wait until all have said so."""
         self._have[self.rank] = turn
         await _until(self._have, turn)
 
 
-async def _until(flags: Flags, turn: int) -> None:
+async def _until(flags: Flags, turn: int, woken: Callable[[], None] = lambda: None) -> None:
     """Wait until all flags have come to `turn`: first looking and letting others on, then in naps, as a straggler may
-    take seconds."""
+    take seconds; `woken` is called after each."""
     looks = 0
     while int(flags.min()) < turn:
         looks += 1
         if looks > _LOOKS:
             await asyncio.sleep(_NAP_S)
+            woken()
         elif looks % _LOOKS_A_TURN == 0:
             await asyncio.sleep(0)
         else:
