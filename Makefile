@@ -27,7 +27,7 @@ types: $(READY) ## mypy --strict on the library
 	$(BIN)/mypy
 
 bench: $(READY) ## run every benchmark
-	@for file in benchmarks/[!_]*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+	@for file in benchmarks/[!_]*.py benchmarks/papers/[!_]*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
 
 clean: ## remove what the targets above made
 	rm -rf .venv build dist samovar.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -130,7 +130,7 @@ class Settings:
         if self.average == "gradients":
             self._synchronous()
         if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
-            raise SettingsError(f"goes with codecs of single numbers, which {self.codec} is not", "fragments")
+            raise SettingsError(f"cannot be with {self.codec}, which needs the whole model: leave out one", "fragments")
         for name in ("key", "authorized"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)

@@ -203,7 +203,7 @@ def test_a_model_smaller_than_its_fragments_is_averaged_all_the_same() -> None:
 
 
 def test_what_needs_whole_tensors_does_not_go_with_fragments() -> None:
-    with pytest.raises(SettingsError, match="fragments goes with codecs of single numbers, which power_sgd:2 is not"):
+    with pytest.raises(SettingsError, match="fragments cannot be with power_sgd:2, which needs the whole model"):
         Settings(fragments=2, codec="power_sgd:2")
 
 

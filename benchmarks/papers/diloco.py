@@ -1,0 +1,231 @@
+"""DiLoCo (Douillard et al., arXiv 2311.08105) and Streaming DiLoCo (arXiv 2501.18512): a transformer trained by peers
+that talk every 50 steps, against synchronous data parallel with the same number of steps.
+
+    python benchmarks/papers/diloco.py [--quick] [--json FILE] [--figure FILE]
+
+A character-level transformer learns the reference of the Python language (as pydoc has it). Four simulated peers run
+the real peer code, in virtual time, on links of 100 Mbit/s; a step takes 0.2 s. Inside is AdamW, whose state each peer
+keeps; outside Nesterov. As in the paper all begin with a network that one worker has trained before. Data parallel
+averages every gradient, and all take the same AdamW step. Bytes are those of all peers, headers, heartbeats and
+acknowledgements included. Held-out losses, nats a character.
+
+Here there is no delay: peers wait for a fragment's mean, which takes a hundredth of the time between two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from _common import Claim, Curve, arguments, chart, conclude
+from _simulated import connected, joined
+from _transformer import Scheduled, Text, Transformer, loss, pretrained
+
+from samovar.aggregation.vector import Layout
+from samovar.peers.links import parse_duration, parse_link
+from samovar.peers.records import Record, RoundRecord
+from samovar.peers.settings import Settings
+from samovar.peers.task import Task
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.filling import Filling
+from samovar.protocols.local_sgd import Contribution
+from samovar.sims.loop import run_virtual
+from samovar.sims.network import Network
+from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.world import World
+
+PEERS, PERIOD, FRAGMENTS = 4, 50, 5
+LINK, STEP_TIME = "100mbit,5ms", "200ms"
+PRETRAINING, STEPS = 800, 500
+QUICK_PRETRAINING, QUICK_STEPS = 100, 100
+OUTER = "nesterov:0.7:0.9"
+PARALLEL, DILOCO, INT8, STREAMING, PLAIN = (
+    "data parallel", "DiLoCo", "DiLoCo, int8", "streaming, int8", "plain averaging"
+)  # fmt: skip
+SYSTEMS = {
+    DILOCO: {"outer": OUTER, "period": str(PERIOD)},
+    INT8: {"outer": OUTER, "period": str(PERIOD), "codec": "int8"},
+    STREAMING: {"outer": OUTER, "period": str(PERIOD // FRAGMENTS), "codec": "int8", "fragments": FRAGMENTS},
+    PLAIN: {"period": str(PERIOD)},
+}
+"""All that peers are told apart from how many steps."""
+
+
+@dataclass
+class Meter:
+    """What a network has carried: in all, and at most within a second."""
+
+    network: Network
+    total: int = 0
+    peak: int = 0
+    _seen: list[tuple[float, int]] = field(default_factory=list)
+    _first: int = 0
+
+    def __post_init__(self) -> None:
+        self.network.after.append(self._look)
+
+    def _look(self, receiver: str) -> None:
+        now, self.total = asyncio.get_running_loop().time(), sum(self.network.carried.values())
+        self._seen.append((now, self.total))
+        while self._seen[self._first][0] <= now - 1.0:
+            self._first += 1
+        before = self._seen[self._first - 1][1] if self._first else 0
+        self.peak = max(self.peak, self.total - before)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run: its held-out loss over the steps, and what it sent."""
+
+    curve: Curve
+    sent: int
+    peak: int
+
+    @property
+    def loss(self) -> float:
+        return self.curve[-1][1]
+
+
+def diloco(text: Text, start: Transformer, steps: int, wished: dict[str, object]) -> Trained:
+    """The peers of a task, as `samovar simulate` has them."""
+    task = Task(
+        Path(__file__),
+        lambda: copy.deepcopy(start),
+        lambda part, parts: text.batches(part),
+        loss,
+        text.loss_held_out,
+        lambda parameters: Scheduled(parameters, steps),
+    )
+    settings = Settings(
+        peers=PEERS, steps=steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
+        evaluate_every=max(1, PERIOD // int(str(wished["period"]))), **wished,
+    )  # fmt: skip
+    curve: list[tuple[float, float]] = []
+
+    def record(entry: Record) -> None:
+        if isinstance(entry, RoundRecord) and entry.accuracy is not None:  # what `evaluate` gives
+            curve.append((entry.step, entry.accuracy))
+
+    world = World(task, Scenario.plain(settings), record)
+    meter = Meter(world.network)
+    run_virtual(world.run())
+    return Trained(curve, meter.total, meter.peak)
+
+
+class Parallel:
+    """A peer of synchronous data parallel: its gradients are averaged with those of all, and all take the same step."""
+
+    def __init__(self, text: Text, start: Transformer, index: int, steps: int) -> None:
+        self.text, self.index, self.steps = text, index, steps
+        self.model = copy.deepcopy(start)
+        self.parameters = dict(self.model.named_parameters())
+        self.layout = Layout.of(self.parameters)
+        self.curve: list[tuple[float, float]] = []
+
+    async def run(self, endpoint: Endpoint) -> None:
+        sgd = await joined(
+            endpoint, self.index, first=0, founders=PEERS, layout=self.layout, schedule="ring", steps=self.steps,
+            buckets=[(0, self.layout.size)],
+        )  # fmt: skip
+        await sgd.gather()
+        optimizer, batches = Scheduled(self.model.parameters(), self.steps), self.text.batches(self.index)
+        for step in range(1, self.steps + 1):
+            self.model.zero_grad()
+            loss(self.model, next(batches)).backward()
+            await asyncio.sleep(parse_duration(STEP_TIME))
+            gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
+            filling = Filling(self.layout.flatten(gradients), 1)
+            filling.fill(0)
+            outcome = await sgd.average(Contribution(filling.vector, 1.0, 0.0, 0.0, 0.0, filling))
+            self.layout.load(outcome.state.vector, gradients)
+            optimizer.step()
+            if self.index == 0 and step % PERIOD == 0:
+                self.curve.append((step, self.text.loss_held_out(self.model)))
+        await sgd.membership.finish()
+        sgd.membership.close()
+
+
+def data_parallel(text: Text, start: Transformer, steps: int) -> Trained:
+    peers = [Parallel(text, start, index, steps) for index in range(PEERS)]
+
+    async def main() -> Trained:
+        network = Network(parse_link(LINK), 1)
+        meter = Meter(network)
+        endpoints = await connected(network, PEERS, lambda index: list(range(PEERS)))
+        await asyncio.gather(*(peer.run(endpoint) for peer, endpoint in zip(peers, endpoints, strict=True)))
+        for endpoint in endpoints:
+            endpoint.abort()
+        return Trained(peers[0].curve, meter.total, meter.peak)
+
+    return run_virtual(main())
+
+
+def claims(found: dict[str, Trained], *, quick: bool) -> list[Claim]:
+    base = found[PARALLEL]
+
+    def lost(name: str, over: str) -> float:
+        return 100 * (found[name].loss / found[over].loss - 1)
+
+    def judged(held: bool) -> bool | None:
+        return None if quick else held
+
+    fewer, fewest = (base.sent / found[name].sent for name in (DILOCO, STREAMING))
+    lower = found[INT8].peak / found[STREAMING].peak
+    return [
+        Claim(
+            "DiLoCo, 8 workers on C4: as good as fully synchronous (H = 500)",
+            f"H = {PERIOD}, {PEERS} peers: loss within 2 %",
+            f"{lost(DILOCO, PARALLEL):+.2f} %",
+            judged(lost(DILOCO, PARALLEL) <= 2),
+        ),
+        Claim(
+            "plain averaging every H steps is worse than DiLoCo",
+            "worse (the control)",
+            f"{lost(PLAIN, PARALLEL):+.2f} %",
+            judged(found[PLAIN].loss > found[DILOCO].loss),
+        ),
+        Claim("with 500 times less communication (H = 500)", "40 times fewer bytes", f"{fewer:.1f} times", fewer >= 40),
+        Claim(
+            "Streaming DiLoCo: two orders of magnitude fewer bits, as good as before",
+            "int8 and fragments: loss within another 1 %",
+            f"{lost(STREAMING, DILOCO):+.2f} %",
+            judged(lost(STREAMING, DILOCO) <= 1),
+        ),
+        Claim("(the same)", "150 times fewer bytes", f"{fewest:.0f} times", fewest >= 150),
+        Claim(
+            "its peak bandwidth falls with the size of a fragment",
+            f"{FRAGMENTS} fragments: the most in any second 3 times less",
+            f"{lower:.2f} times",
+            lower >= 3,
+        ),
+    ]
+
+
+def main() -> int:
+    options = arguments(__doc__, "diloco")
+    torch.set_num_threads(1)
+    text = Text()
+    before, steps = (QUICK_PRETRAINING, QUICK_STEPS) if options.quick else (PRETRAINING, STEPS)
+    start = pretrained(text, before)
+    print(f"{before} steps of pretraining: loss {text.loss_held_out(start):.4f}; then {steps} steps of {PEERS} peers")
+    print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}{'took':>8}")
+    found, rows = {}, []
+    for name in (PARALLEL, *SYSTEMS):
+        began = time.monotonic()
+        parallel = name == PARALLEL
+        run = data_parallel(text, start, steps) if parallel else diloco(text, start, steps, SYSTEMS[name])
+        found[name], took = run, f"{time.monotonic() - began:.0f} s"
+        print(f"{name:<18}{run.loss:>8.4f}{run.sent / 1e6:>9.2f} MB{run.peak / 1e6:>11.3f} MB{took:>8}", flush=True)
+        rows.append({"system": name, "loss": run.loss, "bytes": run.sent, "peak_bytes": run.peak, "curve": run.curve})
+    shown = {name: run.curve for name, run in found.items()}
+    figure = chart("Held-out loss over the steps of each peer", "steps", "nats a character", shown)
+    return conclude(options, rows, claims(found, quick=options.quick), figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
