@@ -12,6 +12,7 @@ import pytest
 from live import ROOT
 
 QUICK = {
+    "adacomm": set(),
     "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
     "large_minibatch": set(),
 }

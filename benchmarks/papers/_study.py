@@ -120,13 +120,13 @@ def smoothed(rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
     return [statistics.fmean(curve[max(0, end - width) : end]) for end in range(1, len(curve) + 1)]
 
 
-def one(job: tuple[str, str, int]) -> tuple[list[float], list[tuple[float, int]]]:
+def one(job: tuple[str, str, int, float]) -> tuple[list[float], list[tuple[float, int]]]:
     """The loss over time of one run, and the periods it went through with when they ended."""
-    name, period, seed = job
+    name, period, seed, until_s = job
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
-    rounds = run(problem.task(seed), period, seed=seed, link=link(), until_s=problem.until_s, block_s=problem.block_s)
-    return smoothed(rounds, problem.until_s), [(record.time_s, record.period) for record in rounds]
+    rounds = run(problem.task(seed), period, seed=seed, link=link(), until_s=until_s, block_s=problem.block_s)
+    return smoothed(rounds, until_s), [(record.time_s, record.period) for record in rounds]
 
 
 def reached(curve: Sequence[float], level: float) -> float:
@@ -154,15 +154,17 @@ class Found:
         return max(mine / least for mine, least in pairs if least < math.inf)
 
 
-def study(name: str, periods: Sequence[str], seeds: Sequence[int], pool: Pool) -> Found:
-    jobs = [(name, period, seed) for period in periods for seed in seeds]
+def study(name: str, periods: Sequence[str], seeds: Sequence[int], pool: Pool, part: float = 1.0) -> Found:
+    """`part`: of the problem's time."""
+    until_s = part * PROBLEMS[name].until_s
+    jobs = [(name, period, seed, until_s) for period in periods for seed in seeds]
     done = dict(zip(jobs, pool.map(one, jobs, chunksize=1), strict=True))
     curves = {}
     for period in periods:
-        each = [done[name, period, seed][0] for seed in seeds]
+        each = [done[name, period, seed, until_s][0] for seed in seeds]
         curves[period] = [statistics.fmean(losses) for losses in zip(*each, strict=True)]
     last, problem = round(FLOOR * len(curves[SYNCHRONOUS])), PROBLEMS[name]
     floors = {period: statistics.fmean(curve[-last:]) for period, curve in curves.items()}
     final = floors[SYNCHRONOUS] if problem.has_floor else curves[SYNCHRONOUS][-1]
     times = {period: [reached(curve, level * final) for level in problem.levels] for period, curve in curves.items()}
-    return Found(curves, times, floors, {period: done[name, period, seeds[0]][1] for period in periods})
+    return Found(curves, times, floors, {period: done[name, period, seeds[0], until_s][1] for period in periods})
