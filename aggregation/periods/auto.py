@@ -1,12 +1,11 @@
 """The period that nobody has to choose: as rare as pays, as often as the peers' differences demand."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from .policy import Motion, Numbers, PeriodState, check_number, recall
 
-_ALIKE = 1.25
+_ALIKE = 1.5
 """Periods within this factor are as good as the same."""
 _MIXED = -2.0
 """So many rounds after a change tell of the period before it."""
@@ -74,11 +73,11 @@ class Auto:
             seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
         elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):
             seen = seen._replace(halvings=seen.halvings + 1)
-        period = self._period(seen)
-        if max(period, state.period) <= _ALIKE * min(period, state.period):
+        wanted = self._wanted(seen)
+        if max(wanted, state.period) <= _ALIKE * min(wanted, state.period):
             return PeriodState(state.period, seen)
         kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
-        return PeriodState(period, Seen(rounds=_MIXED, **kept))
+        return PeriodState(round(wanted), Seen(rounds=_MIXED, **kept))
 
     def _with(self, seen: Seen, motion: Motion) -> Seen:
         if motion.step_s <= 0:
@@ -101,11 +100,11 @@ class Auto:
         drifting = seen.rounds >= self.rounds and seen.drift > self.drift_still * seen.apart
         return drifting and seen.together <= 0
 
-    def _period(self, seen: Seen) -> int:
+    def _wanted(self, seen: Seen) -> float:
         if seen.step_s == 0:
-            return 1
-        whole = min(math.ceil(self.share * seen.averaging_s / seen.step_s), self.period_max)
-        return max(1, math.ceil(whole / 2**seen.halvings))
+            return 1.0
+        whole = min(self.share * seen.averaging_s / seen.step_s, self.period_max)
+        return max(1.0, whole / 2 ** min(seen.halvings, 1000.0))
 
 
 def _usual(before_s: float, now_s: float) -> float:

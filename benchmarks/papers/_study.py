@@ -89,19 +89,12 @@ def run(task: Task, period: str, *, seed: int, link: str, until_s: float, block_
     raise AssertionError("it ended by itself")
 
 
-@lru_cache(maxsize=1)
-def link() -> str:
-    """One on which an averaging takes four times as long as a local step."""
-    latency_s = 1.0
-    for _ in range(2):  # once more, as on a slower link a schedule of fewer messages is chosen
-        begun = run(mlp_s(0, 0.1), "4", seed=0, link=_link(latency_s), until_s=400, block_s=1e6)
-        took_s = statistics.median(one.wait_s + one.transfer_s for one in begun[5:])
-        latency_s *= AVERAGING_S / took_s
-    return _link(latency_s)
-
-
-def _link(latency_s: float) -> str:
-    return f"1tbit,{round(1e6 * latency_s)}us"
+@lru_cache
+def link(name: str) -> str:
+    """One on which an averaging of this problem's model takes four times as long as a local step: all of it latency."""
+    begun = run(PROBLEMS[name].task(0), "4", seed=0, link="1tbit,1s", until_s=200, block_s=1e6)
+    latencies = statistics.median(one.wait_s + one.transfer_s for one in begun[5:])
+    return f"1tbit,{round(1e6 * AVERAGING_S / latencies)}us"
 
 
 def smoothed(rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
@@ -125,7 +118,7 @@ def one(job: tuple[str, str, int, float]) -> tuple[list[float], list[tuple[float
     name, period, seed, until_s = job
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
-    rounds = run(problem.task(seed), period, seed=seed, link=link(), until_s=until_s, block_s=problem.block_s)
+    rounds = run(problem.task(seed), period, seed=seed, link=link(name), until_s=until_s, block_s=problem.block_s)
     return smoothed(rounds, until_s), [(record.time_s, record.period) for record in rounds]
 
 

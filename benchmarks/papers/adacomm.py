@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from _common import Claim, Curve, chart, conclude, parser
-from _study import AVERAGING_S, FIXED, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, Found, link, study
-
+from _study import AVERAGING_S, FIXED, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, Found, study
 
 QUICK = 0.2
 """So much of the time; then nothing is judged."""
@@ -86,7 +85,7 @@ def main() -> int:
     chosen = [options.only] if options.only else ["LOG-H, fast"] if options.quick else list(PROBLEMS)
     seeds = range(options.seeds or (1 if options.quick else 5))
     claims, rows, drawn = list[Claim](), list[dict[str, Any]](), dict[str, Curve]()
-    print(f"an averaging takes {AVERAGING_S / STEP_S:g} local steps (links: {link()})")
+    print(f"an averaging takes {AVERAGING_S / STEP_S:g} local steps")
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for name in chosen:
             fixed, others = (("1", "8", "64"), ()) if options.quick else (FIXED, PROBLEMS[name].others)
