@@ -103,7 +103,7 @@ class Everything:
         one = trainer(self.settings.inner, part)
         state, elapsed_s = first_state(self.settings, one.layout.flatten(one.tensors)), 0.0
         if self._begun is not None:
-            state, _ = resume(self._begun[part], one)
+            state, _, _ = resume(self._begun[part], one)
             elapsed_s = 1.0  # here it takes no time
         peer = Peer(
             endpoint, self.settings, Identity(str(part), part), run="r", layout=one.layout, state=state,
