@@ -349,8 +349,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
-        "peers protocol schedule codec outer fragments inner overlap average period period_initial period_block_s "
-        "steps seed"
+        "peers protocol schedule codec outer fragments inner overlap average period period_initial period_block_s steps"
     )
     assert list(Settings().agreed()) == [*agreed.split(), "seed", "evaluate_every"]
 
