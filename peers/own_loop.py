@@ -94,6 +94,8 @@ class Run:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
         synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
+            if self._opening.settings.overlap:
+                raise ValueError("overlap is for task files: a script's own loop waits for each average; leave it out")
             reset = self._opening.settings.inner == "reset"
             self._wrapped = Wrapped(optimizer, model, gradients=synchronous, reset=reset)
             brought = self._contribution(0.0)

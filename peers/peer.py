@@ -38,6 +38,7 @@ SMALL_MODEL_BYTES = 256 * 1024
 known of them."""
 CHUNK_BYTES = 64 * 1024
 """As chunks are on a usual link."""
+Spent = tuple[float, int]
 
 
 def period_policy(settings: Settings) -> PeriodPolicy:
@@ -221,9 +222,10 @@ class Peer:
         self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome
 
-    def note(self, accuracy: float | None = None, *, loss_told: bool = True) -> None:
-        """Write the record of the round that was averaged last, with the accuracy if it was evaluated."""
-        outcome, period, compute_s, steps = self._pending
+    def note(self, accuracy: float | None = None, *, loss_told: bool = True, spent: Spent | None = None) -> None:
+        """Write the record of the round that was averaged last, with the accuracy if it was evaluated. `spent`: seconds
+        of compute and local steps, when they are others than those before the averaging."""
+        outcome, period, compute_s, steps = self._pending if spent is None else (*self._pending[:2], *spent)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
         record = RoundRecord(
@@ -237,6 +239,7 @@ class Peer:
             compute_s=compute_s,
             wait_s=outcome.wait_s,
             transfer_s=outcome.transfer_s,
+            hidden_s=outcome.hidden_s,
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,

@@ -20,13 +20,14 @@ from .errors import is_plain, one_line
 from .memory import keep_freed_memory
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
 from .orders import checkpoint_path
+from .overlap import training_of
 from .peer import Identity, Peer, first_state
 from .records import Record
 from .settings import Settings
 from .task import check_average, load_task
 from .tensors import parameters_in
 from .trainer import Trainer, pick_device
-from .training import Ended, Training, resume
+from .training import Ended, resume
 
 
 async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
@@ -56,7 +57,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         )
         opening.ready()
         checkpoint = checkpoint_path(Path(orders.folder), orders.name)
-        training = Training(peer, trainer, compute, opening.stop, lambda snapshot: save(checkpoint, snapshot))
+        training = training_of(peer, trainer, compute, opening.stop, lambda snapshot: save(checkpoint, snapshot))
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):

@@ -61,6 +61,9 @@ class RoundRecord:
     """Seconds in which others had not begun with what was due, or had to be agreed on."""
     transfer_s: float
     """The other seconds of the averaging."""
+    hidden_s: float = 0.0
+    """Of the averaging, while local steps went on (`--overlap`): in none of the three above, which are then of the time
+    since the record before."""
     bytes_sent: int
     """In this round, as they crossed the wire; so are `bytes_received`."""
     bytes_received: int

@@ -13,6 +13,7 @@ import click
 
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.periods.adacomm import AdaComm
+from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import parse_period
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
@@ -61,6 +62,9 @@ class Settings:
     )
     inner: str = _setting(
         "kept", rules.one_of("kept", "reset"), "The optimizer's own state at each average.", agreed=True
+    )
+    overlap: bool = _setting(
+        False, rules.flag(), "Take the next local steps while the last ones are averaged.", agreed=True
     )
     average: str = _setting(
         "model",
@@ -129,6 +133,8 @@ class Settings:
             )
         if self.average == "gradients":
             self._synchronous()
+        if self.overlap:
+            self._overlapped()
         if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
             raise SettingsError(f"cannot be with {self.codec}, which needs the whole model: leave out one", "fragments")
         for name in ("key", "authorized"):
@@ -143,10 +149,19 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
-        for name, usual in (("outer", "plain"), ("fragments", 1), ("inner", "kept")):
+        for name, usual in (("outer", "plain"), ("fragments", 1), ("inner", "kept"), ("overlap", False)):
             if (got := getattr(self, name)) != usual:
                 raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")
+
+    def _overlapped(self) -> None:
+        """When a round ends, the next local steps are under way: how many, it cannot say any more."""
+        if not isinstance(parse_period(self.period), Fixed):
+            raise SettingsError(f"must be a number of local steps with --overlap, got {self.period}", "period")
+        if self.fragments > 1:
+            raise SettingsError("cannot be with --overlap, which averages whole models: leave out one", "fragments")
+        if self.inner == "reset":
+            raise SettingsError("cannot be reset with --overlap: a round ends amid the next local steps", "inner")
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:

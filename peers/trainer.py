@@ -17,7 +17,7 @@ from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
-from .tensors import averaged, moved, own, samples_in
+from .tensors import averaged, moved, own, parameters_in, samples_in
 
 T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
@@ -153,13 +153,38 @@ class Trainer:
             self.probe.begin(vector)
         if self._inner == "reset":
             self.optimizer.state.clear()
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """Count anew, from the model as it is."""
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 
-    def evaluate(self) -> float | None:
-        """The task's accuracy of the present model, without a trace on training."""
+    def correct(self, agreed: Tensor, brought: Tensor) -> None:
+        """Take over what became of `brought` in a round, and keep what the local steps since have done. Buffers stay
+        this peer's own: a variance plus a difference of others may be below 0."""
+        now, end = self.layout.flatten(self.tensors), parameters_in(self.model)
+        now[:end] += agreed[:end] - brought[:end]
+        self.layout.load(now, self.tensors)
+
+    def go_back(self, to: Contribution, steps: int) -> None:
+        """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""
+        self.layout.load(to.vector, self.tensors)
+        self.steps -= self.steps_in_round
+        self.steps_in_round, self._samples = steps, int(to.weight)
+        self._losses = [torch.tensor(to.loss, device=self.device)]
+
+    def evaluate(self, vector: Tensor | None = None) -> float | None:
+        """The task's accuracy of the present model, or of what `vector` makes of it, without a trace on training."""
         if self.task.evaluate is None:
             return None
+        if vector is not None:
+            now = self.layout.flatten(self.tensors)
+            self.layout.load(vector, self.tensors)
+            try:
+                return self.evaluate()
+            finally:
+                self.layout.load(now, self.tensors)
         Chance(derive(self._seed, "evaluate"), self.device).take()
         with torch.no_grad():
             self.model.eval()

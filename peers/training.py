@@ -73,7 +73,7 @@ class Training:
             return Ended(False, self._accuracy)
         await peer.finish()
         if self._accuracy is None and self._evaluates():
-            self._accuracy = await self._from(peer.state, trainer.evaluate)
+            self._accuracy = await self._evaluated(peer.state)
         return Ended(True, self._accuracy)
 
     async def _start(self, contact: Awaitable[PeerId | None]) -> bool:
@@ -94,6 +94,12 @@ class Training:
         return await self._compute.run(whole, steps=steps)
 
     async def _round(self) -> None:
+        brought = await self._local_steps()
+        if brought is not None:
+            await self._average(brought)
+
+    async def _local_steps(self) -> Contribution | None:
+        """Those of a round, from what the peers agreed on; None when it was stopped before the last."""
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
         began, state, elapsed_s = loop.time(), peer.state, peer.elapsed_s
         taken = trainer.steps_in_round if state is self._begun_from else 0
@@ -105,14 +111,15 @@ class Training:
 
         brought = await self._from(state, local_steps, steps=due)
         self._compute_s += loop.time() - began
-        if brought is None:
-            return
-        compute_s, steps = self._compute_s, trainer.steps_in_round
+        return brought
+
+    async def _average(self, brought: Contribution) -> None:
+        peer, compute_s, steps = self._peer, self._compute_s, self._trainer.steps_in_round
         outcome = await self._stop.unless(lambda: peer.average(brought, compute_s=compute_s, steps=steps))
         if outcome is not None:
             self._compute_s = 0.0
             await self._after(outcome)
-            self._peer.note(self._accuracy)
+            peer.note(self._accuracy)
 
     async def _after(self, outcome: Outcome | None) -> None:
         """The round's result is there: evaluate it and save it when it is time to."""
@@ -121,13 +128,16 @@ class Training:
         self._outcome = outcome
         last = self._peer.averaging.period == 0
         due = last or outcome.state.round % self._peer.settings.evaluate_every == 0
-        self._accuracy = await self._from(outcome.state, self._trainer.evaluate) if due and self._evaluates() else None
+        self._accuracy = await self._evaluated(outcome.state) if due and self._evaluates() else None
         if asyncio.get_running_loop().time() - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
             await self._save()
             self._saved_at = asyncio.get_running_loop().time()
 
     def _evaluates(self) -> bool:
         return self._peer.membership.coordinator == self._peer.endpoint.id
+
+    async def _evaluated(self, state: State) -> float | None:
+        return await self._from(state, self._trainer.evaluate)
 
     async def _save(self) -> None:
         keep, state, elapsed_s = self._keep, self._peer.state, self._peer.elapsed_s

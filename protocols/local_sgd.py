@@ -88,7 +88,7 @@ class LocalSGD:
         self.membership = membership(self._standing, self._installed)
         self._lag = Lag(endpoint, self.membership, layout, len(state.outer), self._adopt)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
-        self._inbox = self._reducer.inbox
+        self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
         if buckets:
             self._averager: Averager = BucketAverager(self._reducer, buckets)
         else:
@@ -161,7 +161,7 @@ class LocalSGD:
         Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
         finite: then nothing is committed.
         """
-        before, meter = self.state, self._inbox.meter
+        before, meter = self.state, self.meter
         ready = meter.begin(computing=contribution.filling is not None)
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
@@ -272,7 +272,7 @@ class LocalSGD:
         self._lag.behind = None if has_it and self.state.round == round_ else (round_, donors)
 
     def _outcome(self, contribution: Contribution) -> Outcome:
-        view, own, meter = self.membership.view, self._committed, self._inbox.meter
+        view, own, meter = self.membership.view, self._committed, self.meter
         averaged = own is not None and own.state is self.state
         meter.read()
         if not averaged:
@@ -290,4 +290,5 @@ class LocalSGD:
             compute_s=meter.compute_s,
             wait_s=meter.wait_s,
             transfer_s=meter.transfer_s,
+            hidden_s=meter.hidden_s,
         )

@@ -17,11 +17,13 @@ class Meter:
     """Of sums, several of which may be under way at a time. While this peer's part is not ready all is compute,
     whatever is sent meanwhile: that costs it nothing. Else it waits while all sums stand still, as nobody has begun
     with what is due, or while it has to be agreed on who takes part. All other time is transfer. Of who stands still it
-    asks whose own part is late: not of those who only pass on what they wait for themselves."""
+    asks whose own part is late: not of those who only pass on what they wait for themselves. What is averaged while
+    local steps go on is hidden behind them, whatever it is."""
 
     def __init__(self) -> None:
-        self.compute_s = self.wait_s = self.transfer_s = 0.0
+        self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
         self._at = 0.0
+        self._hidden = False
         self._round = 0
         self._computing = False
         self._sums = self._unsettled = 0
@@ -30,7 +32,7 @@ class Meter:
 
     def begin(self, *, computing: bool) -> Callable[[], None]:
         """A round begins. `computing`: what this peer brings is not ready before what this gives is called."""
-        self.compute_s = self.wait_s = self.transfer_s = 0.0
+        self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
         self._waited_for_s.clear()
         self._at, self._computing = asyncio.get_running_loop().time(), computing
         self._round += 1
@@ -49,6 +51,8 @@ class Meter:
         spent_s, self._at = now - self._at, now
         if self._computing:
             self.compute_s += spent_s
+        elif self._hidden:
+            self.hidden_s += spent_s
         elif self._unsettled or 0 < self._sums == len(self._still):
             self.wait_s += spent_s
             for peer in {peer for late in self._still for peer in late()}:
@@ -87,6 +91,17 @@ class Meter:
         finally:
             self.read()
             self._unsettled -= 1
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Local steps go on."""
+        self.read()
+        self._hidden = True
+        try:
+            yield
+        finally:
+            self.read()
+            self._hidden = False
 
     def in_vain(self, since_s: float) -> None:
         """All transfer since `transfer_s` was `since_s` came to nothing: that was waiting for who did not come."""

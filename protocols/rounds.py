@@ -67,7 +67,8 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts]:
 class Outcome:
     """A round that is over, with the agreed mean loss and training time. `vector`: what this peer trains on from, which
     is the agreed model unless only a fragment was averaged. `caught_up`: this peer did not average but took the result
-    from another; then loss and time are its own. `compute_s`: until the contribution was whole.
+    from another; then loss and time are its own. `compute_s`: until the contribution was whole; `hidden_s`: of
+    the averaging, while local steps went on.
     `waited_for`: whose own part was waited for, most of that time."""
 
     state: State
@@ -81,6 +82,7 @@ class Outcome:
     compute_s: float
     wait_s: float
     transfer_s: float
+    hidden_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..peers.checkpoint import CheckpointError, Snapshot
 from ..peers.errors import is_plain, one_line
+from ..peers.overlap import training_of
 from ..peers.peer import Identity, Peer, first_state
 from ..peers.records import Record
 from ..peers.settings import Settings
@@ -17,7 +18,7 @@ from ..peers.stop import Stop
 from ..peers.task import Task
 from ..peers.tensors import parameters_in
 from ..peers.trainer import Trainer, derive, pick_device
-from ..peers.training import Ended, Training, resume
+from ..peers.training import Ended, resume
 from ..protocols.endpoint import Endpoint
 from ..protocols.transport import PeerId
 from ..protocols.witness import WITNESS
@@ -148,7 +149,7 @@ class Life:
             whom.set_result(contact)
             if contact is not None:
                 self.endpoint.dial(contact, f"sim://{contact}")
-            training = Training(self.peer, self.trainer, self._compute, Stop(), self.disk.save)
+            training = training_of(self.peer, self.trainer, self._compute, Stop(), self.disk.save)
             self.result = await training.run(whom)
             await self.endpoint.drain()
         except Exception as error:

@@ -19,6 +19,7 @@ from torch import nn
 from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
 from samovar.peers.checkpoint import Snapshot
+from samovar.peers.overlap import training_of
 from samovar.peers.peer import Identity, Peer, first_state
 from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings, SettingsError
@@ -26,7 +27,7 @@ from samovar.peers.stop import Stop
 from samovar.peers.task import load_task
 from samovar.peers.tensors import averaged, parameters_in
 from samovar.peers.trainer import Trainer
-from samovar.peers.training import Training, resume
+from samovar.peers.training import resume
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.sims.life import Life
@@ -103,7 +104,7 @@ class Everything:
         one = trainer(self.settings.inner, part)
         state, elapsed_s = first_state(self.settings, one.layout.flatten(one.tensors)), 0.0
         if self._begun is not None:
-            state, _, _ = resume(self._begun[part], one)
+            state, *_ = resume(self._begun[part], one)
             elapsed_s = 1.0  # here it takes no time
         peer = Peer(
             endpoint, self.settings, Identity(str(part), part), run="r", layout=one.layout, state=state,
@@ -116,7 +117,7 @@ class Everything:
             copies = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
             self.snapshots[snapshot.numbers["state"]["round"]][part] = Snapshot(copies, snapshot.numbers)
 
-        await Training(peer, one, AtOnce(), Stop(), keep).run(contact)
+        await training_of(peer, one, AtOnce(), Stop(), keep).run(contact)
         peer.close()
 
     @property

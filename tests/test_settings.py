@@ -79,7 +79,7 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
     assert all(
         getattr(settings, name) != field.default
         for name, field in FIELDS.items()
-        if name not in ("protocol", "insecure", "average")  # the last would not go with the period and the codec
+        if name not in ("protocol", "insecure", "average", "overlap")  # the last two would not go with the others
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
@@ -349,7 +349,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
-        "peers protocol schedule codec outer fragments inner average period period_initial period_block_s steps seed"
+        "peers protocol schedule codec outer fragments inner overlap average period period_initial period_block_s steps"
     )
     assert list(Settings().agreed()) == [*agreed.split(), "evaluate_every"]
 

@@ -168,10 +168,8 @@ def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
 
 
 def _own_steps(record: RoundRecord) -> int:
-    """Local steps that the peer itself took for the round."""
-    if record.compute_s > 0:
-        return round(record.steps_per_s * record.compute_s)
-    return 0 if record.caught_up else record.period
+    """Local steps that the record tells of."""
+    return round(record.steps_per_s * record.compute_s) if record.compute_s > 0 else 0
 
 
 def _grouped(records: Iterable[RoundRecord], keys: Iterable[int]) -> list[list[RoundRecord]]:

@@ -49,6 +49,7 @@ def draw(seed: int) -> Scenario:
         schedule=chance.choice(sorted(SCHEDULES)),
         codec=chance.choice(("none", "none", "none", *CODECS)),
         outer=outer,
+        overlap=random.Random(f"overlap {seed}").random() < 0.25,
         period=str(chance.choice((1, 2, 4, 8))),
         steps=chance.randint(8, 40),
         seed=seed,

@@ -128,7 +128,14 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
     if settings.steps > 1:
         yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
         yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
-    plain = ({"period": "1"}, {"schedule": "ring"}, {"codec": "none"}, {"outer": "plain"}, {"checkpoint_every_s": 0.0})
+    plain = (
+        {"overlap": False},
+        {"period": "1"},
+        {"schedule": "ring"},
+        {"codec": "none"},
+        {"outer": "plain"},
+        {"checkpoint_every_s": 0.0},
+    )
     for plainer in plain:
         if any(getattr(settings, name) != value for name, value in plainer.items()):
             yield replace(scenario, settings=replace(settings, **plainer))
