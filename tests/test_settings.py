@@ -29,6 +29,7 @@ inner = "reset"
 period = 8
 period-initial = 4
 period_block_s = 1
+pace = "equal"
 steps = 100
 seed = 7
 device = "cpu,cuda:1"
@@ -79,7 +80,7 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
     assert all(
         getattr(settings, name) != field.default
         for name, field in FIELDS.items()
-        if name not in ("protocol", "insecure", "average")  # the last would not go with the period and the codec
+        if name not in ("protocol", "insecure", "average", "pace")  # the last two would not go with others here
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
@@ -349,7 +350,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
-        "peers protocol schedule codec outer fragments inner average period period_initial period_block_s steps seed"
+        "peers protocol schedule codec outer fragments inner average period period_initial period_block_s pace steps"
     )
     assert list(Settings().agreed()) == [*agreed.split(), "seed", "evaluate_every"]
 
