@@ -113,7 +113,7 @@ class Overlapped(Training):
     def _note(self, accuracy: float | None) -> None:
         steps = self._trainer.steps
         self._peer.note(accuracy, spent=(self._compute_s, steps - self._told))
-        self._compute_s, self._told = 0.0, steps
+        self._compute_s, self._computed_steps, self._told = 0.0, 0, steps
 
     async def _evaluated(self, state: State) -> float | None:
         if state is not self._begun_from:

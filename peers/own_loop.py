@@ -72,8 +72,8 @@ class Run:
 
     @property
     def period(self) -> int:
-        """How many calls of step() make a round now."""
-        return 0 if self._peer is None else self._peer.averaging.period
+        """How many calls of step() make a round now, of this peer."""
+        return 0 if self._peer is None else self._peer.due
 
     @property
     def invitation(self) -> dict[str, Any] | None:
@@ -174,9 +174,9 @@ class Run:
             )
         return (await peer.follow(brought)).vector if late else peer.state.vector
 
-    def _contribution(self, weight: float, filling: Filling | None = None) -> Contribution:
-        elapsed_s = 0.0 if self._peer is None else self._peer.elapsed_s
-        return self._wrapped.contribution(weight, loss=self._losses.close(), elapsed_s=elapsed_s, filling=filling)
+    def _contribution(self, weight: float, filling: Filling | None = None, steps: int = 0) -> Contribution:
+        elapsed_s, loss = 0.0 if self._peer is None else self._peer.elapsed_s, self._losses.close()
+        return self._wrapped.contribution(weight, loss=loss, elapsed_s=elapsed_s, filling=filling, steps=steps)
 
     def _after_step(self) -> None:
         if self._opening.stop.flag:
@@ -189,7 +189,9 @@ class Run:
                 self._average()
 
     def _average(self) -> None:
-        brought, steps = self._contribution(float(self._steps)), self._steps
+        steps = self._steps
+        whole = steps if steps >= self.period else 0  # the few before it leaves count as they are
+        brought = self._contribution(float(steps), steps=whole)
         self._take(self._do(lambda: self._round(brought, steps)))
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:

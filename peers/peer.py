@@ -12,13 +12,10 @@ from torch import Tensor
 
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
-from ..aggregation.cost import LinkCosts, fastest
 from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.known import parse_period
 from ..aggregation.periods.policy import PeriodPolicy
-from ..aggregation.schedules.known import SCHEDULES
-from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
 from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
@@ -27,17 +24,13 @@ from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.members.membership import Loss, Membership, Standing
 from ..protocols.members.view import Member, View
 from ..protocols.probe import Prober
-from ..protocols.reduction.reducer import takes_one_hop
 from ..protocols.state import State
 from ..protocols.transport import PeerId
+from .pace import Pace
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
+from .schedules import schedule_for
 from .settings import Settings
 
-SMALL_MODEL_BYTES = 256 * 1024
-"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
-known of them."""
-CHUNK_BYTES = 64 * 1024
-"""As chunks are on a usual link."""
 Spent = tuple[float, int]
 
 
@@ -46,19 +39,6 @@ def period_policy(settings: Settings) -> PeriodPolicy:
     if settings.period == "adaptive":
         return AdaComm(initial=settings.period_initial, block_s=settings.period_block_s)
     return parse_period(settings.period)
-
-
-def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCosts) -> Schedule:
-    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory, and what is very small
-    takes one hop with it; else it is the fastest for what the links cost, as all have measured and agreed."""
-    if settings.schedule != "auto":
-        return SCHEDULES[settings.schedule]
-    if view.one_machine or takes_one_hop(layout.nbytes, len(view.ids)):
-        return SCHEDULES["sharded"]
-    usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
-    others = [name for name in SCHEDULES if name != usual]
-    known = [SCHEDULES[name] for name in (usual, *others)]
-    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES)
 
 
 def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:
@@ -136,6 +116,7 @@ class Peer:
         self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
+        self._pace = Pace(settings.pace == "own", parameters)
         self._averaging_s = 0.0
         """How long the last average took."""
         self._known = View(0, (), False)
@@ -171,6 +152,12 @@ class Peer:
     @property
     def state(self) -> State:
         return self.averaging.state
+
+    @property
+    def due(self) -> int:
+        """Local steps that this peer takes until the next average: the period, or what fits into its time; 0 when the
+        run is over."""
+        return self._pace.steps(self.averaging.period, self.state)
 
     @property
     def started(self) -> bool:
@@ -211,8 +198,9 @@ class Peer:
                 return outcome
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
-        """One round; see `LocalSGD.average`. `note` then writes its record."""
+        """One round; see `LocalSGD.average`. `note` then writes its record. `steps` were taken in `compute_s`."""
         period, began = self.averaging.period, self._clock()
+        contribution = await self._pace.brought(contribution, period, self.state, compute_s=compute_s, steps=steps)
         if steps and self._averaging_s:
             motion = contribution.motion._replace(step_s=compute_s / steps, averaging_s=self._averaging_s)
             contribution = replace(contribution, motion=motion)

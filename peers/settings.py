@@ -84,6 +84,12 @@ class Settings:
     period_block_s: float = _setting(
         2.0, rules.seconds(1e6), "Seconds between two changes of an adaptive period, at least.", agreed=True
     )
+    pace: str = _setting(
+        "equal",
+        rules.one_of("equal", "own"),
+        "Local steps of a round: the period for all; or by each one's own speed, the period on average.",
+        agreed=True,
+    )
     steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
     seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = _setting(
@@ -131,6 +137,10 @@ class Settings:
             raise SettingsError(
                 f"{self.period} looks at means of whole models: leave out --outer, --fragments", "period"
             )
+        watched = parse_period(self.period).watches
+        if self.pace == "own" and (watched or self.fragments > 1):
+            other = f"period {self.period}" if watched else "fragments"
+            raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
         if self.average == "gradients":
             self._synchronous()
         if self.overlap:
@@ -149,8 +159,9 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
-        for name, usual in (("outer", "plain"), ("fragments", 1), ("inner", "kept"), ("overlap", False)):
-            if (got := getattr(self, name)) != usual:
+        usual = {"outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal"}
+        for name, value in usual.items():
+            if (got := getattr(self, name)) != value:
                 raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")
 
@@ -162,6 +173,8 @@ class Settings:
             raise SettingsError("cannot be with --overlap, which averages whole models: leave out one", "fragments")
         if self.inner == "reset":
             raise SettingsError("cannot be reset with --overlap: a round ends amid the next local steps", "inner")
+        if self.pace == "own":
+            raise SettingsError("cannot be own with --overlap: how many steps are next is agreed on too late", "pace")
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object]) -> Settings:

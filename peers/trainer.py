@@ -139,7 +139,13 @@ class Trainer:
         if self.probe is not None:
             self.probe.end(vector)
         return Contribution(
-            vector, float(self._samples), self._mean_loss(), self.learning_rate, elapsed_s, motion=motion
+            vector,
+            float(self._samples),
+            self._mean_loss(),
+            self.learning_rate,
+            elapsed_s,
+            motion=motion,
+            steps=self.steps_in_round,
         )
 
     def _mean_loss(self) -> float:

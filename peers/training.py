@@ -11,6 +11,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import PeriodState
 from ..aggregation.periods.probe import Probe
 from ..protocols.local_sgd import Contribution, Outcome
@@ -46,7 +47,7 @@ class Training:
         self._outcome: Outcome | None = None
         self._saved_at = -math.inf
         """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
-        self._compute_s = 0.0
+        self._compute_s, self._computed_steps = 0.0, 0
         self._accuracy: float | None = None
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
@@ -103,7 +104,7 @@ class Training:
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
         began, state, elapsed_s = loop.time(), peer.state, peer.elapsed_s
         taken = trainer.steps_in_round if state is self._begun_from else 0
-        due = max(0, peer.averaging.period - taken)
+        due = max(0, peer.due - taken)
 
         def local_steps() -> Contribution | None:
             whole = trainer.train(due, lambda: self._stop.flag) == due
@@ -111,13 +112,14 @@ class Training:
 
         brought = await self._from(state, local_steps, steps=due)
         self._compute_s += loop.time() - began
+        self._computed_steps += due
         return brought
 
     async def _average(self, brought: Contribution) -> None:
-        peer, compute_s, steps = self._peer, self._compute_s, self._trainer.steps_in_round
+        peer, compute_s, steps = self._peer, self._compute_s, self._computed_steps
         outcome = await self._stop.unless(lambda: peer.average(brought, compute_s=compute_s, steps=steps))
         if outcome is not None:
-            self._compute_s = 0.0
+            self._compute_s, self._computed_steps = 0.0, 0
             await self._after(outcome)
             peer.note(self._accuracy)
 
@@ -164,6 +166,7 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tens
         "period": state.period.to_plain(),
         "outer": len(state.outer),
         "links": list(state.links),
+        "speeds": list(state.speeds),
     }
     return Snapshot(tensors, {**trainer.numbers, "state": agreed, "elapsed_s": elapsed_s})
 
@@ -177,7 +180,7 @@ def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float, Tensor |
     agreed = snapshot.numbers["state"]
     outer = tuple(snapshot.tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
     period = PeriodState.from_plain(agreed["period"])
-    links = LinkCosts(*agreed.get("links", UNKNOWN))
-    state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period, links)
+    links, speeds = LinkCosts(*agreed.get("links", UNKNOWN)), Speeds(*agreed.get("speeds", UNKNOWN_SPEEDS))
+    state = State(agreed["round"], agreed["step"], snapshot.tensors["state/vector"], outer, period, links, speeds)
     trainer.restore(snapshot)
     return state, float(snapshot.numbers["elapsed_s"]), snapshot.tensors.get("residual")

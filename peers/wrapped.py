@@ -53,15 +53,15 @@ class Wrapped:
         return parameters_in(self._model)
 
     def contribution(
-        self, weight: float, *, loss: float, elapsed_s: float, filling: Filling | None = None
+        self, weight: float, *, loss: float, elapsed_s: float, filling: Filling | None = None, steps: int = 0
     ) -> Contribution:
-        """The model, or the gradients that fill up. Raises Diverged."""
+        """The model after `steps`, or the gradients that fill up. Raises Diverged."""
         rate = float(self._optimizer.param_groups[0]["lr"])
         whole = finite(self._vector(), rate) if filling is None else filling.vector
         motion = STILL if self.probe is None else self.probe.motion
         if self.probe is not None:
             self.probe.end(whole)
-        return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion)
+        return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion, steps=steps)
 
     def halfway(self) -> None:
         """Half of the local steps are taken."""

@@ -233,10 +233,10 @@ class LocalSGD:
             await self._verdicts.reach(key, result.fingerprint)
 
     def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
-        before, (numbers, links) = self.state, told(mean.signals)
+        before, (numbers, links, speeds) = self.state, told(mean.signals)
         vector, outer = self._fragments.step(self._outer, key[1], before.vector, mean.vector, before.outer)
         period = self._period.update(before.period, numbers)
-        state = State(before.round + 1, before.step + self.period, vector, outer, period, links)
+        state = State(before.round + 1, before.step + self.period, vector, outer, period, links, speeds)
         return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
 
     def _idle_result(self, key: Key, contribution: Contribution, mark: int) -> Result:

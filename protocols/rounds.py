@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import STILL, Motion, Numbers
 from ..aggregation.vector import all_finite
 from .filling import Filling
@@ -25,7 +26,8 @@ class Contribution:
     """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
     I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: the
     vector is still being written, and says how far it is. `motion`: of the rounds before, as far as this peer saw it;
-    `links`: what the ways to the others cost, as measured."""
+    `links`: what the ways to the others cost, as measured. `steps`: local steps that led to it, 0: not to be counted;
+    `speeds`: of those, where peers go by their own pace."""
 
     vector: Tensor
     weight: float
@@ -35,11 +37,13 @@ class Contribution:
     filling: Filling | None = None
     motion: Motion = STILL
     links: LinkCosts = UNKNOWN
+    steps: int = 0
+    speeds: Speeds = UNKNOWN_SPEEDS
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """What is averaged beside the model: what the period is chosen by, and what this peer's links cost."""
-        return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links
+        """What is averaged beside the model: what the period is chosen by, what links cost, and how fast peers are."""
+        return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds
 
     def check(self) -> None:
         """Raises ValueError when anything that counts is not finite."""
@@ -53,14 +57,15 @@ class Contribution:
                 raise ValueError(f"a contribution needs a finite {name}, got {getattr(self, name)}")
 
 
-SIGNALS = 3 + len(Motion._fields) + len(LinkCosts._fields)
+_MOTION, _LINKS, _SPEEDS = len(Motion._fields), len(LinkCosts._fields), len(Speeds._fields)
+SIGNALS = 3 + _MOTION + _LINKS + _SPEEDS
 
 
-def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts]:
+def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
     """What the mean of all peers' `Contribution.signals` says."""
     loss, elapsed_s, learning_rate, *others = signals
-    motion, links = others[: len(Motion._fields)], others[len(Motion._fields) :]
-    return Numbers(loss, elapsed_s, learning_rate, Motion(*motion)), LinkCosts(*links)
+    motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
+    return Numbers(loss, elapsed_s, learning_rate, Motion(*motion)), LinkCosts(*links), Speeds(*speeds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,7 @@ def test_ctrl_c_and_resume_in_real_processes(tmp_path: Path) -> None:
         ({}, "period must be a number of local steps with --overlap, got adaptive"),
         ({"period": "even:4"}, "period must be a number of local steps with --overlap, got even:4"),
         ({"period": "8", "fragments": 2}, "fragments cannot be with --overlap, which averages whole models"),
+        ({"period": "8", "pace": "own"}, "pace cannot be own with --overlap"),
         ({"period": "8", "inner": "reset"}, "inner cannot be reset with --overlap: a round ends amid"),
         ({"average": "gradients"}, "overlap is for averages of models, not of gradients"),
     ],

@@ -15,6 +15,10 @@ QUICK = {
     "adacomm": set(),
     "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
     "large_minibatch": set(),
+    "heterogeneous": {
+        "steps/s of the others at least 0.95 of those without the slow peer",
+        "accuracy within 0.01 of a run without it",
+    },
 }
 """What is judged even then."""
 
@@ -29,4 +33,4 @@ def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_pat
     assert {claim["goal"] for claim in told["claims"] if claim["held"]} == QUICK[name]
     assert all(claim["paper"] in ended.stdout and claim["ours"] in ended.stdout for claim in told["claims"])
     drawn = ElementTree.parse(files[1]).getroot().iter("{http://www.w3.org/2000/svg}polyline")
-    assert len(list(drawn)) == len(told["rows"]) >= 5
+    assert len(list(drawn)) == sum(row.get("work") != "digits" for row in told["rows"]) >= 5  # those are a table only

@@ -7,7 +7,7 @@
 
 x is the model that all have had since the last round, so that what is lost is a part of a change; e_i is what the codec
 left out of peer i's changes before (error feedback), which is forgotten when the members change. Weights and signals go
-uncoded. Signals: mean loss, seconds, learning rate, latency, seconds a byte.
+uncoded. Signals: `Contribution.signals`.
 """
 
 from __future__ import annotations

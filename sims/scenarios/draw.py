@@ -43,14 +43,16 @@ def draw(seed: int) -> Scenario:
     farthest_s = 2 * max(_delay_s(group.link) for group in groups) + sum(_delay_s(link) for *_, link in trunks)
     patience_s = max(chance.choice((1.0, 2.0, 5.0)), 8 * farthest_s)
     outer = random.Random(f"outer step {seed}").choice(("plain", "plain", "plain", "nesterov"))
+    pace = random.Random(f"pace {seed}").choice(("equal", "equal", "own"))
     settings = Settings(
         peers=founders,
         protocol=chance.choice(PROTOCOLS),
         schedule=chance.choice(sorted(SCHEDULES)),
         codec=chance.choice(("none", "none", "none", *CODECS)),
         outer=outer,
-        overlap=random.Random(f"overlap {seed}").random() < 0.25,
+        overlap=pace == "equal" and random.Random(f"overlap {seed}").random() < 0.25,
         period=str(chance.choice((1, 2, 4, 8))),
+        pace=pace,
         steps=chance.randint(8, 40),
         seed=seed,
         device="cpu",

@@ -59,7 +59,7 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
                     yield f"round {event.round} at {life} is the mean of what nobody brought"
                 continue
             weight = sum(each.weight for each in there)
-            if event.weight != weight:
+            if not math.isclose(event.weight, weight, rel_tol=1e-5):  # parts of samples, in the model's dtype
                 yield f"round {event.round} at {life} has weight {event.weight:g}, its members brought {weight:g}"
                 continue
             settings = scenario.settings

@@ -130,6 +130,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
     plain = (
         {"overlap": False},
+        {"pace": "equal"},
         {"period": "1"},
         {"schedule": "ring"},
         {"codec": "none"},

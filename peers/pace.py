@@ -1,0 +1,44 @@
+"""A peer's pace: how many local steps it takes in a round, and what it brings of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..aggregation.normalised import Speeds, effective, normalised, own_steps
+from ..protocols.off_loop import off_loop
+from ..protocols.rounds import Contribution
+from ..protocols.state import State
+
+
+class Pace:
+    """`own`: the time of a round is agreed on, not the number of steps (`aggregation.normalised`). How fast this peer
+    is counts from its first round on, also when it is started anew: that one is of equal steps."""
+
+    def __init__(self, own: bool, parameters: int | None) -> None:
+        """`parameters`: elements of the vector, its first, that steps move; None: all."""
+        self._own, self._parameters = own, parameters
+        self._steps_per_s = 0.0
+
+    def steps(self, period: int, state: State) -> int:
+        """Local steps until this peer averages, in a round of `period` that begins from `state`."""
+        return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
+
+    async def brought(
+        self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
+    ) -> Contribution:
+        """What counts of `contribution`, whose last `steps` steps took `compute_s`."""
+        if not self._own or not contribution.steps:
+            return contribution
+        if steps and compute_s > 0:
+            self._steps_per_s = steps / compute_s
+        speed = self._steps_per_s
+        share = effective(period, state.speeds) / contribution.steps
+        vector = await off_loop(
+            state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, self._parameters)
+        )
+        return replace(
+            contribution,
+            vector=vector,
+            weight=contribution.weight * period / contribution.steps,
+            speeds=Speeds(speed, 1 / speed) if speed else state.speeds,
+        )

@@ -1,0 +1,30 @@
+"""Which schedule a peer's allreduce goes by."""
+
+from __future__ import annotations
+
+from ..aggregation.cost import LinkCosts, fastest
+from ..aggregation.schedules.known import SCHEDULES
+from ..aggregation.schedules.schedule import Schedule
+from ..aggregation.vector import Layout
+from ..protocols.members.view import View
+from ..protocols.reduction.reducer import takes_one_hop
+from .settings import Settings
+
+SMALL_MODEL_BYTES = 256 * 1024
+"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
+known of them."""
+CHUNK_BYTES = 64 * 1024
+"""As chunks are on a usual link."""
+
+
+def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCosts) -> Schedule:
+    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory, and what is very small
+    takes one hop with it; else it is the fastest for what the links cost, as all have measured and agreed."""
+    if settings.schedule != "auto":
+        return SCHEDULES[settings.schedule]
+    if view.one_machine or takes_one_hop(layout.nbytes, len(view.ids)):
+        return SCHEDULES["sharded"]
+    usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
+    others = [name for name in SCHEDULES if name != usual]
+    known = [SCHEDULES[name] for name in (usual, *others)]
+    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES)
