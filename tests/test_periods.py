@@ -35,31 +35,34 @@ def periods(policy: PeriodPolicy, rounds: list[tuple[Motion, float]]) -> list[in
 
 def test_auto_begins_with_what_averaging_costs() -> None:
     """8 times alpha: from there on at most an eighth is left to gain."""
-    assert periods(Auto(), [(STILL, 0.1), (COSTS, 0.1), (COSTS, 0.1)]) == [1, 1, 32, 32]
+    assert periods(Auto(), [(STILL, 0.1), *[(COSTS, 0.1)] * 4]) == [1, 1, 4, 16, 32, 32]
     assert periods(Auto(), [(COSTS._replace(averaging_s=0.01), 0.1)] * 3) == [1, 1, 1, 1]
-    assert periods(Auto(), [(COSTS._replace(averaging_s=1e9), 0.1)] * 3)[-1] == Auto().period_max
+    assert periods(Auto(), [(COSTS._replace(averaging_s=1e9), 0.1)] * 6)[-1] == Auto().period_max
 
 
 def test_auto_takes_a_first_slow_averaging_for_what_it_is() -> None:
-    assert periods(Auto(), [(COSTS._replace(averaging_s=40.0), 0.1), (COSTS, 0.1), (COSTS, 0.1)]) == [1, 320, 32, 32]
+    slow = [(COSTS._replace(averaging_s=40.0), 0.1)] * 4
+    assert periods(Auto(), [*slow, (COSTS, 0.1), (COSTS, 0.1)]) == [1, 4, 16, 64, 256, 32, 32]
 
 
 def test_noise_alone_never_shortens_auto() -> None:
-    assert set(periods(Auto(), [(NOISE._replace(together=-1.0), 0.1)] * 50)[1:]) == {32}
+    assert set(periods(Auto(), [(NOISE._replace(together=-1.0), 0.1)] * 50)[3:]) == {32}
 
 
 def test_drift_shortens_auto_once_the_mean_gets_nowhere() -> None:
-    assert set(periods(Auto(), [(DRIFT, 0.1)] * 50)[1:]) == {32}
+    assert set(periods(Auto(), [(DRIFT, 0.1)] * 50)[3:]) == {32}
     assert sorted(set(periods(Auto(), [(DRIFT._replace(together=-0.1), 0.1)] * 90))) == [1, 2, 4, 8, 16, 32]
 
 
 def test_peers_at_their_own_ends_shorten_auto_early() -> None:
     ended = periods(Auto(), [(DRIFT._replace(late=0.01), 0.1)] * 8)
-    assert ended.index(16) == 1 + 2 + Auto().rounds_min, "two rounds after the change tell of the period before"
+    assert ended == [1, 4, 16, 32, 32, 32, 32, 32, 32], "two rounds after a change tell of the period before"
+    ended = periods(Auto(), [(DRIFT._replace(late=0.01), 0.1)] * 9)
+    assert ended[-1] == 16
 
 
 def test_half_the_learning_rate_lengthens_auto_again() -> None:
-    down = [(DRIFT._replace(together=-0.1), 0.1)] * 25
+    down = [(DRIFT._replace(together=-0.1), 0.1)] * 27
     assert periods(Auto(), down)[-1] == 8
     assert periods(Auto(), [*down, (DRIFT, 0.05)])[-1] == 16
 

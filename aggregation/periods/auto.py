@@ -7,6 +7,8 @@ from .policy import Motion, Numbers, PeriodState, check_number, recall
 
 _ALIKE = 1.5
 """Periods within this factor are as good as the same."""
+_GROWTH = 4
+"""A period grows by this factor at most: what was measured last may not last."""
 _MIXED = -2.0
 """So many rounds after a change tell of the period before it."""
 
@@ -32,7 +34,8 @@ class Auto:
     """Knows neither the horizon nor a good period, and measures what decides on both.
 
     **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
-    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it.
+    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From 1
+    it gets there by factors of 4.
 
     **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
     the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
@@ -73,7 +76,7 @@ class Auto:
             seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
         elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):
             seen = seen._replace(halvings=seen.halvings + 1)
-        wanted = self._wanted(seen)
+        wanted = min(self._wanted(seen), _GROWTH * state.period)
         if max(wanted, state.period) <= _ALIKE * min(wanted, state.period):
             return PeriodState(state.period, seen)
         kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
