@@ -19,7 +19,7 @@ from typing import Any
 from _common import Claim, Curve, chart, conclude, parser
 from _study import AVERAGING_S, FIXED, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, Found, study
 
-QUICK = 0.2
+QUICK = 0.1
 """So much of the time; then nothing is judged."""
 
 
