@@ -133,11 +133,11 @@ class Settings:
                 raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
         if self.quorum is not None and self.quorum > self.peers:
             raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
-        if (self.outer, self.fragments) != ("plain", 1) and parse_period(self.period).watches:
+        watched = parse_period(self.period).watches
+        if (self.outer, self.fragments) != ("plain", 1) and watched:
             raise SettingsError(
                 f"{self.period} looks at means of whole models: leave out --outer, --fragments", "period"
             )
-        watched = parse_period(self.period).watches
         if self.pace == "own" and (watched or self.fragments > 1):
             other = f"period {self.period}" if watched else "fragments"
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")

@@ -135,9 +135,7 @@ class Trainer:
     def contribution(self, elapsed_s: float) -> Contribution:
         """What this peer brings to the round: its model, weighted by the samples it saw."""
         vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
-        motion = STILL if self.probe is None else self.probe.motion
-        if self.probe is not None:
-            self.probe.end(vector)
+        motion = STILL if self.probe is None else self.probe.end(vector)
         return Contribution(
             vector,
             float(self._samples),

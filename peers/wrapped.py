@@ -58,9 +58,7 @@ class Wrapped:
         """The model after `steps`, or the gradients that fill up. Raises Diverged."""
         rate = float(self._optimizer.param_groups[0]["lr"])
         whole = finite(self._vector(), rate) if filling is None else filling.vector
-        motion = STILL if self.probe is None else self.probe.motion
-        if self.probe is not None:
-            self.probe.end(whole)
+        motion = STILL if self.probe is None else self.probe.end(whole)
         return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion, steps=steps)
 
     def halfway(self) -> None:

@@ -67,11 +67,9 @@ class PeriodState:
     @classmethod
     def from_plain(cls, plain: object) -> "PeriodState":
         """The state that `to_plain` wrote. Raises ValueError on anything else."""
-        fits = isinstance(plain, list | tuple) and 1 <= len(plain) <= 1 + MEMORY_MAX
-        if not isinstance(plain, list | tuple) or not fits or not all(map(_is_number, plain)):
-            raise ValueError(
-                f"a period state must be a list of 1 to {1 + MEMORY_MAX} finite numbers, got {plain!r:.200}"
-            )
+        most = 1 + MEMORY_MAX
+        if not isinstance(plain, list | tuple) or not 1 <= len(plain) <= most or not all(map(_is_number, plain)):
+            raise ValueError(f"a period state must be a list of 1 to {most} finite numbers, got {plain!r:.200}")
         period, *memory = plain
         return cls(int(period) if period == int(period) else period, tuple(map(float, memory)))
 

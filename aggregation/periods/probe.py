@@ -27,10 +27,9 @@ class Probe:
     def begin(self, vector: Tensor) -> None:
         """The local steps begin, from the mean. What a round without a start, a middle or an end was like stays
         unknown, and so does what is compared with it."""
-        now, seen = _look(vector), (self._began, self._amid, self._end)
+        now, began, amid, end = _look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
-        if all(look is not None for look in seen):
-            began, amid, end = (look for look in seen if look is not None)
+        if began is not None and amid is not None and end is not None:
             ways = (end - now, now - began, amid - began, end - amid)
         self.motion = STILL
         if ways and self._before:
@@ -43,10 +42,11 @@ class Probe:
     def amid(self, vector: Tensor) -> None:
         self._amid = _look(vector)
 
-    def end(self, vector: Tensor) -> None:
-        """After a single step, the middle is the end."""
+    def end(self, vector: Tensor) -> Motion:
+        """After a single step, the middle is the end. Returns the motion, to be told with this round."""
         self._end = _look(vector)
         self._amid = self._end if self._amid is None else self._amid
+        return self.motion
 
 
 def _look(vector: Tensor) -> Tensor:

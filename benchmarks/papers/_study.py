@@ -71,22 +71,30 @@ PROBLEMS: Mapping[str, Problem] = {
 
 def run(task: Task, period: str, *, seed: int, link: str, until_s: float, block_s: float) -> list[RoundRecord]:
     """The records of all rounds after which the model was judged."""
-    rounds: list[RoundRecord] = []
-
-    def record(what: Record) -> None:
-        if isinstance(what, RoundRecord) and what.accuracy is not None:
-            rounds.append(what)
-
     settings = Settings(
         peers=PEERS, period=period, period_block_s=block_s, period_initial=16, steps=10**9, seed=seed, link=link,
         step_time=f"{STEP_S:g}s", patience_s=1000.0, evaluate_every=4 if period in ("1", "2") else 1,
     )  # fmt: skip
-    world = World(task, Scenario.plain(settings), record)
+    _, rounds = play(task, Scenario.plain(settings), until_s)
+    return [record for record in rounds if record.accuracy is not None]
+
+
+def play(task: Task, scenario: Scenario, until_s: float | None = None) -> tuple[World, list[RoundRecord]]:
+    """The world when its time is over, or with none when it has ended by itself, and the records of all rounds."""
+    rounds: list[RoundRecord] = []
+
+    def record(what: Record) -> None:
+        if isinstance(what, RoundRecord):
+            rounds.append(what)
+
+    world = World(task, scenario, record)
     try:
-        run_virtual(world.run(within_s=until_s), seed=seed)
+        run_virtual(world.run(within_s=until_s), seed=scenario.settings.seed)
     except Hung:  # its time is over
-        return rounds
-    raise AssertionError("it ended by itself")
+        return world, rounds
+    if until_s is not None:
+        raise AssertionError("it ended by itself")
+    return world, rounds
 
 
 @lru_cache

@@ -24,16 +24,15 @@ from typing import Any
 
 import torch
 from _common import Claim, Curve, arguments, chart, conclude
-from _study import FLOOR, GRID_S, reached, smoothed
+from _study import FLOOR, GRID_S, play, reached, smoothed
 from _tasks import log_h
 
 from samovar.peers.links import parse_link
-from samovar.peers.records import Record, RoundRecord
+from samovar.peers.records import RoundRecord
 from samovar.peers.settings import Settings
 from samovar.peers.task import Task, load_task
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Group, Scenario
-from samovar.sims.world import Hung, World
+from samovar.sims.world import World
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 FAST_S, SLOW_S, PERIOD = 0.01, 0.05, 16
@@ -45,25 +44,11 @@ NEAR = "1tbit,500ms"
 SYNCHRONOUS, ADAPTIVE = "1", "adaptive"
 
 
-def play(
+def played(
     task: Task, groups: Sequence[Group], until_s: float | None = None, **settings: Any
 ) -> tuple[World, list[RoundRecord]]:
-    """The world when its time is over, and the records of all rounds."""
-    rounds: list[RoundRecord] = []
-
-    def record(what: Record) -> None:
-        if isinstance(what, RoundRecord):
-            rounds.append(what)
-
-    peers = sum(group.peers for group in groups)
-    world = World(
-        task, Scenario(settings=Settings(peers=peers, device="cpu", **settings), groups=tuple(groups)), record
-    )
-    try:
-        run_virtual(world.run(within_s=until_s), seed=world.scenario.settings.seed)
-    except Hung:  # its time is over
-        return world, rounds
-    return world, rounds
+    wished = Settings(peers=sum(group.peers for group in groups), device="cpu", **settings)
+    return play(task, Scenario(settings=wished, groups=tuple(groups)), until_s)
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ def classified(job: tuple[str, int, int]) -> Classified:
     torch.set_num_threads(1)
     link = parse_link("100mbit,5ms")
     groups = [Group(peers=3, link=link, step_s=FAST_S), Group(peers=1, link=link, step_s=SLOW_S)]
-    world, rounds = play(
+    world, rounds = played(
         load_task(DIGITS), groups[:1] if name == WITHOUT else groups, period=str(PERIOD), steps=steps, seed=seed,
         pace="own" if name == OWN else "equal", evaluate_every=10**6,
     )  # fmt: skip
@@ -99,7 +84,7 @@ def latency_s() -> float:
     """Of the far peers, such that an averaging takes `AVERAGING_S`."""
     guess_s = 10.0
     for _ in range(2):  # once more, as on a slower link a schedule of fewer messages is chosen
-        _, rounds = play(
+        _, rounds = played(
             log_h(0, 0.03, peers=8), mixed(guess_s), 1500.0, period="1", steps=10**9, link=NEAR, patience_s=1e4
         )
         slow = [record for record in rounds if record.peer == "7"][5:]
@@ -112,7 +97,7 @@ def drifted(job: tuple[str, str, int], far_s: float, share: float) -> list[float
     period, pace, seed = job
     until_s = share * (SYNCHRONOUS_UNTIL_S if period == SYNCHRONOUS else UNTIL_S)
     torch.set_num_threads(1)
-    _, rounds = play(
+    _, rounds = played(
         log_h(seed, 0.03, peers=8), mixed(far_s), until_s, period=period, pace=pace, seed=seed, steps=10**9,
         evaluate_every=1, period_block_s=0.07 * share * UNTIL_S, patience_s=1e4,
     )  # fmt: skip
@@ -122,11 +107,8 @@ def drifted(job: tuple[str, str, int], far_s: float, share: float) -> list[float
 def on_digits(pool: Pool, steps: int, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[Claim]]:
     names = (WITHOUT, EQUAL, OWN)
     done = pool.map(classified, [(name, steps, seed) for name in names for seed in seeds], chunksize=1)
-    rows, print_ = (
-        [],
-        f"\n{'digits, one of four peers is 5 times slower':<46}{'steps/s of the others':>22}{'accuracy':>10}",
-    )
-    print(print_)
+    rows = []
+    print(f"\n{'digits, one of four peers is 5 times slower':<46}{'steps/s of the others':>22}{'accuracy':>10}")
     for number, name in enumerate(names):
         found = done[number * len(seeds) : (number + 1) * len(seeds)]
         speed, accuracy = (statistics.fmean(getattr(one, key) for one in found) for key in ("steps_per_s", "accuracy"))
