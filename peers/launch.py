@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -12,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .control import CONTROL_VARIABLE, LEAVE_S, Control, Orders
+from .control import LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
+from .spawn import Process, Spawner
 
 GRACE_S = LEAVE_S + 1.0
 """How long peers may take to write their checkpoint and leave before they are killed."""
@@ -29,8 +29,7 @@ class Spawned:
     """A peer process. `ended` is what it told last: finished, accuracy."""
 
     orders: Orders
-    command: list[str]
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
     control: Control | None = None
     member: dict[str, str] | None = None
     ended: dict[str, Any] | None = None
@@ -42,8 +41,9 @@ class Spawned:
 class Launch:
     """All peer processes of one run on this machine. `record` gets each record as JSON text."""
 
-    def __init__(self, all_orders: list[Orders], command: list[str], record: Callable[[str], None]) -> None:
-        self.peers = [Spawned(orders, command) for orders in all_orders]
+    def __init__(self, all_orders: list[Orders], command: list[str] | None, record: Callable[[str], None]) -> None:
+        self.peers = [Spawned(orders) for orders in all_orders]
+        self._spawner = Spawner(command)
         self._record = record
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""
@@ -77,20 +77,12 @@ class Launch:
         finally:
             await self._stop_all()
             await asyncio.gather(*watching, return_exceptions=True)
+            await self._spawner.close()
 
     async def _spawn(self, peer: Spawned) -> None:
         ours, theirs = socket.socketpair()
-        with log_path(Path(peer.orders.folder), peer.orders.name).open("ab") as out, theirs:
-            peer.process = await asyncio.create_subprocess_exec(
-                *peer.command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                # Unbuffered, so that what a script prints can be followed in its log, and is there when it is killed.
-                env={**os.environ, "PYTHONUNBUFFERED": "1", CONTROL_VARIABLE: str(theirs.fileno())},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the launcher, which stops its peers in good order
-            )
+        with theirs:
+            peer.process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.orders.name))
         peer.control = await Control.over(ours)
         peer.control.tell("orders", asdict(peer.orders))
 
@@ -202,8 +194,6 @@ def _last_line(log: Path) -> str:
     return f"{lines[-1]:.200}" if lines else "it said nothing"
 
 
-def peer_command(task: Path, script: bool, arguments: tuple[str, ...] = ()) -> list[str]:
-    """How to spawn one peer of a task, or of a training script that calls `samovar.join()`."""
-    if script:
-        return [sys.executable, str(task), *arguments]
-    return [sys.executable, "-m", "samovar.peers.process"]
+def script_command(script: Path, arguments: tuple[str, ...]) -> list[str]:
+    """How to spawn one peer of a training script that calls `samovar.join()`."""
+    return [sys.executable, str(script), *arguments]

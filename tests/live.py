@@ -85,6 +85,9 @@ class Live:
         """Peer processes by name, in the order in which they were spawned."""
         try:
             children = psutil.Process(self.process.pid).children()
+            for zygote in children:
+                if "samovar.peers.zygote" in zygote.cmdline():
+                    children = zygote.children()
         except psutil.NoSuchProcess:
             children = []
         ordered = sorted(children, key=lambda child: child.pid)

@@ -14,7 +14,7 @@ import click
 from ...protocols.addresses import split_address
 from ..checkpoint import CheckpointError
 from ..keys import Invite
-from ..launch import Launch, LaunchError, peer_command
+from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
@@ -73,7 +73,7 @@ def train(
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
         (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
-        launch = Launch(all_orders, peer_command(task, script, arguments), output.take)
+        launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
 
         def met(members: list[dict[str, str]]) -> None:
             commands = [_join_command(task, script, invite, member) for member in members]
