@@ -4,8 +4,8 @@
 
 Four peer processes of `samovar train` on MLP-S, held by `--link` to 10 Mbit/s and to a latency with which an averaging
 takes four times as long as a local step, of 40 ms. All that the simulation is told of this machine is how long a local
-step takes, by the records of a short real run. From that it says which latency this is, and when each period will be
-at the level: 1.05 of the loss that synchronous training ends with, after the time of 4,000 local steps. Then the same
+step takes, as with `--step-time measured`. From that it says which latency this is, and when each period will be at
+the level: 1.05 of the loss that synchronous training ends with, after the time of 4,000 local steps. Then the same
 settings are run for real: on an idle machine. Time counts from when all peers have met; losses are those of the
 averaged model on held-out samples, smoothed over the time of 200 local steps, in both worlds.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -31,8 +30,11 @@ from _common import Claim, chart, conclude, parser
 from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, play, reached, smoothed
 from _tasks import mlp_s
 
+from samovar.peers.links import parse_duration
 from samovar.peers.records import RoundRecord, read_run
 from samovar.peers.settings import Settings
+from samovar.peers.task import load_task
+from samovar.sims.measure import measured_step_time
 from samovar.sims.scenarios.scenario import Scenario
 
 PROBLEM, TASK = PROBLEMS["MLP-S"], Path(_paced.__file__)
@@ -41,8 +43,8 @@ ALPHA, RATE = AVERAGING_S / STEP_S, "10mbit"
 UNTIL, QUICK = 4000, 400
 """The time of the longest run, in local steps."""
 SOONER, WITHIN = 2.5, 0.15
-MORE, LEAST = 1.2, 80
-"""A real run takes so many times the local steps that are foretold to be needed, and so many at least."""
+TIMES, MORE = 1.2, 64
+"""A real run takes so many times the local steps that are foretold to be needed, and so many more."""
 WARM = 3
 """Rounds that do not count for an averaging, as links still learn their pace."""
 
@@ -177,18 +179,16 @@ def main() -> int:
     periods = (SYNCHRONOUS, ADAPTIVE) if options.quick else (SYNCHRONOUS, FIXED, ADAPTIVE, AUTO)
     settings = usual(options.peers, options.seed, until)
 
-    step_s = real(replace(settings, period="8", steps=LEAST, link=link_of(_paced.STEP_S))).step_s
+    step_s = parse_duration(measured_step_time(load_task(TASK), settings))
     link = link_for(settings, step_s)
     print(f"a local step takes {1e3 * step_s:.2f} ms; --link {link}: an averaging takes {ALPHA:g} times as long")
     wished = [replace(with_period(settings, period), link=link) for period in periods]
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        played = pool.starmap(foretold, [(one, step_s, until) for one in wished], chunksize=1)
-    predicted = dict(zip(periods, played, strict=True))
+    predicted = {one.period: foretold(one, step_s, until) for one in wished}
     level = PROBLEM.at * predicted[SYNCHRONOUS].curve[-1]
     measured = {}
     for one in wished:
         needed = predicted[one.period].steps_to(level)
-        measured[one.period] = real(replace(one, steps=max(LEAST, round(MORE * needed))))
+        measured[one.period] = real(replace(one, steps=round(TIMES * needed) + MORE))
     rows = table(measured, predicted, level)
     drawn, beside = (
         {
