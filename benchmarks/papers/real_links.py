@@ -4,8 +4,8 @@
 
 Four peer processes of `samovar train` on MLP-S, held by `--link` to 10 Mbit/s and to a latency with which an averaging
 takes four times as long as a local step, of 40 ms. All that the simulation is told of this machine is how long a local
-step takes, as with `--step-time measured`. From that it says which latency this is, and when each period will be at
-the level: 1.05 of the loss that synchronous training ends with, after the time of 4,000 local steps. Then the same
+step takes, by the records of a short real run. From that it says which latency this is, and when each period will be
+at the level: 1.05 of the loss that synchronous training ends with, after the time of 4,000 local steps. Then the same
 settings are run for real: on an idle machine. Time counts from when all peers have met; losses are those of the
 averaged model on held-out samples, smoothed over the time of 200 local steps, in both worlds.
 """
@@ -30,11 +30,8 @@ from _common import Claim, chart, conclude, parser
 from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, play, reached, smoothed
 from _tasks import mlp_s
 
-from samovar.peers.links import parse_duration
 from samovar.peers.records import RoundRecord, read_run
 from samovar.peers.settings import Settings
-from samovar.peers.task import load_task
-from samovar.sims.measure import measured_step_time
 from samovar.sims.scenarios.scenario import Scenario
 
 PROBLEM, TASK = PROBLEMS["MLP-S"], Path(_paced.__file__)
@@ -45,8 +42,8 @@ UNTIL, QUICK = 4000, 400
 SOONER, WITHIN = 2.5, 0.15
 TIMES, MORE = 1.2, 64
 """A real run takes so many times the local steps that are foretold to be needed, and so many more."""
-WARM = 3
-"""Rounds that do not count for an averaging, as links still learn their pace."""
+PILOT, WARM = 80, 3
+"""Local steps of the short run; rounds that do not count for an averaging, as links still learn their pace."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ def main() -> int:
     periods = (SYNCHRONOUS, ADAPTIVE) if options.quick else (SYNCHRONOUS, FIXED, ADAPTIVE, AUTO)
     settings = usual(options.peers, options.seed, until)
 
-    step_s = parse_duration(measured_step_time(load_task(TASK), settings))
+    step_s = real(replace(settings, period="8", steps=PILOT, link=link_of(_paced.STEP_S))).step_s
     link = link_for(settings, step_s)
     print(f"a local step takes {1e3 * step_s:.2f} ms; --link {link}: an averaging takes {ALPHA:g} times as long")
     wished = [replace(with_period(settings, period), link=link) for period in periods]
