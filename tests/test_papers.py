@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,14 +24,34 @@ QUICK = {
 """What is judged even then."""
 
 
-@pytest.mark.parametrize("name", list(QUICK))
-def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_path: Path) -> None:
-    script, files = ROOT / "benchmarks" / "papers" / f"{name}.py", [tmp_path / "rows.json", tmp_path / "figure.svg"]
-    command = [sys.executable, script, "--quick", "--json", files[0], "--figure", files[1]]
-    ended = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, check=False)
+REAL = ("--peers", 2, "--until", 120)
+"""Of real_links.py, which takes no less time than it measures."""
+
+
+def played(name: str, folder: Path, *options: object) -> tuple[str, dict[str, Any], int]:
+    """What the script prints, its rows and claims, and how many curves it draws."""
+    script, files = ROOT / "benchmarks" / "papers" / f"{name}.py", [folder / "rows.json", folder / "figure.svg"]
+    command = [sys.executable, script, "--quick", "--json", files[0], "--figure", files[1], *options]
+    ended = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     told = json.loads(files[0].read_text())
-    assert {claim["goal"] for claim in told["claims"] if claim["held"]} == QUICK[name]
     assert all(claim["paper"] in ended.stdout and claim["ours"] in ended.stdout for claim in told["claims"])
     drawn = ElementTree.parse(files[1]).getroot().iter("{http://www.w3.org/2000/svg}polyline")
-    assert len(list(drawn)) == sum(row.get("work") != "digits" for row in told["rows"]) >= 5  # those are a table only
+    return ended.stdout, told, len(list(drawn))
+
+
+@pytest.mark.parametrize("name", list(QUICK))
+def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_path: Path) -> None:
+    _, told, curves = played(name, tmp_path)
+    assert {claim["goal"] for claim in told["claims"] if claim["held"]} == QUICK[name]
+    assert curves == sum(row.get("work") != "digits" for row in told["rows"]) >= 5  # those are a table only
+
+
+def test_what_is_foretold_of_real_links_is_told_beside_what_came_out(tmp_path: Path) -> None:
+    out, told, curves = played("real_links", tmp_path, *REAL)
+    assert [row["system"] for row in told["rows"]] == ["1", "adaptive"]
+    for row in told["rows"]:
+        assert row["foretold_s"] > 0 < row["median_s"]
+        assert f"{row['median_s']:.1f} s" in out
+        assert row["foretold_averaging_s"] == pytest.approx(4 * row["foretold_step_s"], rel=0.05)
+    assert curves == 2 * len(told["rows"]), "one real, one foretold"

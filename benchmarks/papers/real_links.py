@@ -40,8 +40,8 @@ ALPHA, RATE = AVERAGING_S / STEP_S, "10mbit"
 UNTIL, QUICK = 4000, 400
 """The time of the longest run, in local steps."""
 SOONER, WITHIN = 2.5, 0.15
-TIMES, MORE = 1.2, 64
-"""A real run takes so many times the local steps that are foretold to be needed, and so many more."""
+LATE, MORE = 1.2, 4
+"""A real run takes the local steps that are foretold for so many times the time, and so many grid points more."""
 PILOT, WARM = 80, 3
 """Local steps of the short run; rounds that do not count for an averaging, as links still learn their pace."""
 
@@ -56,10 +56,10 @@ class Told:
     step_s: float
     averaging_s: float
 
-    def steps_to(self, level: float) -> int:
-        """All of them, when that is never reached."""
-        pairs = zip(self.steps, self.curve, strict=True)
-        return next((steps for steps, loss in pairs if loss <= level), self.steps[-1])
+    def steps_for(self, level: float) -> int:
+        """Local steps with which a run is at the level, even if it is `LATE`."""
+        at = next((number for number, loss in enumerate(self.curve) if loss <= level), len(self.curve))
+        return self.steps[min(round(LATE * at) + MORE, len(self.steps) - 1)]
 
 
 def told(rounds: Sequence[RoundRecord]) -> Told:
@@ -142,7 +142,7 @@ def table(measured: Mapping[str, Told], predicted: Mapping[str, Told], level: fl
             {
                 "work": work, "system": period, "median_s": real_s[period], "foretold_s": told_s[period],
                 "error": error, "ratio": sooner, "goal": SOONER if period == ADAPTIVE else None,
-                "step_s": mine.step_s, "averaging_s": mine.averaging_s,
+                "step_s": mine.step_s, "foretold_step_s": predicted[period].step_s, "averaging_s": mine.averaging_s,
                 "foretold_averaging_s": predicted[period].averaging_s,
             }
         )  # fmt: skip
@@ -184,8 +184,7 @@ def main() -> int:
     level = PROBLEM.at * predicted[SYNCHRONOUS].curve[-1]
     measured = {}
     for one in wished:
-        needed = predicted[one.period].steps_to(level)
-        measured[one.period] = real(replace(one, steps=round(TIMES * needed) + MORE))
+        measured[one.period] = real(replace(one, steps=predicted[one.period].steps_for(level)))
     rows = table(measured, predicted, level)
     drawn, beside = (
         {
