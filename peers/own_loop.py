@@ -2,7 +2,8 @@
 
 The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer it is given, which stays
 the very same object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period`
-calls of step() the hook averages the model with the other peers, and only then does the loop go on.
+calls of step() the hook averages the model with the other peers, and only then does the loop go on; with `overlap` it
+goes on at once, and waits for that after the next period.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, cast
 
@@ -22,24 +24,19 @@ from torch import nn
 
 from ..aggregation.periods.probe import Probe
 from ..protocols.filling import Filling
-from ..protocols.local_sgd import Contribution
-from ..protocols.members.membership import Expelled, MembershipError
+from ..protocols.local_sgd import Contribution, Outcome
+from ..protocols.members.membership import MembershipError
 from .background import Background
-from .control import LEAVE_S
+from .delayed import Delayed
 from .errors import one_line
 from .opening import Opening
+from .parting import part
 from .peer import Identity, Peer, first_state
+from .stop import Stopped
 from .synchronous import Synchronous
 from .wrapped import Losses, Wrapped
 
 T = TypeVar("T")
-
-
-class Stopped(SystemExit):
-    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 class Run:
@@ -48,10 +45,12 @@ class Run:
     def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
         self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
-        self._steps, self._weight = 0, 1.0
+        self._steps, self._untold, self._weight = 0, 0, 1.0
+        """Local steps since this peer brought its model, and since its last record; samples in a batch."""
         self._losses = Losses()
         self._trained_since_s = 0.0
         self._synchronous: Synchronous | None = None
+        self._delayed: Delayed | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
@@ -94,8 +93,6 @@ class Run:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
         synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
-            if self._opening.settings.overlap:
-                raise ValueError("overlap is for task files: a script's own loop waits for each average; leave it out")
             reset = self._opening.settings.inner == "reset"
             self._wrapped = Wrapped(optimizer, model, gradients=synchronous, reset=reset)
             brought = self._contribution(0.0)
@@ -132,9 +129,11 @@ class Run:
 
     def leave(self) -> None:
         """Average once more what was trained since the last time, and go; the others go on."""
-        if self._steps and not self._gone and not self._opening.stop.flag:
+        if not self._gone and not self._opening.stop.flag:
             with self._ending_with_it():
-                self._average()
+                self._catch_up_with_round()
+                if self._steps:
+                    self._average()
         self._go("its script is done", done=not self._opening.stop.flag)
 
     def __enter__(self) -> Self:
@@ -163,6 +162,8 @@ class Run:
             guest=orders.guest,
             record=record,
         )
+        if settings.overlap:
+            self._delayed = Delayed(peer)
         if peer.averaging.watches:
             self._wrapped.probe = Probe()
         opening.ready()
@@ -181,18 +182,44 @@ class Run:
     def _after_step(self) -> None:
         if self._opening.stop.flag:
             self._stop()
-        self._steps += 1
+        self._steps, self._untold = self._steps + 1, self._untold + 1
         if self._steps == self.period // 2:
             self._wrapped.halfway()
         if self._steps >= self.period:
             with self._ending_with_it():
-                self._average()
+                (self._average if self._delayed is None else self._average_behind)()
 
     def _average(self) -> None:
-        steps = self._steps
-        whole = steps if steps >= self.period else 0  # the few before it leaves count as they are
-        brought = self._contribution(float(steps), steps=whole)
-        self._take(self._do(lambda: self._round(brought, steps)))
+        self._take(self._do(partial(self._round, self._trained(), self._untold)))
+
+    def _trained(self) -> Contribution:
+        whole = self._steps if self._steps >= self.period else 0  # the few before it leaves count as they are
+        return self._contribution(float(self._steps), steps=whole)
+
+    def _average_behind(self) -> None:
+        """Take over the round that is under way, and begin the next."""
+        self._catch_up_with_round()
+        if self._steps and self._delayed is not None:
+            self._do(partial(self._delayed.begin, self._trained()))
+            self._steps = 0
+
+    def _catch_up_with_round(self) -> None:
+        """If one is under way; who catches up with the others loses its steps since."""
+        if self._delayed is not None and self._delayed.under_way:
+            brought, outcome = self._do(partial(self._ended, self._delayed))
+            if outcome.caught_up or not self._steps:
+                self._take(outcome.vector)
+            else:
+                self._wrapped.correct(outcome.vector, brought.vector)
+
+    async def _ended(self, delayed: Delayed) -> tuple[Contribution, Outcome]:
+        """Its record is of the time since the one before."""
+        assert self._peer is not None
+        spent = (asyncio.get_running_loop().time() - self._trained_since_s, self._untold)
+        ended = await delayed.end()
+        self._peer.note(loss_told=not math.isnan(self._losses.mean), spent=spent)
+        self._trained_since_s, self._untold = asyncio.get_running_loop().time(), 0
+        return ended
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
         """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
@@ -214,7 +241,7 @@ class Run:
 
     def _take(self, vector: torch.Tensor | None) -> None:
         self._wrapped.load(vector)
-        self._steps = 0
+        self._steps = self._untold = 0
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work`, done in the background; when the run is stopped meanwhile, the script ends here."""
@@ -267,25 +294,7 @@ class Run:
             self._background.close()
 
     async def _end(self, why: str, *, done: bool, error: BaseException | None) -> None:
-        peer, opening = self._peer, self._opening
-        if peer is None:
-            opening.endpoint.abort()
-            error = error or ValueError("its script ended without run.wrap(optimizer, model)")
-        else:
-            patience_s = opening.settings.patience_s
-            if done:
-                await _within(patience_s, peer.farewell())
-            await _within(patience_s if done else LEAVE_S, peer.leave(why))
-            peer.close()
-            self._file.close()
-            opening.ended({"finished": done, "accuracy": None})
-        if error is not None:
-            opening.failed(error)
-        await opening.close()
-
-
-async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
-    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
-    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
-        async with asyncio.timeout(limit_s):
-            await farewell
+        if self._delayed is not None:
+            await self._delayed.drop()
+        with contextlib.nullcontext() if self._peer is None else self._file:
+            await part(self._opening, self._peer, why, done=done, error=error)

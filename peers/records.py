@@ -124,6 +124,8 @@ class PeerSummary:
     compute_s: float
     wait_s: float
     transfer_s: float
+    hidden_s: float = 0.0
+    """Of averaging, behind local steps."""
     loss: FloatOrNaN
     """In its last round."""
 

@@ -9,6 +9,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Stopped(SystemExit):
+    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class Stop:
     """Set once. `flag` may be read from any thread, between two local steps."""
 

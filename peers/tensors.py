@@ -24,6 +24,13 @@ def parameters_in(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def corrected(now: Tensor, agreed: Tensor, brought: Tensor, parameters: int) -> Tensor:
+    """`now` [n], with what became of `brought` in a round in its place: agreed + (now - brought), for its parameters.
+    Buffers stay this peer's own: a variance plus a difference of others may be below 0. Changes `now`."""
+    now[:parameters] += agreed[:parameters] - brought[:parameters]
+    return now
+
+
 def own(model: nn.Module) -> Mapping[str, Tensor]:
     """Name -> buffer of what stays each peer's own."""
     return {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}

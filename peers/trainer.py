@@ -17,7 +17,7 @@ from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
-from .tensors import averaged, moved, own, parameters_in, samples_in
+from .tensors import averaged, corrected, moved, own, parameters_in, samples_in
 
 T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
@@ -165,11 +165,9 @@ class Trainer:
         self._losses.clear()
 
     def correct(self, agreed: Tensor, brought: Tensor) -> None:
-        """Take over what became of `brought` in a round, and keep what the local steps since have done. Buffers stay
-        this peer's own: a variance plus a difference of others may be below 0."""
-        now, end = self.layout.flatten(self.tensors), parameters_in(self.model)
-        now[:end] += agreed[:end] - brought[:end]
-        self.layout.load(now, self.tensors)
+        """Take over what became of `brought` in a round, and keep what the local steps since have done."""
+        now = self.layout.flatten(self.tensors)
+        self.layout.load(corrected(now, agreed, brought, parameters_in(self.model)), self.tensors)
 
     def go_back(self, to: Contribution, steps: int) -> None:
         """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""

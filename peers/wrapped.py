@@ -13,7 +13,7 @@ from ..aggregation.vector import Layout
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from .gradients import summed
-from .tensors import averaged, parameters_in
+from .tensors import averaged, corrected, parameters_in
 from .trainer import finite
 
 
@@ -74,6 +74,10 @@ class Wrapped:
                 self.probe.begin(vector)
         if self._reset:
             self._optimizer.state.clear()
+
+    def correct(self, agreed: torch.Tensor, brought: torch.Tensor) -> None:
+        """Take over what became of `brought` in a round, and keep what the local steps since have done."""
+        self.layout.load(corrected(self._vector(), agreed, brought, self.parameters), self._tensors(self._model))
 
     def _vector(self) -> torch.Tensor:
         return self.layout.flatten(self._tensors(self._model))

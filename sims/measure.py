@@ -17,6 +17,7 @@ _WARM_UP, _STEPS = 3, 20
 def measured_step_time(task: Task, settings: Settings) -> str:
     """The median over 20 local steps of one peer, as `--step-time` takes it: what is measured once can be given again,
     and then the digest is the same again."""
+    torch.set_num_threads(settings.threads or 1)  # as the world does
     trainer = Trainer(task, seed=settings.seed, part=0, parts=settings.peers, device=torch.device("cpu"))
     trainer.train(_WARM_UP)
     times_s = []

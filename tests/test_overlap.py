@@ -14,7 +14,6 @@ from live import DIGITS, STEADY, Live, samovar
 from simulated import endpoint_in
 from test_outer_runs import FEW, UNION, Everything, bits, play
 from test_resume import AtOnce
-from test_script import begin
 from test_simulated_runs import simulate
 from torch import nn
 
@@ -303,9 +302,3 @@ def test_ctrl_c_and_resume_in_real_processes(tmp_path: Path) -> None:
 def test_what_does_not_go_with_overlap_is_refused(wished: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(overlap=True, **wished)
-
-
-def test_a_script_is_told_that_it_is_for_task_files(tmp_path: Path) -> None:
-    run, model = begin(tmp_path, peers=1, period=2, overlap=True), nn.Linear(1, 1)
-    with pytest.raises(ValueError, match="overlap is for task files"):
-        run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)

@@ -292,6 +292,11 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     shared = drawn(final_table(dataclasses.replace(result, peers=tuple(together))))
     assert "shared" in shared
     assert "21.0 MB" in shared
+    assert "hidden" not in text
+    overlapped = [dataclasses.replace(summary(index), hidden_s=70.0) for index in range(3)]
+    hidden = drawn(final_table(dataclasses.replace(result, peers=tuple(overlapped))))
+    assert "hidden" in hidden
+    assert "3 min 30 s" in hidden
     assert "virtual" not in text
     many = dataclasses.replace(result, peers=tuple(map(summary, range(64))), virtual_s=7200.0)
     text = drawn(final_table(many))

@@ -38,6 +38,7 @@ from samovar.peers.report.overview import Absence, absences, curve, totals
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
 from samovar.peers.report.write import page, write_report
+from samovar.peers.units import seconds_text
 
 HOSTILE = "</script><script>alert(1)</script>"
 WHY = "no heartbeat for 5 s"
@@ -383,6 +384,22 @@ def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
     assert "waited longest for" not in page(run, "")
     rounds = [dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.rounds]
     assert "They waited longest for bob." in page(dataclasses.replace(run, rounds=tuple(rounds)), "")
+
+
+def test_averaging_behind_local_steps_is_shown_beside_what_took_time(run: Run, tmp_path: Path) -> None:
+    rounds = tuple(dataclasses.replace(record, hidden_s=0.25) for record in run.rounds)
+    overlapped = dataclasses.replace(run, rounds=rounds)
+    total_s = 0.25 * len(rounds)
+    assert sum(slot.hidden_s for slot in slots(rounds, most=40)) == pytest.approx(total_s)
+    shown = Page(page(overlapped, ""))
+    assert f"Averaging went on for {seconds_text(total_s)} behind local steps." in shown.seen
+    assert "Hidden" in shown.seen
+    assert "250 ms of averaging behind local steps" in json.dumps(shown.figures["timeline-time"])
+    slices = json.loads(write_trace(overlapped, tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {one["args"]["hidden seconds"] for one in slices if one.get("cat") == "round"} == {0.25}
+    without = Page(page(run, ""))
+    assert "behind local steps" not in without.seen
+    assert "Hidden" not in without.seen
 
 
 def test_the_report_makes_no_external_reference(run: Run) -> None:

@@ -13,6 +13,7 @@ from samovar.peers.settings import Settings
 from samovar.peers.task import TaskError, load_task
 from samovar.peers.training import Ended, Training
 from samovar.sims.loop import run_virtual
+from samovar.sims.measure import measured_step_time
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import Simulated, World
 
@@ -120,3 +121,10 @@ def test_an_error_before_the_run_has_begun_ends_it(monkeypatch) -> None:
     monkeypatch.setattr(Training, "run", fails)
     with pytest.raises(TaskError, match="it cannot be trained"):
         simulate(DIGITS, peers=3, steps=10)
+
+
+def test_a_step_is_measured_with_the_threads_that_it_is_simulated_with() -> None:
+    """With more it may even take longer, where others compute too."""
+    torch.set_num_threads(2)
+    measured_step_time(load_task(TASKS / "union.py"), Settings(device="cpu"))
+    assert torch.get_num_threads() == 1

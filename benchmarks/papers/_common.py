@@ -60,10 +60,22 @@ def conclude(
     return 1 if any(claim.held is False for claim in claims) else 0
 
 
-def chart(title: str, across: str, up: str, curves: Mapping[str, Curve], *, log_x: bool = False) -> str:
-    """Curves as an SVG file, as wide as all of them; what is not finite is left out."""
-    kept = {name: [(x, y) for x, y in curve if math.isfinite(y)] for name, curve in curves.items()}
-    xs, ys = zip(*(point for curve in kept.values() for point in curve), strict=True)
+def chart(
+    title: str,
+    across: str,
+    up: str,
+    curves: Mapping[str, Curve],
+    *,
+    dashed: Mapping[str, Curve] | None = None,
+    log_x: bool = False,
+) -> str:
+    """Curves as an SVG file, as wide as all of them; what is not finite is left out. `dashed`: what belongs to the
+    curve of the same name, in its ink."""
+    kept, beside = (
+        {name: [(x, y) for x, y in curve if math.isfinite(y)] for name, curve in some.items()}
+        for some in (curves, dashed or {})
+    )
+    xs, ys = zip(*(point for some in (kept, beside) for curve in some.values() for point in curve), strict=True)
     x_low, x_high, y_low, y_high = min(xs), max(xs), min(ys), max(ys)
 
     def at_x(x: float) -> float:
@@ -82,8 +94,10 @@ def chart(title: str, across: str, up: str, curves: Mapping[str, Curve], *, log_
         parts += [_text(_LEFT - 50, at_y(y) + 4, f"{y:.3g}"), _text(at_x(x) - 10, _BOTTOM + 22, f"{x:.3g}")]
     for number, (name, curve) in enumerate(kept.items()):
         ink = _INKS[number % len(_INKS)]
-        points = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in curve)
-        parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2" points="{points}"/>')
+        for line, look in ((curve, ""), (beside.get(name, ()), ' stroke-dasharray="6 4"')):
+            points = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in line)
+            if points:
+                parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2"{look} points="{points}"/>')
         parts.append(_text(_RIGHT + 20, _TOP + 22 * number, name, ink=ink))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" font-family="sans-serif" '

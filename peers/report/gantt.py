@@ -109,7 +109,9 @@ def _slot_text(slot: Slot, part: str, spent: float) -> str:
     which = f"round {slot.last.round:,}"
     if slot.first is not slot.last:
         which = f"rounds {slot.first.round:,} to {slot.last.round:,}"
+    hidden = f" · {seconds_text(slot.hidden_s)} of averaging behind local steps" if slot.hidden_s else ""
     return (
-        f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}<br>{part} {seconds_text(spent)}"
+        f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}"
+        f"<br>{part} {seconds_text(spent)}{hidden}"
         f"<br>loss {loss_text(slot.last.loss)} · period {slot.last.period:,}"
     )

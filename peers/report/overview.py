@@ -163,6 +163,7 @@ def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
         compute_s=sum(record.compute_s for record in rounds),
         wait_s=sum(record.wait_s for record in rounds),
         transfer_s=sum(record.transfer_s for record in rounds),
+        hidden_s=sum(record.hidden_s for record in rounds),
         loss=next((record.loss for record in reversed(rounds) if not record.caught_up), math.nan),
     )
 

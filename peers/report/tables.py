@@ -69,6 +69,8 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
         return ""
     compute, wait, transfer = (f"{part / sum(spent):.0%}" for part in spent)
     told = f"Of the peers' time {compute} was compute, {wait} waiting for others and {transfer} transfer."
+    if hidden := sum(peer.hidden_s for peer in peers):
+        told += f" Averaging went on for {seconds_text(hidden)} behind local steps."
     waited: dict[str, float] = {}
     for record in run.rounds:
         waited[record.waited_for] = waited.get(record.waited_for, 0.0) + record.wait_s
@@ -96,7 +98,7 @@ def missing_table(missing: Sequence[Absence]) -> str:
 
 
 def peer_table(peers: Sequence[PeerSummary]) -> str:
-    shared = any(peer.bytes_shared for peer in peers)
+    shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
     body = (
         [
             _cell(peer.peer, "text name"),
@@ -106,13 +108,15 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
             *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in PARTS),
+            *([_cell(seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",
             _cell(loss_text(peer.loss) if peer.rounds else "-"),
         ]
         for peer in peers[:MOST_PEERS]
     )
     moved = ("Sent", "Received", *(["In shared memory"] if shared else []))
-    heads = ("*Peer", "Rounds", "Local steps", *moved, "Compute", "Wait", "Transfer", "*Share", "Last loss")
+    spent = ("Compute", "Wait", "Transfer", *(["Hidden"] if hidden else []))
+    heads = ("*Peer", "Rounds", "Local steps", *moved, *spent, "*Share", "Last loss")
     return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
 
 

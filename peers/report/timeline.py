@@ -27,6 +27,8 @@ class Slot:
     end_s: float
     spent_s: tuple[float, float, float]
     """Seconds of compute, wait and transfer, as measured."""
+    hidden_s: float
+    """Of averaging, while local steps went on: it takes no place of its own."""
 
     def parts(self) -> Iterator[tuple[str, float, float, float]]:
         """Of each part that took time: its name, its place on the clock (start, length) and its measured seconds."""
@@ -56,7 +58,13 @@ def _slot(record: RoundRecord, after_s: float) -> Slot:
     spent = (max(0.0, record.compute_s), max(0.0, record.wait_s), max(0.0, record.transfer_s))
     end = max(after_s, record.time_s)
     return Slot(
-        peer=record.peer, first=record, last=record, start_s=max(after_s, end - sum(spent)), end_s=end, spent_s=spent
+        peer=record.peer,
+        first=record,
+        last=record,
+        start_s=max(after_s, end - sum(spent)),
+        end_s=end,
+        spent_s=spent,
+        hidden_s=max(0.0, record.hidden_s),
     )
 
 
@@ -73,5 +81,11 @@ def _merged(row: list[Slot], until_s: float, bins: int) -> Iterator[Slot]:
             group = slot
             continue
         compute, wait, transfer = (ours + theirs for ours, theirs in zip(group.spent_s, slot.spent_s, strict=True))
-        group = dataclasses.replace(group, last=slot.last, end_s=slot.end_s, spent_s=(compute, wait, transfer))
+        group = dataclasses.replace(
+            group,
+            last=slot.last,
+            end_s=slot.end_s,
+            spent_s=(compute, wait, transfer),
+            hidden_s=group.hidden_s + slot.hidden_s,
+        )
     yield group

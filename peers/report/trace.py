@@ -74,6 +74,7 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
         "generation": record.generation,
         "members": record.members,
         "waited for": record.waited_for,
+        "hidden seconds": slot.hidden_s,
         "missing": [absent.peer for absent in record.missing],
         "bytes sent": record.bytes_sent,
         "bytes received": record.bytes_received,

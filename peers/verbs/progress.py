@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from types import TracebackType
 from typing import Final, Literal, Self, TextIO
 
@@ -141,9 +141,10 @@ def _headline(result: Result) -> Text:
 
 
 def _peer_table(result: Result) -> Table:
-    shared = any(peer.bytes_shared for peer in result.peers)
-    moved = ("sent", "received", *(["shared"] if shared else []))
-    heads = ("rounds", "steps", *moved, "compute", "wait", "transfer", "loss")
+    more = {name for name in ("bytes_shared", "hidden_s") if any(getattr(peer, name) for peer in result.peers)}
+    moved = ("sent", "received", *(["shared"] if "bytes_shared" in more else []))
+    spent = ("compute", "wait", "transfer", *(["hidden"] if "hidden_s" in more else []))
+    heads = ("rounds", "steps", *moved, *spent, "loss")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     names = Column("peer", no_wrap=True, max_width=24)
     table = Table(names, *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
@@ -151,9 +152,9 @@ def _peer_table(result: Result) -> Table:
     if len(shown) > MOST_ROWS:
         shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
     for peer in shown:
-        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, shared=shared))
+        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, more))
     if len(result.peers) > 1:
-        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), shared=shared), style="bold")
+        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), more), style="bold")
     return table
 
 
@@ -179,19 +180,22 @@ def _sum(result: Result) -> PeerSummary:
         compute_s=sum(peer.compute_s for peer in peers),
         wait_s=sum(peer.wait_s for peer in peers),
         transfer_s=sum(peer.transfer_s for peer in peers),
+        hidden_s=sum(peer.hidden_s for peer in peers),
         loss=result.loss,
     )
 
 
-def _cells(peer: PeerSummary, *, shared: bool) -> tuple[str, ...]:
+def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
+    """`more`: what is shown only where somebody has any of it."""
     return (
         f"{peer.rounds:,}",
         f"{peer.steps:,}",
         bytes_text(peer.bytes_sent),
         bytes_text(peer.bytes_received),
-        *([bytes_text(peer.bytes_shared)] if shared else []),
+        *([bytes_text(peer.bytes_shared)] if "bytes_shared" in more else []),
         seconds_text(peer.compute_s),
         seconds_text(peer.wait_s),
         seconds_text(peer.transfer_s),
+        *([seconds_text(peer.hidden_s)] if "hidden_s" in more else []),
         loss_text(peer.loss),
     )
