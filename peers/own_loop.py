@@ -155,7 +155,7 @@ class Run:
         self._peer = peer = Peer(
             opening.endpoint,
             settings,
-            Identity(orders.name, orders.part, settings.link or ""),
+            Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
             run=orders.run,
             layout=self._wrapped.layout,
             state=first_state(settings, brought.vector),
@@ -187,12 +187,33 @@ class Run:
         if self._steps >= self.period:
             with self._ending_with_it():
                 self._average()
+        elif self._peer is not None and self._peer.stretch(self._steps - 1) == 1:
+            with self._ending_with_it():
+                self._average_at_site()
 
     def _average(self) -> None:
         steps = self._steps
         whole = steps if steps >= self.period else 0  # the few before it leaves count as they are
         brought = self._contribution(float(steps), steps=whole)
         self._take(self._do(lambda: self._round(brought, steps)))
+
+    def _average_at_site(self) -> None:
+        assert self._peer is not None
+        peer, steps = self._peer, self._steps
+        before = peer.state
+        brought = self._wrapped.contribution(float(steps), loss=0.0, elapsed_s=0.0, steps=steps)
+        vector, spent_s = self._do(lambda: self._amid(peer, brought))
+        self._trained_since_s += spent_s
+        if peer.state is not before:  # the round is over
+            self._take(peer.state.vector)
+        elif vector is not brought.vector:
+            self._wrapped.take_over(vector)
+
+    async def _amid(self, peer: Peer, brought: Contribution) -> tuple[torch.Tensor, float]:
+        """What its site's average comes to, and the seconds it took."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        return await peer.average_at_site(brought), clock() - began
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
         """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""

@@ -69,11 +69,15 @@ class Wrapped:
     def load(self, vector: torch.Tensor | None) -> None:
         """Take over what a round came to; None: what was brought."""
         if vector is not None:
-            self.layout.load(vector, self._tensors(self._model))
+            self.take_over(vector)
             if self.probe is not None:
                 self.probe.begin(vector)
         if self._reset:
             self._optimizer.state.clear()
+
+    def take_over(self, vector: torch.Tensor) -> None:
+        """Go on from there amid a round."""
+        self.layout.load(vector, self._tensors(self._model))
 
     def _vector(self) -> torch.Tensor:
         return self.layout.flatten(self._tensors(self._model))

@@ -29,6 +29,7 @@ _FLAGS = (
     "run",
     "checkpoint_every_s",
     "link",
+    "site",
     "report",
     "key",
 )
