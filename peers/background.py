@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from ..protocols.members.membership import Expelled, MembershipError
 
 T = TypeVar("T")
 _CLOSE_S = 5.0
@@ -51,3 +54,10 @@ async def _until_over(running: Future[tuple[asyncio.AbstractEventLoop, asyncio.E
     over = asyncio.Event()
     running.set_result((asyncio.get_running_loop(), over))
     await over.wait()
+
+
+async def within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
+    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
+    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
+        async with asyncio.timeout(limit_s):
+            await farewell

@@ -23,23 +23,17 @@ from torch import nn
 from ..aggregation.periods.probe import Probe
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
-from ..protocols.members.membership import Expelled, MembershipError
-from .background import Background
+from ..protocols.members.membership import MembershipError
+from .background import Background, within
 from .control import LEAVE_S
 from .errors import one_line
 from .opening import Opening
 from .peer import Identity, Peer, first_state
+from .stop import Stopped
 from .synchronous import Synchronous
 from .wrapped import Losses, Wrapped
 
 T = TypeVar("T")
-
-
-class Stopped(SystemExit):
-    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 class Run:
@@ -199,21 +193,21 @@ class Run:
 
     def _average_at_site(self) -> None:
         assert self._peer is not None
-        peer, steps = self._peer, self._steps
-        before = peer.state
+        before, steps = self._peer.state, self._steps
         brought = self._wrapped.contribution(float(steps), loss=0.0, elapsed_s=0.0, steps=steps)
-        vector, spent_s = self._do(lambda: self._amid(peer, brought))
-        self._trained_since_s += spent_s
-        if peer.state is not before:  # the round is over
-            self._take(peer.state.vector)
+        vector = self._do(lambda: self._amid(brought))
+        if self._peer.state is not before:  # the round is over
+            self._take(self._peer.state.vector)
         elif vector is not brought.vector:
             self._wrapped.take_over(vector)
 
-    async def _amid(self, peer: Peer, brought: Contribution) -> tuple[torch.Tensor, float]:
-        """What its site's average comes to, and the seconds it took."""
+    async def _amid(self, brought: Contribution) -> torch.Tensor:
+        assert self._peer is not None
         clock = asyncio.get_running_loop().time
         began = clock()
-        return await peer.average_at_site(brought), clock() - began
+        vector = await self._peer.average_at_site(brought)
+        self._trained_since_s += clock() - began
+        return vector
 
     async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
         """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
@@ -295,18 +289,11 @@ class Run:
         else:
             patience_s = opening.settings.patience_s
             if done:
-                await _within(patience_s, peer.farewell())
-            await _within(patience_s if done else LEAVE_S, peer.leave(why))
+                await within(patience_s, peer.farewell())
+            await within(patience_s if done else LEAVE_S, peer.leave(why))
             peer.close()
             self._file.close()
             opening.ended({"finished": done, "accuracy": None})
         if error is not None:
             opening.failed(error)
         await opening.close()
-
-
-async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
-    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
-    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
-        async with asyncio.timeout(limit_s):
-            await farewell

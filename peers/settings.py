@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.periods.adacomm import AdaComm
@@ -22,9 +20,6 @@ from .groups import without_groups
 from .links import one_of
 from .rules import Rule, shown
 from .toml_file import Entry, read_toml
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 PROTOCOLS = ("allreduce",)
 """All that ``--protocol`` takes; a sweep of simulations draws from them."""
@@ -149,10 +144,10 @@ class Settings:
         if self.pace == "own" and (watched or self.fragments > 1):
             other = f"period {self.period}" if watched else "fragments"
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
-        if self.site_period is not None:
-            self._hierarchical()
         if self.average == "gradients":
             self._synchronous()
+        if self.site_period is not None:
+            self._hierarchical()
         if self.overlap:
             self._overlapped()
         if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
@@ -182,7 +177,7 @@ class Settings:
         policy = parse_period(self.period)
         if self.site is None:
             raise SettingsError("needs to know who is where: say so with --site or in [[groups]]", "site_period")
-        if isinstance(policy, Fixed) and self.site_period >= policy.steps:
+        if isinstance(policy, Fixed) and (self.site_period or 0) >= policy.steps:
             raise SettingsError(f"must be below the period, {policy.steps}, got {self.site_period}", "site_period")
         refused = {
             f"period {self.period}, which looks at how far single peers go": policy.watches,
@@ -257,28 +252,6 @@ class Settings:
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-
-
-def click_options(*names: str) -> Callable[[Command], Command]:
-    """Options for these settings, all if none is named. The command gets None for each that is not given."""
-
-    def add(command: Command) -> Command:
-        for name in reversed(names or tuple(_FIELDS)):
-            command = _option(_FIELDS[name])(command)
-        return command
-
-    return add
-
-
-def _option(field: dataclasses.Field[Any]) -> Callable[[Command], Command]:
-    rule, flag, text = field.metadata["rule"], f"--{field.name.replace('_', '-')}", field.metadata["help"]
-    if rule.kind is bool:
-        both, text = f"{flag}/--no-{flag[2:]}", f"{text} [default: {'' if field.default else 'no-'}{flag[2:]}]"
-        return click.option(both, field.name, default=None, help=text)
-    if field.default is not None:
-        text += f" [default: {field.default:g}]" if rule.kind is float else f" [default: {field.default}]"
-    kind = click.Choice(rule.choices) if rule.choices else rule.kind
-    return click.option(flag, field.name, type=kind, default=None, metavar=rule.metavar, help=text)
 
 
 def _by_name(entries: Iterable[Entry]) -> tuple[dict[str, Any], dict[str, str]]:

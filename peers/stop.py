@@ -37,3 +37,10 @@ class Stop:
             return None
         finally:
             self._running.discard(limit)
+
+
+class Stopped(SystemExit):
+    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)

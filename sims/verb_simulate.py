@@ -10,8 +10,9 @@ import click
 from ..peers.records import Result
 from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
-from ..peers.settings import Settings, click_options
+from ..peers.settings import Settings
 from ..peers.task import load_task
+from ..peers.verbs.flags import click_options
 from ..peers.verbs.output import Output, run_options, run_verb
 from .measure import measured_step_time
 from .play import play

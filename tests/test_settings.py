@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samovar.peers.links import parse_link
-from samovar.peers.settings import Settings, SettingsError, click_options
+from samovar.peers.settings import Settings, SettingsError
+from samovar.peers.verbs.flags import click_options
 from samovar.sims.scenarios.scenario import USUAL_LINK, Scenario
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
@@ -148,7 +149,10 @@ def test_what_the_groups_say_nothing_else_says(toml: Path, text: str, flags: dic
             '[[groups]]\nlink = "1mbit,1ms"\npeers = [2]',
             "settings.toml, line 3: peers: must be a whole number from 1 to",
         ),
-        ('[[groups]]\npeers = 1\nsite = "x"', "settings.toml, line 3: unknown key 'site'; known are peers, link"),
+        (
+            '[[groups]]\npeers = 1\nwhere = "x"',
+            "settings.toml, line 3: unknown key 'where'; known are peers, link, site",
+        ),
         (
             '[[groups]]\npeers = 1\nlink = "1mbit,1min"',
             "settings.toml, line 1: link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as",
