@@ -375,10 +375,10 @@ def test_scripts_average_with_their_site(tmp_path: Path) -> None:
         return seen
 
     founder = begin(tmp_path / "0", peers=2, period=8, site_period=3, site="here")
+    way_in = founder.invitation
     with ThreadPoolExecutor(1) as pool:
-        second = samovar.join(**founder.invitation, run=tmp_path / "1", listen=HERE, site="here")
-        waiting = pool.submit(loop, second)
-        one, other = loop(founder), waiting.result()
+        second = pool.submit(lambda: loop(samovar.join(**way_in, run=tmp_path / "1", listen=HERE, site="here")))
+        one, other = loop(founder), second.result()
     alike = [mine == theirs for mine, theirs in zip(one, other, strict=True)]
     assert alike == [False, False, True, False, False, True, False, True]
 
