@@ -122,16 +122,10 @@ def table(found: Mapping[str, Found]) -> None:
 
 
 def claims_of(name: str, found: Found) -> list[Claim]:
-    flat, best = found.times[ADAPTIVE][-1], {}
-    for sited in SITED:
-        if sited.name in found.times:
-            best[sited.name] = found.times[sited.name][-1]
-    first = min(best, key=lambda system: best[system])
+    flat, sited = found.times[ADAPTIVE][-1], [system.name for system in SITED if system.name in found.times]
     paper = "hierarchical local SGD: rare averages over slow lines, made good for by those on fast ones"
-    ours = ", ".join(f"{system} {time / flat:.2f}" for system, time in best.items())
-    return [
-        Claim(paper, f"{name}: seconds to {LEVELS[name][-1]:g}, over those of flat AdaComm", f"best {first}; {ours}")
-    ]
+    goal = f"{name}: seconds to {LEVELS[name][-1]:g}, over those of flat AdaComm (nothing is judged)"
+    return [Claim(paper, goal, ", ".join(f"{system}: {found.times[system][-1] / flat:.2f}" for system in sited))]
 
 
 def main() -> int:
