@@ -89,7 +89,7 @@ class Settings:
     site_period: int | None = _setting(
         None,
         rules.whole(1, PERIOD_LIMIT),
-        "Local steps between two averages among the peers of one site. [default: none]",
+        "Local steps between two averages among the peers of one site. [default: only with all peers]",
         agreed=True,
     )
     steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
