@@ -222,25 +222,28 @@ def test_what_one_took_before_it_died_those_who_hold_it_take(monkeypatch: pytest
     assert [walker.means[0][0] for walker in company.walkers] == [2.0] * 3, "of 1, 2 and 3"
 
 
-def test_what_nobody_can_have_taken_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peer 2 dies with the sum under way."""
-    company, sum_among = of_a_site(3), Reducer.sum_among
+def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers 0 and 1 hold the mean of four; 2 dies, and 3 goes on, before they have come to it."""
+    company, sum_among, stuck = of_a_site(4), Reducer.sum_among, {"p2", "p3"}
 
-    async def stuck(self: Reducer, *turn: Any) -> torch.Tensor:
-        if self._endpoint.id == "p2":
+    async def summed(self: Reducer, *turn: Any) -> torch.Tensor:
+        total = await sum_among(self, *turn)
+        if self._endpoint.id in stuck:
+            stuck.remove(self._endpoint.id)
             await asyncio.get_running_loop().create_future()
-        return await sum_among(self, *turn)
+        return total
 
     async def main() -> None:
         company.start()
-        await company.until(lambda: company[0].sgd._sites._mine.tried > 0)
+        await company.until(lambda: all(company[index].sgd._sites._mine.mark for index in (0, 1)))
         company[2].crash()
         await company.ended()
 
-    monkeypatch.setattr(Reducer, "sum_among", stuck)
+    monkeypatch.setattr(Reducer, "sum_among", summed)
     simulate(main())
-    company.agree([company[0], company[1]])
-    assert [walker.means[0][0] for walker in company.walkers[:2]] == [1.5] * 2
+    left = [company[index] for index in (0, 1, 3)]
+    company.agree(left)
+    assert [walker.means[0][0] for walker in left] == [pytest.approx(7 / 3)] * 3, "of 1, 2 and 4"
 
 
 def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from samovar.sims.scenarios.scenario import Group, Scenario
 STEP_S, AVERAGING_S, NEAR = 1.0, 10.0, "1mbit,50ms"
 LONGER = (1 + AVERAGING_S) / 5
 """Synchronous training has so much more time than all others: as many steps as where an average takes 4 s."""
-QUICK = 0.06
+QUICK = 0.04
 LEVELS = {"MLP-S": (1.2, 1.05), "MLP-S, skewed": (1.2, 1.05), "LOG-H": (2.0, 1.5)}
 ADAPTIVE = "adaptive"
 
@@ -70,7 +70,7 @@ def latency_of(name: str) -> float:
     """Of the line between the sites, such that an average of all takes `AVERAGING_S`."""
     guess_s = 2.0
     for _ in range(2):  # once more, as on a slower line another schedule is chosen
-        rounds = run(name, System("4"), 0, guess_s, 400.0)
+        rounds = run(name, System("4"), 0, guess_s, 200.0)
         guess_s *= AVERAGING_S / statistics.median(one.wait_s + one.transfer_s for one in rounds[5:])
     return guess_s
 
