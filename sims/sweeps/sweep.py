@@ -26,7 +26,6 @@ PLACES = (
     "a donor was lost",
     "a message was sent again",
     "a result was handed on by a change",
-    "a site took what its last attempt had come to",
     "an old generation was refused",
     "too few answered",
     "two led at once",
@@ -34,6 +33,7 @@ PLACES = (
 TOO_RARE = (
     "nobody contributed to a round",
     "a result differed and was not taken",
+    "a site took what its last attempt had come to",
     "a site's means differed and none was taken",
     "no donor had the state",
     "nobody there had what is committed",
