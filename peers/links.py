@@ -37,10 +37,11 @@ def parse_link(text: str) -> LinkSpec:
     )
 
 
-def link_of(links: str, index: int) -> str:
-    """The link of the peer with this number: of several, with semicolons between them, all take theirs in turn."""
-    kinds = links.split(";")
-    return kinds[index % len(kinds)].strip()
+def one_of(kinds: str, index: int) -> str:
+    """The link, or the site, of the peer with this number: of several, with semicolons between them, all take theirs in
+    turn."""
+    each = kinds.split(";")
+    return each[index % len(each)].strip()
 
 
 def parse_rate(text: str) -> float:

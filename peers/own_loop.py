@@ -8,7 +8,6 @@ goes on at once, and waits for that after the next period.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import math
@@ -24,7 +23,7 @@ from torch import nn
 
 from ..aggregation.periods.probe import Probe
 from ..protocols.filling import Filling
-from ..protocols.local_sgd import Contribution, Outcome
+from ..protocols.local_sgd import Contribution
 from ..protocols.members.membership import MembershipError
 from .background import Background
 from .delayed import Delayed
@@ -32,6 +31,7 @@ from .errors import one_line
 from .opening import Opening
 from .parting import part
 from .peer import Identity, Peer, first_state
+from .script_rounds import ScriptRounds
 from .stop import Stopped
 from .synchronous import Synchronous
 from .wrapped import Losses, Wrapped
@@ -48,7 +48,6 @@ class Run:
         self._steps, self._untold, self._weight = 0, 0, 1.0
         """Local steps since this peer brought its model, and since its last record; samples in a batch."""
         self._losses = Losses()
-        self._trained_since_s = 0.0
         self._synchronous: Synchronous | None = None
         self._delayed: Delayed | None = None
         self._unhook: Callable[[], None] = lambda: None
@@ -154,7 +153,7 @@ class Run:
         self._peer = peer = Peer(
             opening.endpoint,
             settings,
-            Identity(orders.name, orders.part, settings.link or ""),
+            Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
             run=orders.run,
             layout=self._wrapped.layout,
             state=first_state(settings, brought.vector),
@@ -168,7 +167,7 @@ class Run:
             self._wrapped.probe = Probe()
         opening.ready()
         late = await peer.start(await opening.contact)
-        self._trained_since_s = asyncio.get_running_loop().time()
+        self._rounds = ScriptRounds(peer, self._losses)
         if late and settings.average == "gradients":
             raise ValueError(
                 "this run averages gradients and has begun: a latecomer has not the others' optimizer state"
@@ -188,9 +187,12 @@ class Run:
         if self._steps >= self.period:
             with self._ending_with_it():
                 (self._average if self._delayed is None else self._average_behind)()
+        elif self._peer is not None and self._peer.stretch(self._steps - 1) == 1:
+            with self._ending_with_it():
+                self._average_at_site(self._peer)
 
     def _average(self) -> None:
-        self._take(self._do(partial(self._round, self._trained(), self._untold)))
+        self._take(self._do(partial(self._rounds.average, self._trained(), self._untold)))
 
     def _trained(self) -> Contribution:
         whole = self._steps if self._steps >= self.period else 0  # the few before it leaves count as they are
@@ -206,35 +208,27 @@ class Run:
     def _catch_up_with_round(self) -> None:
         """If one is under way; who catches up with the others loses its steps since."""
         if self._delayed is not None and self._delayed.under_way:
-            brought, outcome = self._do(partial(self._ended, self._delayed))
+            brought, outcome = self._do(partial(self._rounds.end, self._delayed, self._untold))
+            self._untold = 0
             if outcome.caught_up or not self._steps:
                 self._take(outcome.vector)
             else:
                 self._wrapped.correct(outcome.vector, brought.vector)
 
-    async def _ended(self, delayed: Delayed) -> tuple[Contribution, Outcome]:
-        """Its record is of the time since the one before."""
-        assert self._peer is not None
-        spent = (asyncio.get_running_loop().time() - self._trained_since_s, self._untold)
-        ended = await delayed.end()
-        self._peer.note(loss_told=not math.isnan(self._losses.mean), spent=spent)
-        self._trained_since_s, self._untold = asyncio.get_running_loop().time(), 0
-        return ended
-
-    async def _round(self, brought: Contribution, steps: int) -> torch.Tensor | None:
-        """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
-        assert self._peer is not None
-        compute_s = asyncio.get_running_loop().time() - self._trained_since_s
-        outcome = await self._peer.average(brought, compute_s=compute_s, steps=steps)
-        self._peer.note(loss_told=not math.isnan(self._losses.mean))
-        self._trained_since_s = asyncio.get_running_loop().time()
-        return None if outcome.vector is brought.vector else outcome.vector
+    def _average_at_site(self, peer: Peer) -> None:
+        before, steps = peer.state, self._steps
+        brought = self._wrapped.contribution(float(steps), loss=0.0, elapsed_s=0.0, steps=steps)
+        vector = self._do(partial(self._rounds.average_at_site, brought))
+        if peer.state is not before:  # the round is over
+            self._take(peer.state.vector)
+        elif vector is not brought.vector:
+            self._wrapped.take_over(vector)
 
     async def _mean_gradient(self, filling: Filling) -> torch.Tensor | None:
         """The mean gradient of this step. Raises MembershipError when the others have gone on without this peer."""
         assert self._peer is not None
         before, brought = self._peer.state.round, self._contribution(self._weight, filling)
-        mean = await self._opening.stop.unless(lambda: self._round(brought, 1))
+        mean = await self._opening.stop.unless(partial(self._rounds.average, brought, 1))
         if self._peer.state.round != before + 1 and not self._opening.stop.flag:
             raise MembershipError("the others have taken steps without this peer, and it has not their optimizer state")
         return mean

@@ -57,12 +57,13 @@ def first_state(settings: Settings, vector: Tensor) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this peer is in the run: its name for people, and the part of the data it would like to have; and the link
-    that its connection is shaped to, for the records."""
+    """Who this peer is in the run: its name for people, and the part of the data it would like to have; the link that
+    its connection is shaped to, for the records; and its site."""
 
     name: str
     data_part: int
     link: str = ""
+    site: str = ""
 
 
 class Peer:
@@ -91,7 +92,8 @@ class Peer:
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
-        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine)
+        site = "" if settings.site_period is None else identity.site
+        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine, site)
         self.averaging = LocalSGD(
             endpoint,
             lambda standing, installed: self._join(member, run, layout, standing, installed),
@@ -159,6 +161,11 @@ class Peer:
         run is over."""
         return self._pace.steps(self.averaging.period, self.state)
 
+    def stretch(self, taken: int) -> int:
+        """Local steps until the next average, of its site or of all, when `taken` of the round are taken."""
+        site_period = self.settings.site_period or self.due
+        return max(0, min(self.due - taken, site_period - taken % site_period)) if self.due else 0
+
     @property
     def started(self) -> bool:
         """Whether it has taken part."""
@@ -209,6 +216,11 @@ class Peer:
         self._farewell.moved_on()
         self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome
+
+    async def average_at_site(self, contribution: Contribution) -> Tensor:
+        """Average with this peer's site, after a stretch that is not the round's last; see `LocalSGD`."""
+        assert self.settings.site_period is not None, "else the round is one stretch"
+        return await self.averaging.average_at_site(contribution, contribution.steps // self.settings.site_period)
 
     def note(self, accuracy: float | None = None, *, loss_told: bool = True, spent: Spent | None = None) -> None:
         """Write the record of the round that was averaged last, with the accuracy if it was evaluated. `spent`: seconds

@@ -44,7 +44,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         peer = Peer(
             endpoint,
             settings,
-            Identity(orders.name, orders.part, settings.link or ""),
+            Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
             run=orders.run,
             layout=trainer.layout,
             state=state,

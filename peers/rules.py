@@ -152,6 +152,12 @@ def link() -> Rule:
     return text(said, "LINK", rf"(?i:{one}(;{one})*)")
 
 
+def sites() -> Rule:
+    said = "the name of a site, or several with semicolons, which the peers take in turn"
+    one = r"[^;\s\x00-\x1f][^;\x00-\x1f]{0,59}"
+    return text(said, "SITE", rf"{one}(;{one})*")
+
+
 MEASURED = "measured"
 
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import parse_period
+from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..aggregation.schedules.known import SCHEDULES
 from . import rules
 from .groups import without_groups
-from .links import link_of
+from .links import one_of
 from .rules import Rule, shown
 from .toml_file import Entry, read_toml
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 PROTOCOLS = ("allreduce",)
 """All that ``--protocol`` takes; a sweep of simulations draws from them."""
@@ -90,6 +86,12 @@ class Settings:
         "Local steps of a round: the period for all; or by each one's own speed, the period on average.",
         agreed=True,
     )
+    site_period: int | None = _setting(
+        None,
+        rules.whole(1, PERIOD_LIMIT),
+        "Local steps between two averages among the peers of one site. [default: only with all peers]",
+        agreed=True,
+    )
     steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
     seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = _setting(
@@ -119,6 +121,7 @@ class Settings:
         rules.link(),
         "Each peer's connection: bandwidth, latency, jitter. [default: as it is; simulate: 100mbit,5ms]",
     )
+    site: str | None = _setting(None, rules.sites(), "Where each peer is: those of one site average by --site-period.")
     step_time: str = _setting("1ms", rules.step_time(), "Simulated time of a local step; measured: as it takes here.")
     report: bool = _setting(True, rules.flag(), "Write report.html when the run is over.")
 
@@ -143,6 +146,8 @@ class Settings:
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
         if self.average == "gradients":
             self._synchronous()
+        if self.site_period is not None:
+            self._hierarchical()
         if self.overlap:
             self._overlapped()
         if self.fragments > 1 and self.codec != "none" and parse_codec(self.codec).family == "sketch":
@@ -159,11 +164,30 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
-        usual = {"outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal"}
+        usual = {
+            "outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal", "site_period": None,
+        }  # fmt: skip
         for name, value in usual.items():
             if (got := getattr(self, name)) != value:
                 raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
         object.__setattr__(self, "period", "1")
+
+    def _hierarchical(self) -> None:
+        """Peers of a site are as far as each other, and compare nothing but whole models."""
+        policy = parse_period(self.period)
+        if self.site is None:
+            raise SettingsError("needs to know who is where: say so with --site or in [[groups]]", "site_period")
+        if isinstance(policy, Fixed) and (self.site_period or 0) >= policy.steps:
+            raise SettingsError(f"must be below the period, {policy.steps}, got {self.site_period}", "site_period")
+        refused = {
+            f"period {self.period}, which looks at how far single peers go": policy.watches,
+            "fragments": self.fragments > 1,
+            "overlap": self.overlap,
+            "pace own": self.pace == "own",
+        }
+        for what, wished in refused.items():
+            if wished:
+                raise SettingsError(f"cannot be with {what}: leave out one of the two", "site_period")
 
     def _overlapped(self) -> None:
         """When a round ends, the next local steps are under way: how many, it cannot say any more."""
@@ -200,8 +224,10 @@ class Settings:
             raise SettingsError(error.problem, error.name, places.get(error.name, "")) from None
 
     def of_peer(self, index: int) -> Settings:
-        """What the peer with this number goes by: of several links, its own."""
-        return self if self.link is None else dataclasses.replace(self, link=link_of(self.link, index))
+        """What the peer with this number goes by: of several links and sites, its own."""
+        several = {"link": self.link, "site": self.site}
+        own = {name: one_of(kinds, index) for name, kinds in several.items() if kinds is not None}
+        return dataclasses.replace(self, **own)  # type: ignore[arg-type]
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -226,28 +252,6 @@ class Settings:
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-
-
-def click_options(*names: str) -> Callable[[Command], Command]:
-    """Options for these settings, all if none is named. The command gets None for each that is not given."""
-
-    def add(command: Command) -> Command:
-        for name in reversed(names or tuple(_FIELDS)):
-            command = _option(_FIELDS[name])(command)
-        return command
-
-    return add
-
-
-def _option(field: dataclasses.Field[Any]) -> Callable[[Command], Command]:
-    rule, flag, text = field.metadata["rule"], f"--{field.name.replace('_', '-')}", field.metadata["help"]
-    if rule.kind is bool:
-        both, text = f"{flag}/--no-{flag[2:]}", f"{text} [default: {'' if field.default else 'no-'}{flag[2:]}]"
-        return click.option(both, field.name, default=None, help=text)
-    if field.default is not None:
-        text += f" [default: {field.default:g}]" if rule.kind is float else f" [default: {field.default}]"
-    kind = click.Choice(rule.choices) if rule.choices else rule.kind
-    return click.option(flag, field.name, type=kind, default=None, metavar=rule.metavar, help=text)
 
 
 def _by_name(entries: Iterable[Entry]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -113,6 +113,12 @@ def name(value: object) -> str:
     return value
 
 
+def site(value: object) -> str:
+    if ";" in (said := name(value)):
+        raise ValueError(f"must be the name of one site, got {shown(value)}")
+    return said
+
+
 def file_name(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"must be the path of a file, got {shown(value)}")

@@ -150,9 +150,13 @@ class Trainer:
         """Of the local steps since the last average; only here the losses are waited for, if on another device."""
         return torch.stack(self._losses).double().mean().item() if self._losses else 0.0
 
+    def take_over(self, vector: Tensor) -> None:
+        """Go on from there amid a round."""
+        self.layout.load(vector, self.tensors)
+
     def load(self, vector: Tensor) -> None:
         """Take over the average and begin the next round."""
-        self.layout.load(vector, self.tensors)
+        self.take_over(vector)
         if self.probe is not None:
             self.probe.begin(vector)
         if self._inner == "reset":

@@ -100,18 +100,34 @@ class Training:
             await self._average(brought)
 
     async def _local_steps(self) -> Contribution | None:
-        """Those of a round, from what the peers agreed on; None when it was stopped before the last."""
-        peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
-        began, state, elapsed_s = loop.time(), peer.state, peer.elapsed_s
-        taken = trainer.steps_in_round if state is self._begun_from else 0
-        due = max(0, peer.due - taken)
+        """Those of a round, from what the peers agreed on; None when it was stopped before the last, or the round was
+        over before."""
+        peer, trainer = self._peer, self._trainer
+        state, elapsed_s = peer.state, peer.elapsed_s
+        brought = await self._stretch(state, elapsed_s, trainer.steps_in_round if state is self._begun_from else 0)
+        while brought is not None and brought.steps < peer.due:
+            amid = brought
+            gone_on = await self._stop.unless(lambda: peer.average_at_site(amid))  # noqa: B023
+            if gone_on is None or peer.state is not state:
+                return None
+            brought = await self._stretch(state, elapsed_s, amid.steps, None if gone_on is amid.vector else gone_on)
+        return brought
+
+    async def _stretch(
+        self, state: State, elapsed_s: float, taken: int, vector: Tensor | None = None
+    ) -> Contribution | None:
+        """The local steps up to the next average, of the site or of all, when `taken` of the round are taken; from
+        `vector` on, None: from the model as it is."""
+        began, due = asyncio.get_running_loop().time(), self._peer.stretch(taken)
 
         def local_steps() -> Contribution | None:
-            whole = trainer.train(due, lambda: self._stop.flag) == due
-            return trainer.contribution(elapsed_s) if whole else None
+            if vector is not None:
+                self._trainer.take_over(vector)
+            whole = self._trainer.train(due, lambda: self._stop.flag) == due
+            return self._trainer.contribution(elapsed_s) if whole else None
 
         brought = await self._from(state, local_steps, steps=due)
-        self._compute_s += loop.time() - began
+        self._compute_s += asyncio.get_running_loop().time() - began
         self._computed_steps += due
         return brought
 

@@ -69,7 +69,7 @@ class Wrapped:
     def load(self, vector: torch.Tensor | None) -> None:
         """Take over what a round came to; None: what was brought."""
         if vector is not None:
-            self.layout.load(vector, self._tensors(self._model))
+            self.take_over(vector)
             if self.probe is not None:
                 self.probe.begin(vector)
         if self._reset:
@@ -78,6 +78,10 @@ class Wrapped:
     def correct(self, agreed: torch.Tensor, brought: torch.Tensor) -> None:
         """Take over what became of `brought` in a round, and keep what the local steps since have done."""
         self.layout.load(corrected(self._vector(), agreed, brought, self.parameters), self._tensors(self._model))
+
+    def take_over(self, vector: torch.Tensor) -> None:
+        """Go on from there amid a round."""
+        self.layout.load(vector, self._tensors(self._model))
 
     def _vector(self) -> torch.Tensor:
         return self.layout.flatten(self._tensors(self._model))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -30,13 +31,13 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
+from .attempts import Attempts
 from .catch_up import Donor
-from .delivery.link import PeerLost
 from .endpoint import Endpoint
 from .entry import Entry
 from .lag import Lag
 from .link_costs import measured
-from .members.membership import Expelled, Membership, Standing
+from .members.membership import Membership, Standing
 from .members.view import View
 from .off_loop import off_loop
 from .reduction.averagers import Averager, averager_for
@@ -46,6 +47,7 @@ from .reduction.reducer import Reducer
 from .rounds import Committed, Computed, Contributed, Installed, Key, Result, told
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
+from .site_rounds import SiteRounds
 from .state import State, fingerprint
 from .transport import PeerId
 from .verdict import Verdicts
@@ -83,11 +85,14 @@ class LocalSGD:
         self._fragments = Fragments.of(layout.size, fragments)
         self._result: Result | None = None
         self._committed: Result | None = None
+        self._amid = False
+        """Whether this peer's site has averaged since the last round."""
         self._fingerprint = (state, fingerprint(state.vector))
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
         self._lag = Lag(endpoint, self.membership, layout, len(state.outer), self._adopt)
         self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
+        self._sites = SiteRounds(endpoint, self.membership, self._reducer)
         self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
         if buckets:
             self._averager: Averager = BucketAverager(self._reducer, buckets)
@@ -96,7 +101,7 @@ class LocalSGD:
             owed = None if residual is None or count > 1 else (state.round, residual)
             each = [averager_for(codec, self._reducer, layout, seed, owed, count) for _ in self._fragments.parts]
             self._averager = FragmentAverager(each, self._fragments) if count > 1 else each[0]
-        self._entry = Entry(
+        entry = Entry(
             endpoint,
             self.membership,
             layout,
@@ -104,6 +109,12 @@ class LocalSGD:
             standing=self._standing,
             over=lambda: self.period == 0,
             adopt=self._adopt,
+        )
+        self._entry, self._attempts = (
+            entry,
+            Attempts(
+                self.membership, self._lag, entry, self._inbox, state=lambda: self.state, over=lambda: self.period == 0
+            ),
         )
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
 
@@ -131,26 +142,12 @@ class LocalSGD:
         await self._entry.enter(contact)
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
-        Raises MembershipError when this peer cannot go on.
-        """
-        await self._until(lambda: self.membership.settled or (self.period == 0 and not self.membership.view.ids))
+        """Wait until enough peers have gathered: see `Attempts.gather`."""
+        await self._attempts.gather()
 
     async def settle(self) -> None:
         """The same, or until the run is over."""
-        await self._until(lambda: self.membership.settled or self.period == 0)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while True:
-            try:
-                await self.membership.until(condition)
-                return
-            except Expelled as expelled:
-                await self._come_back(expelled)
-
-    async def _come_back(self, expelled: Expelled) -> None:
-        self._inbox.advance((0, 0))  # before its first round a run may be founded anew, with generations from 1 on
-        await self._entry.come_back(expelled)
+        await self._attempts.settle()
 
     # A round
 
@@ -162,39 +159,43 @@ class LocalSGD:
         finite: then nothing is committed.
         """
         before, meter = self.state, self.meter
-        ready = meter.begin(computing=contribution.filling is not None)
+        ready = meter.begin(computing=contribution.filling is not None, goes_on=self._amid)
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
         await off_loop(self._layout.nbytes, contribution.check)
-        while True:
-            with meter.unsettled():
-                await self.settle()
-            if self._lag.behind is not None:
-                await self._lag.catch_up()
-            if self.state is not before:
-                return self._outcome(contribution)
-            if self.membership.settled and self._lag.behind is None:
-                key = (self.membership.view.generation, before.round + 1)
-                contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
-                witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
-                meter.read()
-                before_s = meter.transfer_s
-                try:
-                    with self.membership.averaging():
-                        await self._in_generation(key, contribution)
-                except Expelled as expelled:
-                    await self._come_back(expelled)
-                if self.state is before:
-                    meter.in_vain(before_s)
+        while (key := await self._attempts.next(before)) is not None:
+            contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
+            witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
+            meter.read()
+            before_s = meter.transfer_s
+            self._sites.pass_by(key)
+            await self._attempts.make(key, partial(self._attempt, key, contribution), partial(self._decide, key))
+            if self.state is before:
+                meter.in_vain(before_s)
+        self._amid = False
+        return self._outcome(contribution)
 
-    async def _in_generation(self, key: Key, contribution: Contribution) -> None:
-        """One attempt: at its end it is committed, or the view has changed under it."""
-        try:
-            async with self.membership.only_while(lambda: self._in(key)):
-                await self._attempt(key, contribution)
-        except PeerLost as lost:
-            self.membership.suspect(lost.peer, lost.why)
-            await self.membership.until(lambda: not self._in(key))
+    async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
+        """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site; returns the vector
+        that it goes on from. When `state` is another afterwards, that round is over, and it goes on from there.
+
+        Raises as `average`.
+        """
+        before, gone_on = self.state, list[Tensor]()
+        self.meter.begin(computing=False, goes_on=self._amid)
+        self._amid = True
+        await off_loop(self._layout.nbytes, contribution.check)
+
+        async def attempt(key: Key) -> None:
+            gone_on.append(await self._sites.mean(contribution, key, turn))
+
+        while not gone_on and (key := await self._attempts.next(before)) is not None:
+            await self._attempts.make(key, partial(attempt, key), lambda: None)
+        self.meter.read()
+        return gone_on[0] if gone_on else contribution.vector
+
+    def _decide(self, key: Key) -> None:
+        """After an attempt: commit its result, if the verdict is so."""
         verdict, result = self._verdicts.on(key), self._result
         if verdict is not None and result is not None:
             if result.fingerprint == verdict:
@@ -202,10 +203,6 @@ class LocalSGD:
             else:
                 sometimes("a result differed and was not taken")
                 self._result, self._lag.behind = None, (key[1], ())  # ours is not what the others have: take theirs
-
-    def _in(self, key: Key) -> bool:
-        """Whether an attempt at `key` makes sense still."""
-        return self.membership.settled and self.membership.view.generation == key[0] and self._lag.behind is None
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
         view, weight = self.membership.view, contribution.weight
@@ -222,7 +219,7 @@ class LocalSGD:
         else:
             nbytes, agreed = self._layout.nbytes, mean
             result = await off_loop(nbytes, lambda: self._result_of(key, agreed, mark))
-        if not self._in(key):
+        if not self._attempts.hopeful(key):
             return  # we have promised to commit nothing more in this generation, and told what we hold
         self._result = result
         witness(Computed(key, result.fingerprint))

@@ -30,10 +30,12 @@ class Meter:
         self._still: list[Late] = []
         self._waited_for_s: defaultdict[PeerId, float] = defaultdict(float)
 
-    def begin(self, *, computing: bool) -> Callable[[], None]:
-        """A round begins. `computing`: what this peer brings is not ready before what this gives is called."""
-        self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
-        self._waited_for_s.clear()
+    def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
+        """A round begins. `computing`: what this peer brings is not ready before what this gives is called. `goes_on`:
+        it had begun, and local steps came between."""
+        if not goes_on:
+            self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
+            self._waited_for_s.clear()
         self._at, self._computing = asyncio.get_running_loop().time(), computing
         self._round += 1
         begun = self._round

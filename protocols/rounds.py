@@ -19,6 +19,8 @@ from .transport import PeerId
 
 Key = tuple[int, int]
 """(generation, round): one attempt at one round."""
+Attempt = tuple[int, int, int]
+"""(generation, round, turn): one attempt at a turn of a site, counted from 1, before that round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,21 @@ class Installed:
     members: tuple[PeerId, ...]
     round: int
     donors: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteContributed:
+    """A peer began an attempt at a turn of its site, with this in its hands, among these members."""
+
+    attempt: Attempt
+    vector: Tensor
+    weight: float
+    members: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCommitted:
+    """A peer goes on from the mean of its site, the result of that attempt."""
+
+    attempt: Attempt
+    vector: Tensor

@@ -121,7 +121,7 @@ class Life:
         self.peer = Peer(
             self.endpoint,
             settings,
-            Identity(str(self.index), self.index),
+            Identity(str(self.index), self.index, site=settings.of_peer(self.index).site or ""),
             run="simulation",
             layout=self.trainer.layout,
             state=state,

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..protocols.rounds import Committed, Computed, Contributed
+from ..protocols.rounds import Committed, Computed, Contributed, SiteCommitted, SiteContributed
 
 
 class Entry(NamedTuple):
@@ -74,6 +74,9 @@ class Refused:
     why: str
 
 
+_JUDGED = Contributed | Computed | Committed | SiteContributed | SiteCommitted
+
+
 class Log:
     """Everything that was witnessed, and how often each `sometimes` place was reached."""
 
@@ -86,7 +89,7 @@ class Log:
         """Set when the world ends: what is cleaned up then is no part of the story."""
 
     def add(self, life: str, event: object) -> None:
-        if not self.closed and (self.judged or not isinstance(event, Contributed | Computed | Committed)):
+        if not self.closed and (self.judged or not isinstance(event, _JUDGED)):
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
 

@@ -10,8 +10,9 @@ import click
 from ..peers.records import Result
 from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
-from ..peers.settings import Settings, click_options
+from ..peers.settings import Settings
 from ..peers.task import load_task
+from ..peers.verbs.flags import click_options
 from ..peers.verbs.output import Output, run_options, run_verb
 from .measure import measured_step_time
 from .play import play
@@ -22,11 +23,11 @@ from .sweeps.verdict import bound_s
 from .toy import toy_task
 
 _FLAGS = (
-    "peers", "link", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
-    "period", "period_initial", "period_block_s", "pace", "steps", "seed", "patience_s", "quorum", "run",
+    "peers", "link", "site", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
+    "period", "period_initial", "period_block_s", "pace", "site_period", "steps", "seed", "patience_s", "quorum", "run",
     "evaluate_every", "report",
 )  # fmt: skip
-_IN_GROUPS = ("peers", "link", "step_time", "config")
+_IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 """What a scenario file says for each group, or in a table of its own."""
 
 

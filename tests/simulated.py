@@ -90,7 +90,8 @@ class Walker:
     def __post_init__(self) -> None:
         company, name = self.company, f"p{self.index}"
         self.endpoint = endpoint_in(company.network, name, seed=self.life)
-        member = Member(self.endpoint.id, name, self.endpoint.address, self.index, 0)
+        site = company.sites[self.index % len(company.sites)]
+        member = Member(self.endpoint.id, name, self.endpoint.address, self.index, 0, site=site)
 
         def membership(standing: Any, installed: Any) -> Membership:
             return Membership(
@@ -212,12 +213,13 @@ class Company:
         period: PeriodPolicy | None = None,
         train_s: Callable[[int], float] = lambda index: 1.0 + 0.1 * index,
         buckets: Sequence[Part] = (),
+        sites: Sequence[str] = ("",),
     ) -> None:
         self.network = Network(parse_link(link), seed)
         self.layout = layout_of(size)
         self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
         self.period, self.buckets = period or Fixed(10), buckets
-        self.steps = 10 * rounds
+        self.steps, self.sites = 10 * rounds, sites
         self.peers_max = n + 4
         self.crashed: set[int] = set()
         self.faults: Counter[str] = Counter()

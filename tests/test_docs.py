@@ -68,6 +68,7 @@ def test_the_promises_on_the_page_are_promises() -> None:
     for promise in (
         "all who commit a round commit the same bits",
         "every contribution counts once",
+        "a site takes the mean of what each brought once",
         "nothing of an old generation is applied",
         "who lives finishes",
     ):

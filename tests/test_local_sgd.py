@@ -12,7 +12,7 @@ from simulated import PATIENCE_S, Company, Walker, no_complaints, simulate  # no
 
 from samovar.aggregation.periods.adacomm import AdaComm
 from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.protocols import local_sgd as local_sgd_module
+from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.reduction import allreduce as allreduce_module
@@ -531,7 +531,7 @@ def test_a_storm_never_splits_the_run_and_never_stalls_it() -> None:
         finished = [walker for walker in company.walkers if walker.finished]
         assert len({walker.bits for walker in finished}) <= 1
         for walker in company.walkers:
-            assert walker.error is None or isinstance(walker.error, MembershipError | local_sgd_module.PeerLost)
+            assert walker.error is None or isinstance(walker.error, MembershipError | PeerLost)
             ends["finished" if walker.finished else type(walker.error).__name__] += 1
         faults += company.faults
     assert min(faults[fault] for fault in ("crash", "two crashes", "restart", "partition", "cut", "leave", "join")) >= 3

@@ -107,8 +107,8 @@ class Everything:
             state, *_ = resume(self._begun[part], one)
             elapsed_s = 1.0  # here it takes no time
         peer = Peer(
-            endpoint, self.settings, Identity(str(part), part), run="r", layout=one.layout, state=state,
-            elapsed_s=elapsed_s, steps=self.settings.steps,
+            endpoint, self.settings, Identity(str(part), part, site=self.settings.site or ""), run="r",
+            layout=one.layout, state=state, elapsed_s=elapsed_s, steps=self.settings.steps,
         )  # fmt: skip
         contact = asyncio.get_running_loop().create_future()
         contact.set_result(f"p{part - 1}" if part else None)

@@ -20,6 +20,7 @@ PAPERS = ROOT / "benchmarks" / "papers"
 QUICK = {
     "adacomm": set(),
     "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
+    "hierarchical": set(),
     "large_minibatch": set(),
     "heterogeneous": {
         "steps/s of the others at least 0.95 of those without the slow peer",

@@ -17,7 +17,7 @@ import samovar
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.rounds import Committed, Computed, Contributed, Installed
+from samovar.protocols.rounds import Committed, Computed, Contributed, Installed, SiteCommitted, SiteContributed
 from samovar.protocols.transport import Arrivals
 from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Observer, Refused
 from samovar.sims.loop import run_virtual
@@ -107,6 +107,13 @@ def log(*events: tuple[str, object]) -> list[Entry]:
     return [Entry(float(second), life, event) for second, (life, event) in enumerate(events)]
 
 
+SITE = [
+    *((f"{index}.0", SiteContributed((1, 1, 1), ONE * (1 + 2 * index), 2.0, ALL[:2])) for index in range(2)),
+    *((f"{index}.0", SiteCommitted((1, 1, 1), TWO)) for index in range(2)),
+]
+"""What two peers of a site do in the first turn of a round."""
+
+
 def good_log() -> list[Entry]:
     """A run of one round."""
     lives = [f"{index}.0" for index in range(3)]
@@ -141,6 +148,25 @@ BAD_LOGS = {
         (without(Committed, weight=4.0), "round 1 at 0.0 has weight 4, its members brought 6"),
         (without(Committed, vector=TWO + 0.01), "round 1 at 0.0 is not the mean of what was brought"),
         (without(Contributed, "2"), "round 1 at 0.0 has weight 6, its members brought 4"),
+    ],
+    "a site takes the mean of what each brought once": [
+        (
+            log(*SITE[:3], ("1.0", SiteCommitted((1, 1, 1), ONE))),
+            "turn 1 of round 1 at 1.0 is not the mean of what was brought",
+        ),
+        (log(SITE[0], *SITE[2:]), "turn 1 of round 1 at 0.0 has 2 members, of whom 1 brought anything"),
+        (
+            log(*SITE[:3], ("1.0", SiteCommitted((1, 1, 1), TWO + 2**-22))),
+            "turn 1 of round 1 ends differently for 0.0 and 1.0",
+        ),
+        (
+            log(
+                *SITE,
+                ("0.0", SiteContributed((2, 1, 1), ONE, 2.0, ALL[:1])),
+                ("0.0", SiteCommitted((2, 1, 1), ONE)),
+            ),
+            "turn 1 of round 1 counts 0.0 twice, for 0.0 and 0.0",
+        ),
     ],
     "nothing of an old generation is applied": [
         (without(Installed, "2", generation=2, round=1, donors=ALL[:2]), "2.0 committed round 1 of generation 1 in 2"),
@@ -178,7 +204,7 @@ BAD_LOGS = {
 
 
 def test_a_log_of_a_good_run_breaks_no_promise() -> None:
-    assert broken(QUIET, good_log()) is None
+    assert broken(QUIET, good_log() + log(*SITE)) is None
 
 
 @pytest.mark.parametrize("promise", PROMISES)

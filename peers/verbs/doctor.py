@@ -20,8 +20,9 @@ from ...protocols.probe import ask_reach, measure
 from ...protocols.zeromq.transport import KeyPair, versions
 from ..door import Door, NoEntry
 from ..opening import open_endpoint, raise_file_limit
-from ..settings import Settings, click_options
+from ..settings import Settings
 from ..units import bytes_text
+from .flags import click_options
 from .output import run_verb
 
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")

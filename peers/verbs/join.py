@@ -15,9 +15,10 @@ from ..opening import raise_file_limit
 from ..process import run_peer
 from ..records import Record
 from ..runs import conclude
-from ..settings import Settings, click_options
+from ..settings import Settings
 from ..stop import Stop
 from ..task import TaskError, kind_of
+from .flags import click_options
 from .output import Output, run_options, run_verb
 
 _FLAGS = (
@@ -29,6 +30,7 @@ _FLAGS = (
     "run",
     "checkpoint_every_s",
     "link",
+    "site",
     "report",
     "key",
 )

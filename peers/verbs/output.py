@@ -16,7 +16,7 @@ from rich.console import Console
 from ..errors import is_plain, one_line
 from ..records import Record, Result, read_record, read_run
 from ..report.write import write_report
-from ..settings import Command
+from .flags import Command
 from .progress import Progress, final_table
 
 

@@ -18,14 +18,16 @@ from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
-from ..settings import Settings, click_options
+from ..settings import Settings
 from ..task import TaskError, check_average, kind_of
+from .flags import click_options
 from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "average", "period",
-    "period_initial", "period_block_s", "pace", "steps", "seed", "device", "threads", "patience_s", "quorum", "listen",
-    "advertise", "insecure", "key", "authorized", "run", "evaluate_every", "checkpoint_every_s", "link", "report",
+    "period_initial", "period_block_s", "pace", "site_period", "steps", "seed", "device", "threads", "patience_s",
+    "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every", "checkpoint_every_s",
+    "link", "site", "report",
 )  # fmt: skip
 _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
 """What a script decides itself."""

@@ -18,7 +18,8 @@ _MEMBER_BYTES = 40
 class Member:
     """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
     generation in which it joined; the most senior member that is not suspected coordinates. `machine`: what it has in
-    common with those on its machine, with whom it can share memory; "" if it cannot."""
+    common with those on its machine, with whom it can share memory; "" if it cannot. `site`: those with whom it
+    averages between rounds have the same; "": nobody has."""
 
     id: PeerId
     name: str
@@ -26,11 +27,14 @@ class Member:
     data_part: int
     since: int
     machine: str = ""
+    site: str = ""
 
     @property
     def nbytes(self) -> int:
         """About as many bytes as it takes in a message."""
-        return _MEMBER_BYTES + sum(len(text.encode()) for text in (self.id, self.name, self.address, self.machine))
+        return _MEMBER_BYTES + sum(
+            len(text.encode()) for text in (self.id, self.name, self.address, self.machine, self.site)
+        )
 
 
 @dataclass(frozen=True)

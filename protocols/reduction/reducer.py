@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
 from ..transport import PeerId
 from .allreduce import allreduce
-from .chunks import Inbox
+from .chunks import Inbox, Turn
 from .coded import CodedAllreduce
 from .gather import gather
 
@@ -84,6 +85,16 @@ class Reducer:
             self._in_place = sums
             self.bytes_shared += sums.moved_bytes
             return total
+        return await self._by_messages(view, vector, turn)
+
+    async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
+        """The same among some of the members, by messages. `turn`: of several such sums before the round's, from 1."""
+        view = await self._begin(key)
+        some = replace(view, members=tuple(member for member in view.members if member.id in members))
+        return await self._by_messages(some, vector, (*key, STAGES + turn))
+
+    async def _by_messages(self, view: View, vector: Tensor, turn: Turn) -> Tensor:
+        schedule = self._schedule(view)
         if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
             everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
             return sum_all([theirs.view(vector.dtype) for _, theirs in everything])

@@ -44,6 +44,7 @@ def draw(seed: int) -> Scenario:
     patience_s = max(chance.choice((1.0, 2.0, 5.0)), 8 * farthest_s)
     outer = random.Random(f"outer step {seed}").choice(("plain", "plain", "plain", "nesterov"))
     pace = random.Random(f"pace {seed}").choice(("equal", "equal", "own"))
+    site_chance = random.Random(f"site period {seed}")
     settings = Settings(
         peers=founders,
         protocol=chance.choice(PROTOCOLS),
@@ -59,6 +60,9 @@ def draw(seed: int) -> Scenario:
         patience_s=patience_s,
         checkpoint_every_s=chance.choice((0.0, 0.5, 5.0)),
     )
+    if not settings.overlap and settings.pace == "equal" and settings.period != "1" and site_chance.random() < 0.5:
+        sites = ";".join(";".join([group.site] * group.peers) for group in groups)
+        settings = replace(settings, site=sites, site_period=site_chance.randrange(1, int(settings.period)))
     peers = founders + late
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s

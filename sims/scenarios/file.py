@@ -57,13 +57,13 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
         raise TableError(str(error)) from None
     top = Row(file, (), _TOP)
     kinds = rows(file, "groups", _GROUP)
-    counted = sum(row.take("peers", read.whole(1, PEERS_MAX)) for row in kinds)
+    counted = sum(map(_count, kinds))
     peers = counted or _settings(file, flags or {}).peers
     if peers > PEERS_MAX:
         raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
-    settings = _settings(file, flags or {}, founders=max(1, peers - len(arrivals)) if counted else None)
+    settings = _settings(file, flags or {}, founders=max(1, peers - len(arrivals)) if counted else None, kinds=kinds)
     if settings.peers > peers:
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
@@ -83,11 +83,16 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
     return ScenarioFile(scenario, None if task is None else path.parent / task)
 
 
-def _settings(file: TomlFile, flags: Mapping[str, object], founders: int | None = None) -> Settings:
-    """`founders`: how many found the run when nothing says so."""
+def _settings(
+    file: TomlFile, flags: Mapping[str, object], founders: int | None = None, kinds: Sequence[Row] = ()
+) -> Settings:
+    """`founders`: how many found the run when nothing says so; `kinds`: groups, which may say who is where."""
     if not isinstance(table := file.table.get("settings", {}), dict):
         raise TableError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})
+    hierarchical = given.get("site_period") is not None or {"site_period", "site-period"} & {*table}
+    if hierarchical and "site" not in table and all("site" in row for row in kinds):
+        given["site"] = ";".join(row.take("site", _site) for row in kinds for _ in range(_count(row))) or None
     try:
         settings = Settings.from_entries(file.entries("settings") if table else [], given)
     except SettingsError as error:
@@ -103,7 +108,7 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
         raise row.wrong("speed", "goes by the step_time of the settings: give one of the two")
     step_s = row.take("step_time", read.some_time, parse_duration(settings.step_time))
     return Group(
-        peers=row.take("peers", read.whole(1, PEERS_MAX)),
+        peers=_count(row),
         site=row.take("site", _site, ""),
         link=row.take("link", read.link, parse_link(usual_link(settings, number))),
         step_s=step_s / row.take("speed", read.factor, 1.0),
@@ -111,10 +116,14 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
     )
 
 
+def _count(row: Row) -> int:
+    return row.take("peers", read.whole(1, PEERS_MAX))
+
+
 def _site(value: object) -> str:
     if value in ROLES:
         raise ValueError(f"{value} is a role, which a fault may be aimed at: call the site something else")
-    return read.name(value)
+    return read.site(value)
 
 
 def _trunks(found: list[Row], sites: list[str]) -> tuple[tuple[str, str, LinkSpec], ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
-from ...peers.links import link_of, parse_duration, parse_link
+from ...peers.links import one_of, parse_duration, parse_link
 from ...peers.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ..links import QUIET, Noise
@@ -161,4 +161,4 @@ class Scenario:
 
 def usual_link(settings: Settings, index: int) -> str:
     """The link of the peer, or group of peers, with this number, of which nothing else is said."""
-    return link_of(settings.link or USUAL_LINK, index)
+    return one_of(settings.link or USUAL_LINK, index)

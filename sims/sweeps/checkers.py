@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ...protocols.delivery.links import INBOUND_BYTES_MAX
-from ...protocols.rounds import Committed, Computed, Contributed, Installed, Key
+from ...protocols.rounds import (
+    Attempt,
+    Committed,
+    Computed,
+    Contributed,
+    Installed,
+    Key,
+    SiteCommitted,
+    SiteContributed,
+)
 from ..log import Began, Complained, Entry, Gone, Held, Refused
 from ..scenarios.scenario import Scenario
 
@@ -65,10 +74,42 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
             settings = scenario.settings
             if settings.codec != "none" or settings.outer != "plain" or settings.fragments > 1:
                 continue  # what a codec leaves out is not in it, and the mean need not be the model
-            mean = torch.stack([each.vector.double() * each.weight for each in there]).sum(0) / weight
-            scale = max(float(each.vector.abs().max()) for each in there)
-            if not torch.allclose(event.vector.double(), mean, rtol=0, atol=1e-5 * max(1.0, scale)):
+            if not _is_mean(event.vector, there):
                 yield f"round {event.round} at {life} is not the mean of what was brought"
+
+
+@promise
+def a_site_takes_the_mean_of_what_each_brought_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """What a peer takes is the weighted mean of what the members of that attempt brought to it, the same bits for all
+    who take it. Of two attempts at one turn of one round whose means are taken, nobody is in both."""
+    brought: dict[Attempt, dict[str, SiteContributed]] = defaultdict(dict)
+    taken: dict[tuple[int, int], dict[frozenset[str], tuple[str, torch.Tensor]]] = defaultdict(dict)
+    for _, life, event in entries:
+        if isinstance(event, SiteContributed):
+            brought[event.attempt][life] = event
+        elif isinstance(event, SiteCommitted):
+            _, round_, turn = event.attempt
+            what, all_there = f"turn {turn} of round {round_}", brought[event.attempt]
+            members = all_there[life].members if life in all_there else ()
+            there = {one: each for one, each in all_there.items() if each.members == members}
+            if not members or len(there) != len(members):
+                yield f"{what} at {life} has {len(members)} members, of whom {len(there)} brought anything"
+                continue
+            if not _is_mean(event.vector, list(there.values())):
+                yield f"{what} at {life} is not the mean of what was brought"
+            for others, (first, vector) in taken[round_, turn].items():
+                if others == there.keys() and not torch.equal(vector, event.vector):
+                    yield f"{what} ends differently for {first} and {life}"
+                if others != there.keys() and (both := others & there.keys()):
+                    yield f"{what} counts {min(both)} twice, for {first} and {life}"
+            taken[round_, turn].setdefault(frozenset(there), (life, event.vector))
+
+
+def _is_mean(vector: torch.Tensor, brought: Sequence[Contributed | SiteContributed]) -> bool:
+    mean = torch.stack([each.vector.double() * each.weight for each in brought]).sum(0)
+    scale = max(float(each.vector.abs().max()) for each in brought)
+    weight = sum(each.weight for each in brought)
+    return torch.allclose(vector.double(), mean / weight, rtol=0, atol=1e-5 * max(1.0, scale))
 
 
 @promise

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ...peers.links import one_of
 from ...protocols.link_spec import LinkSpec
 from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Scenario
 from .verdict import Verdict, judge
@@ -118,7 +119,8 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
         if who or not fault.who or fault.kind in FOR_ALL:
             faults.append(replace(fault, who=who))
     arrivals = tuple((moved[index], at_s) for index, at_s in scenario.arrivals if index in moved)
-    settings = replace(scenario.settings, peers=len(kept) - len(arrivals))
+    sites = scenario.settings.site and ";".join(one_of(scenario.settings.site, index) for index in kept)
+    settings = replace(scenario.settings, peers=len(kept) - len(arrivals), site=sites)
     return replace(scenario, groups=tuple(groups), arrivals=arrivals, faults=tuple(faults), settings=settings)
 
 
@@ -131,7 +133,8 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
     plain = (
         {"overlap": False},
         {"pace": "equal"},
-        {"period": "1"},
+        {"site_period": None},
+        {"period": "1", "site_period": None},
         {"schedule": "ring"},
         {"codec": "none"},
         {"outer": "plain"},

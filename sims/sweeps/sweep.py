@@ -33,6 +33,8 @@ PLACES = (
 TOO_RARE = (
     "nobody contributed to a round",
     "a result differed and was not taken",
+    "a site took what its last attempt had come to",
+    "a site's means differed and none was taken",
     "no donor had the state",
     "nobody there had what is committed",
 )

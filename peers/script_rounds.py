@@ -1,0 +1,51 @@
+"""The rounds of a peer that lives beside somebody's own loop, and the time it trained between them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from torch import Tensor
+
+from ..protocols.local_sgd import Contribution, Outcome
+from .delayed import Delayed
+from .peer import Peer
+from .wrapped import Losses
+
+
+class ScriptRounds:
+    """One peer's, from when it has taken its place. All is called on the peer's event loop."""
+
+    def __init__(self, peer: Peer, losses: Losses) -> None:
+        self._peer, self._losses = peer, losses
+        self._trained_since_s = asyncio.get_running_loop().time()
+
+    async def average(self, brought: Contribution, steps: int) -> Tensor | None:
+        """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
+        outcome = await self._peer.average(brought, compute_s=self._trained_s, steps=steps)
+        self._peer.note(loss_told=self._loss_told)
+        self._trained_since_s = asyncio.get_running_loop().time()
+        return None if outcome.vector is brought.vector else outcome.vector
+
+    async def average_at_site(self, brought: Contribution) -> Tensor:
+        """The model to go on from, amid a round."""
+        trained_s = self._trained_s
+        vector = await self._peer.average_at_site(brought)
+        self._trained_since_s = asyncio.get_running_loop().time() - trained_s
+        return vector
+
+    async def end(self, delayed: Delayed, steps: int) -> tuple[Contribution, Outcome]:
+        """The end of one that was under way; its record is of the time, and the `steps`, since the one before."""
+        trained_s = self._trained_s
+        ended = await delayed.end()
+        self._peer.note(loss_told=self._loss_told, spent=(trained_s, steps))
+        self._trained_since_s = asyncio.get_running_loop().time()
+        return ended
+
+    @property
+    def _trained_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._trained_since_s
+
+    @property
+    def _loss_told(self) -> bool:
+        return not math.isnan(self._losses.mean)

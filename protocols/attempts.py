@@ -1,0 +1,87 @@
+"""Attempts: when an averaging can be tried, and what ends a try.
+
+One begins when enough peers have gathered and none is coming or going, with a state that all go on from; it ends with
+its view. A peer that was given up meanwhile joins again, and one that is behind catches up, before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from .delivery.link import PeerLost
+from .entry import Entry
+from .lag import Lag
+from .members.membership import Expelled, Membership
+from .reduction.chunks import Inbox
+from .rounds import Key
+from .state import State
+
+
+class Attempts:
+    """One peer's. `state`: what it has committed last; `over`: whether the run is, in that."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        lag: Lag,
+        entry: Entry,
+        inbox: Inbox,
+        *,
+        state: Callable[[], State],
+        over: Callable[[], bool],
+    ) -> None:
+        self._membership, self._lag, self._entry, self._inbox = membership, lag, entry, inbox
+        self._state, self._over = state, over
+
+    async def gather(self) -> None:
+        """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
+        Raises MembershipError when this peer cannot go on.
+        """
+        await self._until(lambda: self._membership.settled or (self._over() and not self._membership.view.ids))
+
+    async def settle(self) -> None:
+        """The same, or until the run is over."""
+        await self._until(lambda: self._membership.settled or self._over())
+
+    async def next(self, before: State) -> Key | None:
+        """What to try next, of the round after `before`; None when that is over."""
+        while True:
+            with self._inbox.meter.unsettled():
+                await self.settle()
+            if self._lag.behind is not None:
+                await self._lag.catch_up()
+            if self._state() is not before:
+                return None
+            if self._membership.settled and self._lag.behind is None:
+                return self._membership.view.generation, before.round + 1
+
+    def hopeful(self, key: Key) -> bool:
+        """Whether that attempt makes sense still."""
+        settled, generation = self._membership.settled, self._membership.view.generation
+        return settled and generation == key[0] and self._lag.behind is None
+
+    async def make(self, key: Key, attempt: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
+        """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member."""
+        try:
+            with self._membership.averaging():
+                try:
+                    async with self._membership.only_while(lambda: self.hopeful(key)):
+                        await attempt()
+                except PeerLost as lost:
+                    self._membership.suspect(lost.peer, lost.why)
+                    await self._membership.until(lambda: not self.hopeful(key))
+                ended()
+        except Expelled as expelled:
+            await self._come_back(expelled)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while True:
+            try:
+                await self._membership.until(condition)
+                return
+            except Expelled as expelled:
+                await self._come_back(expelled)
+
+    async def _come_back(self, expelled: Expelled) -> None:
+        self._inbox.advance((0, 0))  # before its first round a run may be founded anew, with generations from 1 on
+        await self._entry.come_back(expelled)

@@ -1,0 +1,203 @@
+"""Between two rounds the peers of one site take the mean of their models among themselves: hierarchical local SGD.
+
+Source: Lin et al., "Don't use large mini-batches, use local SGD" (ICLR 2020, arXiv 1808.07217), section 5 and appendix
+D: after every H local steps the workers of a block average, after H H^b of them all do.
+
+| paper | here |
+|---|---|
+| H | local steps from one turn to the next, `Settings.site_period` |
+| H^b | turns of a round, the last of which is the round: the period over that |
+| block | the members of the view at one `Member.site` |
+| x_i | `Contribution.vector`, weighted by the samples of the round so far |
+
+What all peers agree on is the state after a round, as ever: who joins, comes back or resumes begins from that, and a
+site's mean is a part of its peers' way to the next one. So nothing of a turn concerns another site.
+
+A turn, in one generation: each tells its site where it stands, and waits until all there stand as far. Those who stand
+at this turn sum; each then tells the others that it holds the mean, and takes it when all of them do.
+Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
+On loss, lateness, death: the view changes, and all tell again where they stand. What anyone took all have held: so if
+all of the last attempt who are left hold its mean, they take it; else nobody has taken it, and those who stand here sum
+anew. Who comes to a turn that the others have passed passes it too, with its own model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from torch import Tensor
+
+from ..aggregation.mean import combine, contribute
+from .endpoint import Endpoint, Envelope
+from .members.membership import Membership
+from .off_loop import off_loop
+from .reduction.reducer import Reducer
+from .rounds import Attempt, Contribution, Key, SiteCommitted, SiteContributed
+from .state import fingerprint
+from .transport import PeerId
+from .wire import message
+from .witness import sometimes, witness
+
+PAST = 1 << 40
+"""The turn of who has come to the round itself."""
+_KEPT = 4
+"""Of one peer's messages, those of as many turns, at most: nobody is further ahead."""
+
+Turn = tuple[int, int]
+"""(round, turn), both counted from 1."""
+Told = TypeVar("Told", bound="Stand | Hold")
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Told to one's site: I have come to this turn of the round. `tried`: the generation in which I began to sum for it
+    last, 0: in none; `held`: the fingerprint of the mean I hold of it. `last`: the turn whose mean I took last in this
+    round, 0: none; `taken`: its fingerprint."""
+
+    generation: int
+    round: int
+    turn: int
+    tried: int
+    held: int
+    last: int
+    taken: int
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Told to those who summed with me: I hold the mean, and this is its fingerprint, above 0."""
+
+    generation: int
+    round: int
+    turn: int
+    fingerprint: int
+
+
+@dataclass(slots=True)
+class _Mine:
+    """This peer's own part in its latest turn. `tried`: the generation of its last attempt; `mean`, `mark`: what it
+    holds of that, and the fingerprint."""
+
+    turn: Turn = (0, 0)
+    tried: int = 0
+    mean: Tensor | None = None
+    mark: int = 0
+
+
+class SiteRounds:
+    """One peer's part in its site's turns. An attempt is cancelled when the view is not of its generation any more."""
+
+    def __init__(self, endpoint: Endpoint, membership: Membership, reducer: Reducer) -> None:
+        self._endpoint, self._membership, self._reducer = endpoint, membership, reducer
+        self._mine = _Mine()
+        self._last: tuple[Turn, int] = ((0, 0), 0)
+        """The turn whose mean this peer took last, and its fingerprint."""
+        self._stands: dict[PeerId, list[Stand]] = {}
+        self._holds: dict[PeerId, list[Hold]] = {}
+        endpoint.on(Stand, lambda envelope: self._hear(envelope, self._stands))
+        endpoint.on(Hold, lambda envelope: self._hear(envelope, self._holds))
+
+    def pass_by(self, key: Key) -> None:
+        """This peer has come to the round itself: its site does not wait for it."""
+        self._tell(self._mates(), self._stand(key, PAST, _Mine()))
+
+    async def mean(self, contribution: Contribution, key: Key, turn: int) -> Tensor:
+        """What this peer goes on from after `turn`: the mean of those of its site who stand there, or, when they have
+        passed it, its own. Raises PeerLost, and ValueError when the mean is not finite."""
+        if self._mine.turn != (key[1], turn):
+            self._mine = _Mine((key[1], turn))
+        there, passed = await self._gathered(key, turn)
+        mine, own = self._mine, contribution.vector
+        marks = {stand.taken for stand in passed if (stand.round, stand.last) == (key[1], turn)}
+        if marks:
+            return self._take(mine, mine.mean) if mine.mean is not None and mine.mark in marks else own
+        newest = max(stand.tried for stand in there.values())
+        held = {stand.held for stand in there.values() if stand.tried == newest}
+        if newest and 0 not in held and len(held) == 1:
+            sometimes("a site took what its last attempt had come to")
+            return self._take(mine, mine.mean) if mine.mean is not None and mine.tried == newest else own
+        if len(there) == 1:
+            return own
+        return await self._summed(contribution, (*key, turn), tuple(there))
+
+    def _mates(self) -> tuple[PeerId, ...]:
+        """Those at this peer's site, it among them, in rank order."""
+        me, members = self._membership.me, self._membership.view.members
+        return tuple(one.id for one in members if one.id == me.id or (me.site and one.site == me.site))
+
+    def _stand(self, key: Key, turn: int, mine: _Mine) -> Stand:
+        (round_, last), taken = self._last
+        return Stand(*key, turn, mine.tried, mine.mark, *((last, taken) if round_ == key[1] else (0, 0)))
+
+    async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], list[Stand]]:
+        """Who of the site stands at `turn`, in rank order, and where the others are, all of them further."""
+        mates, me, own = self._mates(), self._endpoint.id, self._stand(key, turn, self._mine)
+        self._tell(mates, own)
+        stands = {me: own}
+
+        def all_stand() -> bool:
+            for peer in mates:
+                if peer not in stands and (found := self._first(peer, own)) is not None:
+                    stands[peer] = found
+            return len(stands) == len(mates)
+
+        await self._membership.until(all_stand)
+        there = {peer: stands[peer] for peer in mates if _place(stands[peer]) == _place(own)}
+        return there, [stand for peer, stand in stands.items() if peer not in there]
+
+    def _first(self, peer: PeerId, own: Stand) -> Stand | None:
+        """The first place at or after `own` at which `peer` has told that it stands, in the same generation."""
+        told = [one for one in self._stands.get(peer, ()) if one.generation == own.generation]
+        return min((one for one in told if _place(one) >= _place(own)), key=_place, default=None)
+
+    async def _summed(self, contribution: Contribution, attempt: Attempt, members: tuple[PeerId, ...]) -> Tensor:
+        generation, round_, turn = attempt
+        self._mine = mine = _Mine((round_, turn), tried=generation)
+        vector, weight, nbytes = contribution.vector, contribution.weight, contribution.vector.nbytes
+        witness(SiteContributed(attempt, vector, weight, members))
+        brought = await off_loop(nbytes, lambda: contribute(vector, weight))
+        total = await self._reducer.sum_among(members, brought, (generation, round_), turn)
+        mine.mean = await off_loop(nbytes, lambda: combine(total).vector)
+        mine.mark = await off_loop(nbytes, lambda: fingerprint(total)) or 1
+        hold = Hold(*attempt, mine.mark)
+        self._tell(members, hold)
+        marks = {self._endpoint.id: mine.mark}
+
+        def all_hold() -> bool:
+            for peer in members:
+                for one in self._holds.get(peer, ()):
+                    if replace(one, fingerprint=mine.mark) == hold:
+                        marks[peer] = one.fingerprint
+            return len(marks) == len(members)
+
+        await self._membership.until(all_hold)
+        if len(set(marks.values())) > 1:
+            sometimes("a site's means differed and none was taken")
+            self._mine = _Mine((round_, turn))
+            return vector
+        return self._take(mine, mine.mean)
+
+    def _take(self, mine: _Mine, mean: Tensor) -> Tensor:
+        self._last = (mine.turn, mine.mark)
+        witness(SiteCommitted((mine.tried, *mine.turn), mean))
+        return mean
+
+    def _tell(self, peers: tuple[PeerId, ...], message: Stand | Hold) -> None:
+        for peer in peers:
+            if peer != self._endpoint.id:
+                self._endpoint.post(peer, message)
+
+    def _hear(self, envelope: Envelope, told: dict[PeerId, list[Told]]) -> None:
+        """Of a generation to come, too: others may have gone on to it before this peer."""
+        now, heard = self._membership.view.generation, envelope.message
+        if heard.generation > now or self._membership.current(envelope, heard.generation):
+            kept = [one for one in told.get(envelope.sender, ()) if now <= one.generation <= heard.generation]
+            told[envelope.sender] = [*kept, heard][-_KEPT:]
+            self._membership.notify()
+
+
+def _place(stand: Stand) -> Turn:
+    return stand.round, stand.turn
