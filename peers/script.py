@@ -25,6 +25,7 @@ from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_
 from .own_loop import Run
 from .settings import Settings, SettingsError
 from .stop import Stop
+from .torch_imports import import_all_of_torch
 
 
 def join(
@@ -41,6 +42,7 @@ def join(
     `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); what all peers share is the run's.
     Raises ValueError, OSError and PeerLost, each with one clear line.
     """
+    import_all_of_torch()
     background = Background()
     try:
         if CONTROL_VARIABLE in os.environ:

@@ -1,6 +1,6 @@
 """The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
 
-To import it takes a core one to two seconds, more than many a short run; here all peers of a machine share one import,
+To import it takes a core two to four seconds, more than many a short run; here all peers of a machine share one import,
 and the memory of it. The zygote computes nothing and opens nothing that a peer would have to share: a fork of it is as
 good as a new process.
 
@@ -23,6 +23,7 @@ import numpy
 
 from .control import CONTROL_VARIABLE
 from .process import main as be_a_peer
+from .torch_imports import import_all_of_torch
 
 PATH_BYTES_MAX = 4096
 _PR_SET_NAME = 15
@@ -30,6 +31,7 @@ _PR_SET_NAME = 15
 
 def main() -> None:
     """Fork peers until nobody wants any more."""
+    import_all_of_torch()
     line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))
     woken, waker = socket.socketpair()
     for end in (woken, waker):
