@@ -30,6 +30,7 @@ from ..aggregation.outer import OuterStep
 from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
+from .bandwidths import Bandwidths
 from .catch_up import Donor
 from .delivery.link import PeerLost
 from .endpoint import Endpoint
@@ -71,11 +72,12 @@ class LocalSGD:
         buckets: Sequence[Part] = (),
         fragments: int = 1,
         seed: int = 0,
+        uneven: bool = False,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
         out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
-        run's."""
+        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self.watches = period.watches
@@ -105,7 +107,10 @@ class LocalSGD:
             over=lambda: self.period == 0,
             adopt=self._adopt,
         )
-        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
+        bandwidths = (
+            Bandwidths(endpoint, self.membership, layout.nbytes, lambda: self.state.links) if uneven else None
+        )
+        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
     @property
     def residual(self) -> Tensor | None:

@@ -64,6 +64,8 @@ class Roster:
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
+        self.bandwidths_Bps: dict[PeerId, int] = {}
+        """What members' connections carry, where it is to be other than in the view from the next one on."""
         self.addresses: dict[PeerId, str] = {}
         """The other members, the last ones known when this peer is none itself."""
         self.failed: Exception | None = None
@@ -193,6 +195,7 @@ class Roster:
             else:
                 self._end_link(peer)
         self._anew.clear()
+        self.bandwidths_Bps.clear()
         for member in view.members:
             if member.since == view.generation:
                 self.newcomers.pop(member.id, None)
