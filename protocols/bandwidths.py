@@ -1,11 +1,12 @@
-"""Bandwidths: what each member's connection carries, as all have measured it, and when a new view is worth having for it.
+"""Bandwidths: what each member's connection carries, as all have measured it, and when that is worth a new view.
 
 With its vote on a round each tells the coordinator how fast the ways from it are. One that is slow may be so for either
 end, so a member's way up counts as the fastest that goes out from it, its way down as the fastest that comes in, and
 the slower of these two is its bandwidth: both carry as much in a sharded allreduce. Where the parts that follow from
-that (`aggregation.shares`) are a tenth faster than those of the present view, the coordinator has a new one decided that
-knows them: so all cut alike, and on a crash the next view has them too.
+that (`aggregation.shares`) are a tenth faster than those of the present view, the coordinator has a new one decided
+that knows them: so all cut alike, and on a crash the next view has them too.
 Cost: a byte a member in each vote. A generation each time, after 5 rounds, 10 more, 20 more: measured values tremble.
+On loss: what was not told, or by a member of the view before, is not known, and nothing is changed for it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from .witness import sometimes
 
 _ROUNDS = 5
 _BETTER = 0.9
-_WORLD_MOST = 1024
-"""In a larger one this would be too much to tell with every vote."""
+_WORLD_MOST = 64
+"""In a larger one this would be too much to tell with every vote, and to look at."""
 
 Levels = tuple[int, ...]
 """Of each member in rank order, what the way to it carries, in half octaves above 1 byte a second; 0: not known."""
@@ -55,14 +56,14 @@ class Bandwidths:
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
             self._told.clear()
-        if len(levels) == len(view.ids) and max(levels) <= LEVEL_MAX:
+        if 0 < len(levels) == len(view.ids) and max(levels) <= LEVEL_MAX:
             self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
 
     def consider(self) -> None:
         """A round is over: have a new view decided if it is worth it."""
         view = self._membership.view
         self._counted += 1
-        if self._counted < self._due or view.one_machine or len(self._told) < len(view.ids) or len(view.ids) < 3:
+        if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
             return
         found = self._found(view)
         if all(found) and self._worth(view, found):

@@ -107,9 +107,7 @@ class LocalSGD:
             over=lambda: self.period == 0,
             adopt=self._adopt,
         )
-        bandwidths = (
-            Bandwidths(endpoint, self.membership, layout.nbytes, lambda: self.state.links) if uneven else None
-        )
+        bandwidths = Bandwidths(endpoint, self.membership, layout.nbytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
     @property

@@ -22,8 +22,8 @@ from .wire import message
 @message()
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the ways
-    to the others are (`bandwidths`), where parts go by that."""
+    """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
+    ways to the others are (`bandwidths`), where parts go by that."""
 
     generation: int
     round: int

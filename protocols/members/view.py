@@ -19,8 +19,8 @@ _MEMBER_BYTES = 48
 class Member:
     """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
     generation in which it joined; the most senior member that is not suspected coordinates. `machine`: what it has in
-    common with those on its machine, with whom it can share memory; "" if it cannot. `bandwidth_Bps`: what its connection
-    carries each way at once, as it was known when the view was decided; 0: it was not."""
+    common with those on its machine, with whom it can share memory; "" if it cannot. `bandwidth_Bps`: what its
+    connection carries each way at once, as it was known when the view was decided; 0: it was not."""
 
     id: PeerId
     name: str

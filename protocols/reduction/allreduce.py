@@ -52,8 +52,8 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector over `members` (in rank order) by `schedule`. `shares`: of its parts, None if they
-    are equal."""
+    """One attempt at summing a vector over `members` (in rank order) by `schedule`. `shares`: of its parts, None if
+    they are equal."""
 
     def __init__(
         self,
