@@ -56,14 +56,8 @@ class Links:
     def uniform(
         cls, world: int, *, alpha_s: float, Bps: float, gamma_s_per_byte: float = 0.0, overhead_s: float = 0.0
     ) -> Self:
-        rates = (Bps,) * world
-        return cls(
-            alpha_s=(alpha_s,) * world,
-            up_Bps=rates,
-            down_Bps=rates,
-            gamma_s_per_byte=gamma_s_per_byte,
-            overhead_s=overhead_s,
-        )
+        alphas, rates, gamma_s = (alpha_s,) * world, (Bps,) * world, gamma_s_per_byte
+        return cls(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
 
     @property
     def world(self) -> int:
@@ -114,13 +108,8 @@ def _coarse(cost: float) -> float:
 def _fastest(
     schedules: tuple[Any, ...], alpha_s: float, rates: tuple[float, ...], size_bytes: int, chunk_bytes: int
 ) -> Schedule:
-    links = Links(
-        alpha_s=(alpha_s,) * len(rates),
-        up_Bps=rates,
-        down_Bps=rates,
-        gamma_s_per_byte=GAMMA_S_PER_BYTE,
-        overhead_s=OVERHEAD_S,
-    )
+    alphas, gamma_s, overhead_s = (alpha_s,) * len(rates), GAMMA_S_PER_BYTE, OVERHEAD_S
+    links = Links(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
     return choose(schedules, links, size_bytes, chunk_bytes, by_bandwidth(rates)).steady.schedule
 
 
