@@ -20,6 +20,9 @@ from samovar.peers.settings import Settings
 from samovar.protocols.bandwidths import LEVEL_MAX, Bandwidths
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member, View
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.scenario import Group
+from samovar.sims.sweeps.verdict import judge
 
 
 def slowest(bandwidths: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool] | None = None) -> float:
@@ -217,6 +220,19 @@ def test_what_makes_no_sense_to_be_told_is_not_counted(
     for _ in range(9):
         heard.consider()
     assert learned == [{"p0": 2**30, "p1": 2**20, "p2": 2**20}] * counts
+
+
+@pytest.mark.parametrize("seed", [5, 10, 22])
+def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> None:
+    """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
+    drawn = draw(seed)
+    fast, slow = (Group(peers=1, link=parse_link(link), step_s=0.02) for link in ("20mbit,10ms", "2mbit,10ms"))
+    settings = replace(drawn.settings, schedule="sharded", period="1", pace="equal", overlap=False, steps=12)
+    groups = (replace(fast, peers=drawn.peers - 1), slow)
+    scenario = replace(drawn, groups=groups, trunks=(), toy_size=60_000, buggify=False, settings=settings)
+    verdict = judge(scenario)
+    assert verdict.broken is None
+    assert verdict.reached["parts by bandwidth"]
 
 
 def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
