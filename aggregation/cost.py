@@ -28,6 +28,8 @@ from typing import Any, NamedTuple, Self
 
 from .schedules.messages import Message, messages
 from .schedules.schedule import Schedule
+from .schedules.sharded import Sharded
+from .shares import by_bandwidth
 from .vector import parts
 
 
@@ -54,14 +56,8 @@ class Links:
     def uniform(
         cls, world: int, *, alpha_s: float, Bps: float, gamma_s_per_byte: float = 0.0, overhead_s: float = 0.0
     ) -> Self:
-        rates = (Bps,) * world
-        return cls(
-            alpha_s=(alpha_s,) * world,
-            up_Bps=rates,
-            down_Bps=rates,
-            gamma_s_per_byte=gamma_s_per_byte,
-            overhead_s=overhead_s,
-        )
+        alphas, rates, gamma_s = (alpha_s,) * world, (Bps,) * world, gamma_s_per_byte
+        return cls(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
 
     @property
     def world(self) -> int:
@@ -85,14 +81,23 @@ _WORLD_MOST = 16
 """In a larger world to predict takes too long to be done within a round."""
 
 
-def fastest(schedules: Sequence[Schedule], costs: LinkCosts, world: int, size_bytes: int, chunk_bytes: int) -> Schedule:
-    """The schedule of least time for links that are all alike; but the first of ``schedules`` when no other takes a
-    tenth less, too little is known, or the world is too large. Costs count to two binary digits, so that the choice
-    does not change from round to round."""
+def fastest(
+    schedules: Sequence[Schedule],
+    costs: LinkCosts,
+    world: int,
+    size_bytes: int,
+    chunk_bytes: int,
+    bandwidths_Bps: tuple[float, ...] | None = None,
+) -> Schedule:
+    """The schedule of least time for links that are all alike, unless each rank's bandwidth is given, by which the
+    sharded one then has its parts; but the first of ``schedules`` when no other takes a tenth less, too little is
+    known, or the world is too large. Costs count to two binary digits, so that the choice does not change from round to
+    round."""
     if not costs.known or world > _WORLD_MOST:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
-    return _fastest(tuple(schedules), alpha_s, s_per_byte, world, size_bytes, chunk_bytes)
+    rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps
+    return _fastest(tuple(schedules), alpha_s, rates, size_bytes, chunk_bytes)
 
 
 def _coarse(cost: float) -> float:
@@ -101,12 +106,11 @@ def _coarse(cost: float) -> float:
 
 @lru_cache
 def _fastest(
-    schedules: tuple[Any, ...], alpha_s: float, s_per_byte: float, world: int, size_bytes: int, chunk_bytes: int
+    schedules: tuple[Any, ...], alpha_s: float, rates: tuple[float, ...], size_bytes: int, chunk_bytes: int
 ) -> Schedule:
-    links = Links.uniform(
-        world, alpha_s=alpha_s, Bps=1 / s_per_byte, gamma_s_per_byte=GAMMA_S_PER_BYTE, overhead_s=OVERHEAD_S
-    )
-    return choose(schedules, links, size_bytes, chunk_bytes).steady.schedule
+    alphas, gamma_s, overhead_s = (alpha_s,) * len(rates), GAMMA_S_PER_BYTE, OVERHEAD_S
+    links = Links(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
+    return choose(schedules, links, size_bytes, chunk_bytes, by_bandwidth(rates)).steady.schedule
 
 
 class Sent(NamedTuple):
@@ -157,12 +161,12 @@ def choose(
     chunk_bytes: int,
     shares: Sequence[float] | None = None,
 ) -> Choice:
-    """The fastest of ``schedules``. With ``shares``, one for each rank, those that cut a part for each rank are
-    predicted with equal parts and with these, and the better of both counts."""
+    """The fastest of ``schedules``. With ``shares``, one for each rank, the sharded one is predicted with equal parts
+    and with these, and the better of both counts; no other has a part that is a rank's own."""
     predictions = []
     for schedule in schedules:
         cuts: list[tuple[float, ...] | None] = [None]
-        if shares is not None and schedule.parts(links.world) == len(shares):
+        if shares is not None and isinstance(schedule, Sharded):
             cuts.append(tuple(shares))
         found = (Prediction(schedule, predict(schedule, links, size_bytes, chunk_bytes, cut), cut) for cut in cuts)
         predictions.append(min(found, key=lambda prediction: prediction.seconds))

@@ -16,12 +16,19 @@ a_i + (n - 2 a_i) w_i vectors, and receives as much. In time T it can own w_i = 
 owned, so that sum w_i = 1 gives T, but nobody is done before its own vector is sent, T >= a_i/b_i. Where that decides,
 shares are cut down in proportion. For n <= 2 a peer with data is never the busier for what it owns: those own all.
 
+`coarse` is what runs go by: what they measure trembles by a factor of two, and to take one of several slow peers for a
+fast one costs more than equal parts do.
+
 Cost: none on the wire. b_i is what a link carries each way at once, min(up, down) of full duplex; of half duplex
 1/(1/up + 1/down). Loss, lateness and death: a share is a plan for those who are there; the next view has its own.
 """
 
 import math
 from collections.abc import Sequence
+from statistics import median
+
+_ALIKE = 3
+"""Bandwidths within this factor are not told apart."""
 
 
 def shares(
@@ -46,6 +53,20 @@ def shares(
             for bandwidth, data, owner in peers
         ]
     )
+
+
+def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
+    """Bandwidths as measured, 0 where nothing is known, and that of one at least; as they count: who carries a third
+    of what the best does, or more, is taken for one of the best, and the unknown for one in the middle."""
+    middle_Bps = median(filter(None, bandwidths_Bps))
+    known = [bandwidth or middle_Bps for bandwidth in bandwidths_Bps]
+    best = max(known)
+    return tuple(best if _ALIKE * bandwidth >= best else bandwidth for bandwidth in known)
+
+
+def by_bandwidth(bandwidths_Bps: Sequence[float]) -> tuple[float, ...] | None:
+    """The shares of peers that all have data; None: as all are alike, so are these."""
+    return None if len(set(bandwidths_Bps)) == 1 else shares(bandwidths_Bps, [True] * len(bandwidths_Bps))
 
 
 def loads(share: Sequence[float], has_data: Sequence[bool]) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .pace import Pace
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
-from .schedules import schedule_for
+from .schedules import schedule_for, uneven
 from .settings import Settings
 
 Spent = tuple[float, int]
@@ -108,6 +108,7 @@ class Peer:
             buckets=buckets(layout) if settings.average == "gradients" else (),
             fragments=settings.fragments,
             seed=settings.seed,
+            uneven=uneven(settings, layout),
         )
         self.membership = self.averaging.membership
         self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ..aggregation.codecs.known import parse_codec
 from ..aggregation.cost import LinkCosts, fastest
 from ..aggregation.schedules.known import SCHEDULES
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
 from ..protocols.members.view import View
-from ..protocols.reduction.reducer import takes_one_hop
+from ..protocols.reduction.reducer import ONE_HOP_BYTES, takes_one_hop
 from .settings import Settings
 
 SMALL_MODEL_BYTES = 256 * 1024
@@ -27,4 +28,11 @@ def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCost
     usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
     known = [SCHEDULES[name] for name in (usual, *others)]
-    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES)
+    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES, view.bandwidths_Bps)
+
+
+def uneven(settings: Settings, layout: Layout) -> bool:
+    """Whether the parts of the sharded schedule go by bandwidth: where there can be any. What each sends to all is no
+    part of anything."""
+    gathers = settings.codec != "none" and parse_codec(settings.codec).family == "gather"
+    return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and not gathers

@@ -32,6 +32,7 @@ from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
 from .attempts import Attempts
+from .bandwidths import Bandwidths
 from .catch_up import Donor
 from .endpoint import Endpoint
 from .entry import Entry
@@ -73,11 +74,12 @@ class LocalSGD:
         buckets: Sequence[Part] = (),
         fragments: int = 1,
         seed: int = 0,
+        uneven: bool = False,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
         out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
-        run's."""
+        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
         self._layout, self._period, self._outer = layout, period, outer
         self.watches = period.watches
@@ -101,22 +103,20 @@ class LocalSGD:
             owed = None if residual is None or count > 1 else (state.round, residual)
             each = [averager_for(codec, self._reducer, layout, seed, owed, count) for _ in self._fragments.parts]
             self._averager = FragmentAverager(each, self._fragments) if count > 1 else each[0]
-        entry = Entry(
+        self._entry = Entry(
             endpoint,
             self.membership,
             layout,
             state=lambda: self.state,
             standing=self._standing,
-            over=lambda: self.period == 0,
+            over=self._over,
             adopt=self._adopt,
         )
-        self._entry, self._attempts = (
-            entry,
-            Attempts(
-                self.membership, self._lag, entry, self._inbox, state=lambda: self.state, over=lambda: self.period == 0
-            ),
+        self._attempts = Attempts(
+            self.membership, self._lag, self._entry, self._inbox, state=lambda: self.state, over=self._over
         )
-        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round)
+        bandwidths = Bandwidths(endpoint, self.membership, layout.nbytes, lambda: self.state.links) if uneven else None
+        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
     @property
     def residual(self) -> Tensor | None:
@@ -134,6 +134,9 @@ class LocalSGD:
         """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
         period = self.state.period.period
         return period if self.steps is None else max(0, min(period, self.steps - self.state.step))
+
+    def _over(self) -> bool:
+        return self.period == 0
 
     # Coming and going
 

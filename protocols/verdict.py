@@ -9,8 +9,9 @@ results differ, a change is asked for too: it makes one of the results the round
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .bandwidths import Bandwidths, Levels
 from .endpoint import Endpoint, Envelope
 from .members.membership import Membership
 from .rounds import Key
@@ -21,11 +22,13 @@ from .wire import message
 @message()
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Told to the coordinator: I have the result of this round, and this is its fingerprint."""
+    """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
+    ways to the others are (`bandwidths`), where parts go by that."""
 
     generation: int
     round: int
     fingerprint: int
+    levels: Levels = ()
 
 
 @message()
@@ -39,10 +42,13 @@ class Commit:
 
 
 class Verdicts:
-    """One peer's part in it. `round` is the last round that this peer has committed."""
+    """One peer's part in it. `round` is the last round that this peer has committed; `bandwidths`: None where parts do
+    not go by them."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, round: Callable[[], int]) -> None:
-        self._endpoint, self._membership, self._round = endpoint, membership, round
+    def __init__(
+        self, endpoint: Endpoint, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
+    ) -> None:
+        self._endpoint, self._membership, self._round, self._bandwidths = endpoint, membership, round, bandwidths
         self._votes: dict[Key, dict[PeerId, int]] = {}
         self._commits: dict[Key, int] = {}
         endpoint.on(Have, self._on_have)
@@ -55,6 +61,8 @@ class Verdicts:
     async def reach(self, key: Key, fingerprint: int) -> None:
         """Tell of our result and wait for the verdict. Raises what `Membership.until` raises."""
         coordinator, have = self._membership.coordinator, Have(*key, fingerprint)
+        if self._bandwidths is not None:
+            have = replace(have, levels=self._bandwidths.levels())
         if coordinator == self._endpoint.id:
             self._count(coordinator, have)
         elif coordinator is not None:
@@ -67,6 +75,8 @@ class Verdicts:
 
     def _count(self, voter: PeerId, have: Have) -> None:
         key, view = (have.generation, have.round), self._membership.view
+        if self._bandwidths is not None:
+            self._bandwidths.told(voter, have.levels)
         near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
         if self._membership.coordinator != self._endpoint.id or key in self._commits or not near:
             return
@@ -82,6 +92,8 @@ class Verdicts:
             if peer != self._endpoint.id:
                 self._endpoint.post(peer, commit)
         self._note(commit)
+        if self._bandwidths is not None:
+            self._bandwidths.consider()
 
     def _on_commit(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):

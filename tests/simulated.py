@@ -116,6 +116,7 @@ class Walker:
             state=State(0, 0, torch.zeros(company.layout.size), (), company.period.start()),
             steps=company.steps,
             buckets=company.buckets,
+            uneven=company.uneven,
         )
         self.membership = self.sgd.membership
 
@@ -214,11 +215,12 @@ class Company:
         train_s: Callable[[int], float] = lambda index: 1.0 + 0.1 * index,
         buckets: Sequence[Part] = (),
         sites: Sequence[str] = ("",),
+        uneven: bool = False,
     ) -> None:
         self.network = Network(parse_link(link), seed)
         self.layout = layout_of(size)
         self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
-        self.period, self.buckets = period or Fixed(10), buckets
+        self.period, self.buckets, self.uneven = period or Fixed(10), buckets, uneven
         self.steps, self.sites = 10 * rounds, sites
         self.peers_max = n + 4
         self.crashed: set[int] = set()

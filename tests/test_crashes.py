@@ -1,4 +1,4 @@
-"""A peer dies before any one delivery of a round, or two peers do: the round is decided all the same.
+"""A peer dies or stands still before any one delivery of a round, or two peers die: the round is decided all the same.
 
 Here a part of the deliveries is tried; `python tests/test_crashes.py` tries them all, with every peer as the victim,
 and 2,000 pairs, and then all again with every schedule, where the victims take turns; it prints how many there were and
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -43,7 +44,10 @@ def peaceful(peers: int, schedule: str) -> Scenario:
 
 def played(peers: int, crashes: Iterable[Crash], schedule: str = "") -> World:
     """The world at its end. Raises Hung."""
-    faults = tuple(Fault(kind=Kind.CRASH, who=(victim,), at_event=event) for victim, event in crashes)
+    return world_with(peers, schedule, *(Fault(kind=Kind.CRASH, who=(who,), at_event=event) for who, event in crashes))
+
+
+def world_with(peers: int, schedule: str, *faults: Fault) -> World:
     world = World(toy_task(), replace(peaceful(peers, schedule), faults=faults))
     run_virtual(world.run(within_s=120), seed=peers)
     return world
@@ -119,6 +123,31 @@ def test_of_five_any_two_may_crash_in_one_round() -> None:
 def test_a_crash_in_any_schedule_decides_the_round(schedule: str) -> None:
     tried = crashes_in_turn(5, schedule)[::9]
     assert ends(5, [(crash,) for crash in tried], schedule) == {"went on": len(tried)}
+
+
+def longest_wait_s(world: World, without: int) -> float:
+    """From one commit of a peer to its next, whoever of the others it is."""
+    times: dict[str, list[float]] = {life.name: [] for life in world.lives if life.index != without}
+    for time_s, life, event in world.log.entries:
+        if isinstance(event, Committed) and life in times:
+            times[life].append(time_s)
+    return max(later - sooner for each in times.values() for sooner, later in pairwise(each))
+
+
+@pytest.mark.parametrize("schedule", ["ring", "sharded"])
+@pytest.mark.parametrize(("for_s", "members"), [(0.7, 5), (3.0, 4)])
+def test_who_stands_still_before_any_delivery_holds_up_the_others_for_its_pause_or_their_patience(
+    for_s: float, members: int, schedule: str
+) -> None:
+    patience_s = peaceful(5, schedule).settings.patience_s
+    usual_s = longest_wait_s(world_with(5, schedule), without=0)
+    for victim, event in crashes_in_turn(5, schedule)[::6]:
+        world = world_with(5, schedule, Fault(kind=Kind.PAUSE, who=(victim,), at_event=event, for_s=for_s))
+        assert broken(world.scenario, world.log.entries) is None
+        others = [life for life in world.lives if life.index != victim]
+        assert all(life.result is not None and life.result.finished for life in others)
+        assert {len(life.peer.membership.view.members) for life in others} == {members}
+        assert longest_wait_s(world, without=victim) <= min(for_s, 1.25 * patience_s) + 2 * usual_s
 
 
 def everything() -> Iterator[tuple[str, int, Counter[str]]]:

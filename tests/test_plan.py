@@ -45,6 +45,20 @@ def test_few_messages_win_for_a_small_model_and_few_bytes_for_a_large_one() -> N
     assert large["schedules"][0]["seconds"] == pytest.approx(2 * 31 / 32 * 0.8, rel=0.03)
 
 
+def test_links_in_turn_have_parts_by_bandwidth() -> None:
+    arguments = ("--peers", 4, "--size", "8MB", "--link", "100mbit,5ms;100mbit,5ms;100mbit,5ms;10mbit,5ms")
+    found = planned(*arguments)
+    rows = {row["schedule"]: row for row in found["schedules"]}
+    assert rows["sharded"]["shares"] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
+    assert {name for name, row in rows.items() if row["shares"] is not None} == {"sharded"}
+    assert rows["sharded"]["bytes"] == pytest.approx([8e6, 8e6 * 5 / 3], abs=2)
+    assert rows["sharded"]["seconds"] == pytest.approx(8e6 / 1.25e6, rel=0.1)
+    assert rows["ring"]["seconds"] == pytest.approx(1.5 * 8e6 / 1.25e6, rel=0.1)
+    said = verb("plan", *arguments).stdout.splitlines()
+    assert said[0].endswith("among 4 peers, on 100mbit,5ms;100mbit,5ms;100mbit,5ms;10mbit,5ms in turn")
+    assert said[-1] == "sharded: a peer sums up 0% to 33% of it"
+
+
 def test_people_get_a_table_that_marks_the_choice() -> None:
     result = verb("plan", "--peers", 7, "--size", "1MiB", "--link", "100mbit,5ms")
     assert (result.exit_code, result.stderr) == (0, "")

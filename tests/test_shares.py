@@ -1,14 +1,28 @@
-"""Shares make the slowest link the least busy: the numbers of the paper, and nothing better is found by search."""
+"""Shares make the slowest link the least busy: the numbers of the paper, nothing better is found by search, and runs
+whose links differ come to go by them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import Company, layout_of, no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.shares import bottleneck, loads, shares
+from samovar.aggregation.cost import UNKNOWN, LinkCosts
+from samovar.aggregation.shares import bottleneck, by_bandwidth, coarse, loads, shares
 from samovar.aggregation.vector import parts
+from samovar.peers.links import parse_link
+from samovar.peers.schedules import schedule_for
+from samovar.peers.settings import Settings
+from samovar.protocols.bandwidths import LEVEL_MAX, Bandwidths
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.view import Member, View
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.scenario import Group
+from samovar.sims.sweeps.verdict import judge
 
 
 def slowest(bandwidths: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool] | None = None) -> float:
@@ -110,6 +124,22 @@ def test_no_other_shares_are_faster(company: tuple[list[float], list[bool], list
 
 
 @pytest.mark.parametrize(
+    ("measured", "counted", "share"),
+    [
+        ([4, 6, 10, 7], [10, 10, 10, 10], None),
+        ([0, 0, 8, 5], [8, 8, 8, 8], None),
+        ([10, 10, 0, 1], [10, 10, 10, 1], [1 / 3, 1 / 3, 1 / 3, 0.0]),
+        ([10, 1], [10, 1], [10 / 11, 1 / 11]),
+    ],
+)
+def test_what_was_measured_counts_only_where_it_tells_peers_apart(
+    measured: list[float], counted: list[float], share: list[float] | None
+) -> None:
+    assert coarse(measured) == tuple(counted)
+    assert by_bandwidth(coarse(measured)) == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (([1.0, 0.0], [True, True]), "positive and finite"),
@@ -125,3 +155,90 @@ def test_no_other_shares_are_faster(company: tuple[list[float], list[bool], list
 def test_what_cannot_be_shared_is_refused(arguments: tuple[list, ...], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         shares(*arguments)
+
+
+# ---- in runs
+
+
+def unlike(count: int, slow: dict[int, str], *, rounds: int = 12, size: int = 1_000_000) -> Company:
+    company = Company(
+        count, rounds=rounds, size=size, link="100mbit,5ms", schedule="sharded", train_s=lambda index: 0.1, uneven=True
+    )
+    company.network.links.update({f"p{index}": parse_link(link) for index, link in slow.items()})
+    return company
+
+
+def test_a_slow_peer_comes_to_own_nothing_and_rounds_take_as_much_less_as_the_closed_form_says() -> None:
+    company = simulate(unlike(4, {3: "10mbit,5ms"}, rounds=9, size=2_000_000).run())
+    company.agree()
+    view = company[0].membership.view
+    assert view.shares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
+    by_view: dict[int, list[float]] = {}
+    for outcome in company[0].outcomes:
+        by_view.setdefault(outcome.generation, []).append(outcome.wait_s + outcome.transfer_s)
+    equal_s, uneven_s = map(median, by_view.values())
+    bandwidths, has_data = [10.0, 10.0, 10.0, 1.0], [True] * 4
+    alike = bottleneck([0.25] * 4, bandwidths, has_data)
+    assert uneven_s / equal_s == pytest.approx(slowest(bandwidths, has_data) / alike, rel=0.15)
+
+
+def test_where_links_are_alike_no_view_is_changed_for_their_sake() -> None:
+    company = simulate(unlike(4, {}, size=300_000).run())
+    company.agree()
+    assert {outcome.generation for outcome in company[0].outcomes} == {company[0].outcomes[0].generation}
+    assert company[0].membership.view.shares is None
+
+
+def test_when_a_peer_dies_the_others_go_on_with_shares_of_their_own() -> None:
+    async def main() -> Company:
+        company = unlike(5, {1: "10mbit,5ms"}, rounds=14, size=300_000)
+        company.start()
+        await company.until(lambda: company[0].membership.view.shares is not None)
+        assert company[0].membership.view.shares == pytest.approx([0.25, 0.0, 0.25, 0.25, 0.25])
+        company[3].crash()
+        await company.ended()
+        return company
+
+    company = simulate(main())
+    company.agree()
+    assert company[0].membership.view.ids == ("p0", "p1", "p2", "p4")
+    assert company[0].membership.view.shares == pytest.approx([1 / 3, 0.0, 1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("levels", "counts"),
+    [((60, 40, 40), True), ((), False), ((60, 40), False), ((60, 40, 40, 40), False), ((LEVEL_MAX + 1, 40, 40), False)],
+)
+def test_what_makes_no_sense_to_be_told_is_not_counted(
+    levels: tuple[int, ...], counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company, learned = simulate(Company(3).run()), list[Mapping[str, int]]()
+    monkeypatch.setattr(Membership, "learn", lambda self, bandwidths: learned.append(bandwidths))
+    heard = Bandwidths(company[0].endpoint, company[0].membership, 10**6, lambda: UNKNOWN)
+    for peer in ("p0", "p1", "p2"):
+        heard.told(peer, levels)
+    for _ in range(9):
+        heard.consider()
+    assert learned == [{"p0": 2**30, "p1": 2**20, "p2": 2**20}] * counts
+
+
+@pytest.mark.parametrize("seed", [5, 10, 22])
+def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> None:
+    """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
+    drawn = draw(seed)
+    fast, slow = (Group(peers=1, link=parse_link(link), step_s=0.02) for link in ("20mbit,10ms", "2mbit,10ms"))
+    settings = replace(drawn.settings, schedule="sharded", period="1", pace="equal", overlap=False, steps=12)
+    groups = (replace(fast, peers=drawn.peers - 1), slow)
+    scenario = replace(drawn, groups=groups, trunks=(), toy_size=60_000, buggify=False, settings=settings)
+    verdict = judge(scenario)
+    assert verdict.broken is None
+    assert verdict.reached["parts by bandwidth"]
+
+
+def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
+    settings, layout, costs = Settings(peers=8), layout_of(4_000_000), LinkCosts(0.005, 1e-7)
+    members = tuple(Member(f"p{index}", f"p{index}", "", index, 1) for index in range(8))
+    assert schedule_for(settings, layout, View(1, members, True), costs).name == "ring"
+    known = View(2, tuple(replace(m, bandwidth_Bps=10**7 // (1 + 3 * (m.data_part % 2))) for m in members), True)
+    assert known.shares == pytest.approx([0.25, 0.0] * 4)
+    assert schedule_for(settings, layout, known, costs).name == "sharded"

@@ -17,6 +17,7 @@ from rich.text import Text
 from ...aggregation.cost import Links, timeline
 from ...aggregation.schedules.known import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
+from ...aggregation.shares import by_bandwidth, coarse
 from ...protocols.delivery.lane import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from ...protocols.link_spec import LinkSpec
 from ..links import parse_duration, parse_link, parse_size
@@ -45,15 +46,17 @@ def _size(text: str) -> int:
     return size
 
 
-def _link(text: str) -> tuple[str, LinkSpec]:
-    return text, parse_link(text)
+def _specs(text: str) -> tuple[str, list[LinkSpec]]:
+    return text, [parse_link(kind) for kind in text.split(";")]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule's predicted time, and the least and the most that a peer sends."""
+    """A schedule's predicted time, and the least and the most that a peer sends. `shares`: of the parts, None if they
+    are equal."""
 
     schedule: Schedule
+    shares: tuple[float, ...] | None
     seconds: float
     messages: tuple[int, int]
     bytes: tuple[int, int]
@@ -68,10 +71,11 @@ class Planned:
 )
 @click.option(
     "--link",
-    callback=_taken(_link),
+    callback=_taken(_specs),
     default="100mbit,5ms",
     metavar="LINK",
-    help="Each peer's connection: bandwidth, latency, jitter, of which half counts. [default: 100mbit,5ms]",
+    help="Each peer's connection: bandwidth, latency, jitter, of which half counts; of several, with ; between them, "
+    "in turn. [default: 100mbit,5ms]",
 )
 @click.option(
     "--overhead",
@@ -85,22 +89,26 @@ class Planned:
     "--svg", is_flag=False, flag_value="plan.svg", type=click.Path(path_type=Path), metavar="[FILE]",
     help="Draw it as well. [default: plan.svg]",
 )  # fmt: skip
-def plan(peers: int, size: int, link: tuple[str, LinkSpec], overhead: float, as_json: bool, svg: Path | None) -> None:
+def plan(
+    peers: int, size: int, link: tuple[str, list[LinkSpec]], overhead: float, as_json: bool, svg: Path | None
+) -> None:
     """Predict how long an averaging takes by each schedule, and draw the fastest one.
 
     What is known of is links and messages: not how busy the machines are, nor what else is on the way.
     """
 
     def work() -> int:
-        text, spec = link
-        links, chunk_bytes = _links(peers, spec, overhead), _chunk_bytes(spec)
+        text, kinds = link
+        specs = [kinds[index % len(kinds)] for index in range(peers)]
+        links, chunk_bytes = _links(specs, overhead), min(map(_chunk_bytes, specs))
         with Console(stderr=True).status("predicting"):
             found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
             found.sort(key=lambda planned: planned.seconds)
-        title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, each on {text}"
+        on = f"each on {text}" if len(kinds) == 1 else f"on {text} in turn"
+        title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
         if svg is not None:
             bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
-            sent = timeline(found[0].schedule, links, size, chunk_bytes)
+            sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
             svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
         if as_json:
             asked = {"peers": peers, "size_bytes": size, "link": text, "overhead_s": overhead}
@@ -110,6 +118,9 @@ def plan(peers: int, size: int, link: tuple[str, LinkSpec], overhead: float, as_
         Console(width=None if sys.stdout.isatty() else 200).print(
             Group(Text(title, style="bold"), Text(), _table(found))
         )
+        for row in found:
+            if row.shares is not None:
+                click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
         if svg is not None:
             click.echo(f"drawn: {svg}")
         return 0
@@ -117,11 +128,11 @@ def plan(peers: int, size: int, link: tuple[str, LinkSpec], overhead: float, as_
     run_verb(work)
 
 
-def _links(peers: int, link: LinkSpec, overhead_s: float) -> Links:
+def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
     return Links(
-        alpha_s=(link.latency_s + link.jitter_s / 2,) * peers,
-        up_Bps=(link.bandwidth_Bps,) * peers,
-        down_Bps=(link.receives_Bps,) * peers,
+        alpha_s=tuple(link.latency_s + link.jitter_s / 2 for link in specs),
+        up_Bps=tuple(link.bandwidth_Bps for link in specs),
+        down_Bps=tuple(link.receives_Bps for link in specs),
         overhead_s=overhead_s,
     )
 
@@ -133,16 +144,23 @@ def _chunk_bytes(link: LinkSpec) -> int:
 
 def _planned(schedule: Schedule, links: Links, size: int, chunk_bytes: int) -> Planned:
     seconds, messages, sizes = 0.0, [0] * links.world, [0] * links.world
-    for sent in timeline(schedule, links, size, chunk_bytes):
+    shares = by_bandwidth(coarse(tuple(map(min, links.up_Bps, links.down_Bps)))) if schedule.name == "sharded" else None
+    for sent in timeline(schedule, links, size, chunk_bytes, shares):
         seconds = max(seconds, sent.end_s)
         messages[sent.sender] += 1
         sizes[sent.sender] += sent.bytes
-    return Planned(schedule, seconds, (min(messages), max(messages)), (min(sizes), max(sizes)))
+    return Planned(schedule, shares, seconds, (min(messages), max(messages)), (min(sizes), max(sizes)))
 
 
 def _as_json(found: list[Planned]) -> dict[str, object]:
     rows = [
-        {"schedule": row.schedule.name, "seconds": row.seconds, "messages": row.messages, "bytes": row.bytes}
+        {
+            "schedule": row.schedule.name,
+            "seconds": row.seconds,
+            "messages": row.messages,
+            "bytes": row.bytes,
+            "shares": row.shares,
+        }
         for row in found
     ]
     return {"best": found[0].schedule.name, "schedules": rows}

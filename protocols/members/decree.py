@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from ..transport import PeerId
 from .roster import Roster
@@ -21,7 +22,9 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     if going.issuperset(donors):
         going = set()  # they alone have the result, so they stay until another has it
     staying = [member for member in present if member.id not in going]
-    members = ranked(staying + with_data_parts(_fitting(roster, staying), staying, founders, generation))
+    newcomers = with_data_parts(_fitting(roster, staying), staying, founders, generation)
+    known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
+    members = ranked(known + newcomers)
     ids = {member.id for member in members}
     started = view.started or len(members) >= founders
     donors = [peer for peer in donors if peer in ids]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..endpoint import Endpoint, Envelope
@@ -149,6 +149,11 @@ class Membership:
 
     def renew(self) -> None:
         """Have the next generation decided though nobody comes or goes: the members disagree about a result."""
+        self._change.renew()
+
+    def learn(self, bandwidths_Bps: Mapping[PeerId, int]) -> None:
+        """The same, as it is worth it to all to know what the members' connections carry."""
+        self._roster.bandwidths_Bps = dict(bandwidths_Bps)
         self._change.renew()
 
     # Coming and going

@@ -50,10 +50,8 @@ class Standing:
 
 
 class Roster:
-    """The present view, and who of its members is gone, leaving or done, as far as this peer knows.
-
-    `on_news` is called whenever somebody comes, goes or is lost.
-    """
+    """The present view, and who of its members is gone, leaving or done, as far as this peer knows. `on_news` is called
+    whenever somebody comes, goes or is lost."""
 
     def __init__(self, endpoint: Endpoint, me: Member) -> None:
         self.me = me
@@ -64,6 +62,8 @@ class Roster:
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
+        self.bandwidths_Bps: dict[PeerId, int] = {}
+        """What the next view is to say that members' connections carry, where that is news."""
         self.addresses: dict[PeerId, str] = {}
         """The other members, the last ones known when this peer is none itself."""
         self.failed: Exception | None = None
@@ -176,10 +176,8 @@ class Roster:
     # a link that ends between members means that messages are lost, and makes them suspect each other.
 
     def take(self, view: View, *, base: int, led: bool) -> None:
-        """Go on to `view`, from round `base`; what was known of those who are not in it, or in it anew, is over.
-
-        `led`: we asked its members, and whoever is gone is so since it answered. All other suspicions are over.
-        """
+        """Go on to `view`, from round `base`; what was known of those who are not in it, or in it anew, is over. `led`:
+        we asked its members, and whoever is gone is so since it answered. All other suspicions are over."""
         before, self.view = self.view, view
         # What a resumed run begins with is committed by nobody in it.
         begins = not before.started and before.generation + 1 == view.generation
@@ -193,6 +191,7 @@ class Roster:
             else:
                 self._end_link(peer)
         self._anew.clear()
+        self.bandwidths_Bps.clear()
         for member in view.members:
             if member.since == view.generation:
                 self.newcomers.pop(member.id, None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ...aggregation.shares import by_bandwidth, coarse
 from ..transport import PeerId
 from ..wire import message
 
 WHY_MAX = 200
 VIEW_BYTES_MAX = 32 * 1024
 """Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
-_MEMBER_BYTES = 40
+_MEMBER_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Member:
     """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
     generation in which it joined; the most senior member that is not suspected coordinates. `machine`: what it has in
     common with those on its machine, with whom it can share memory; "" if it cannot. `site`: those with whom it
-    averages between rounds have the same; "": nobody has."""
+    averages between rounds have the same; "": nobody has. `bandwidth_Bps`: what its connection carries each way at
+    once, as it was known when the view was decided; 0: it was not."""
 
     id: PeerId
     name: str
@@ -28,6 +30,7 @@ class Member:
     since: int
     machine: str = ""
     site: str = ""
+    bandwidth_Bps: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -53,6 +56,17 @@ class View:
     def one_machine(self) -> bool:
         """Whether all say that they are on the same machine, and can share memory there."""
         return len({member.machine for member in self.members}) == 1 and self.members[0].machine != ""
+
+    @cached_property
+    def bandwidths_Bps(self) -> tuple[float, ...] | None:
+        """Of each member, as it counts; None: nothing is known of any."""
+        known = [member.bandwidth_Bps for member in self.members]
+        return coarse(known) if any(known) else None
+
+    @cached_property
+    def shares(self) -> tuple[float, ...] | None:
+        """Which share of a vector each member sums up for the others in a sharded allreduce; None: as much as any."""
+        return None if self.bandwidths_Bps is None else by_bandwidth(self.bandwidths_Bps)
 
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)

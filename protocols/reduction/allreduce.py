@@ -52,18 +52,26 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector over `members` (in rank order) by `schedule`."""
+    """One attempt at summing a vector over `members` (in rank order) by `schedule`. `shares`: of its parts, None if
+    they are equal."""
 
     def __init__(
-        self, endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, turn: Turn
+        self,
+        endpoint: Endpoint,
+        inbox: Inbox,
+        members: Sequence[PeerId],
+        schedule: Schedule,
+        turn: Turn,
+        shares: tuple[float, ...] | None = None,
     ) -> None:
         self._endpoint, self._inbox, self._members, self._turn = endpoint, inbox, members, turn
         self._schedule: Value = schedule
+        self._shares = shares
         self._rank = members.index(endpoint.id)
 
     async def run(self, vector: Tensor) -> Tensor:
         """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
-        plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel())
+        plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive:
             return vector.detach().clone()
         self._own: Array = vector.detach().numpy()
@@ -255,13 +263,20 @@ class Allreduce:
 
 
 async def allreduce(
-    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], schedule: Schedule, vector: Tensor, *, turn: Turn
+    endpoint: Endpoint,
+    inbox: Inbox,
+    members: Sequence[PeerId],
+    schedule: Schedule,
+    vector: Tensor,
+    *,
+    turn: Turn,
+    shares: tuple[float, ...] | None = None,
 ) -> Tensor:
-    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member.
+    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`: as above.
 
     Nobody may write to it, nor to `vector` until all have a result or have given this attempt up: parts of both can
     still be on their way to others. Raises PeerLost.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(endpoint, inbox, members, schedule, turn).run(vector)
+    return await Allreduce(endpoint, inbox, members, schedule, turn, shares).run(vector)

@@ -40,17 +40,19 @@ class CodedAllreduce(Allreduce):
         members: Sequence[PeerId],
         schedule: Schedule,
         turn: Turn,
+        shares: tuple[float, ...] | None = None,
         *,
         codec: HopCodec,
         tail: int,
     ) -> None:
-        super().__init__(endpoint, inbox, members, schedule, turn)
+        super().__init__(endpoint, inbox, members, schedule, turn, shares)
         self._codec, self._tail = codec, tail
         self._final: dict[int, bytes] = {}
 
     async def run(self, vector: Tensor) -> Tensor:
         self._coded_until = vector.numel() - self._tail
-        self._starts = [part.start for part in parts(vector.numel(), self._schedule.parts(len(self._members)))]
+        cut = parts(vector.numel(), self._schedule.parts(len(self._members)), self._shares)
+        self._starts = [part.start for part in cut]
         return await super().run(vector)
 
     def _until(self, run: Run, at: int, to: PeerId) -> int:

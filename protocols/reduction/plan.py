@@ -64,9 +64,9 @@ class _Piece(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def plan_of(schedule: Value, rank: int, world: int, size: int) -> Plan:
-    """The plan of `rank` for a vector of `size` elements."""
-    bounds = parts(size, schedule.parts(world))
+def plan_of(schedule: Value, rank: int, world: int, size: int, shares: tuple[float, ...] | None = None) -> Plan:
+    """The plan of `rank` for a vector of `size` elements; `shares`: of the parts, None if they are equal."""
+    bounds = parts(size, schedule.parts(world), shares)
     steps = _steps(schedule, rank, world)
     partners = dict.fromkeys(transfer.peer for step in steps for transfer in step.send)
     theirs = {peer: _pieces(_steps(schedule, peer, world), bounds) for peer in partners}

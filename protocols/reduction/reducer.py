@@ -76,8 +76,9 @@ class Reducer:
         `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
         view, turn = await self._begin(key), (*key, stage)
         schedule = self._schedule(view)
+        shares = view.shares if isinstance(schedule, Sharded) else None
         if codec is not None:
-            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, codec=codec, tail=tail)
+            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, shares, codec=codec, tail=tail)
             return await coded.run(vector)
         sums = await self._shared(vector.numel(), vector.dtype)
         if sums is not None:
@@ -98,7 +99,7 @@ class Reducer:
         if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
             everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
             return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
-        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn)
+        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn, shares=shares)
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""

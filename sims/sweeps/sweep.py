@@ -37,8 +37,10 @@ TOO_RARE = (
     "a site's means differed and none was taken",
     "no donor had the state",
     "nobody there had what is committed",
+    "parts by bandwidth",
 )
-"""Places that some hundred seeds may all miss: it takes several misfortunes at the same moment."""
+"""Places that some hundred seeds may all miss: it takes several misfortunes at the same moment, or a large model on
+unequal links."""
 NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
 REQUIRED = (*PLACES, *NOISES, *(f"fault: {kind}" for kind in Kind), *(f"buggify: {site}" for site in SITES))
 """What a sweep must have met: one that did not shows nothing about it."""
