@@ -112,9 +112,8 @@ class Peer:
         )
         self.membership = self.averaging.membership
         self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))
-        Greeter(
-            endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
-        )
+        agreed = settings.agreed_json()
+        Greeter(endpoint, run=run, settings=agreed, guest=guest, members=lambda: self.membership.view.ids)
         Prober(endpoint, lambda: self.membership.view.members)
         self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time

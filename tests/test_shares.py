@@ -227,7 +227,9 @@ def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> N
     """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
     drawn = draw(seed)
     fast, slow = (Group(peers=1, link=parse_link(link), step_s=0.02) for link in ("20mbit,10ms", "2mbit,10ms"))
-    settings = replace(drawn.settings, schedule="sharded", period="1", pace="equal", overlap=False, steps=12)
+    settings = replace(
+        drawn.settings, schedule="sharded", period="1", pace="equal", overlap=False, steps=12, site_period=None
+    )
     groups = (replace(fast, peers=drawn.peers - 1), slow)
     scenario = replace(drawn, groups=groups, trunks=(), toy_size=60_000, buggify=False, settings=settings)
     verdict = judge(scenario)

@@ -75,9 +75,8 @@ class Reducer:
         shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
         `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
         view, turn = await self._begin(key), (*key, stage)
-        schedule = self._schedule(view)
-        shares = view.shares if isinstance(schedule, Sharded) else None
         if codec is not None:
+            schedule, shares = self._cut(view)
             coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, shares, codec=codec, tail=tail)
             return await coded.run(vector)
         sums = await self._shared(vector.numel(), vector.dtype)
@@ -95,11 +94,16 @@ class Reducer:
         return await self._by_messages(some, vector, (*key, STAGES + turn))
 
     async def _by_messages(self, view: View, vector: Tensor, turn: Turn) -> Tensor:
-        schedule = self._schedule(view)
+        schedule, shares = self._cut(view)
         if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
             everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
             return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn, shares=shares)
+
+    def _cut(self, view: View) -> tuple[Schedule, tuple[float, ...] | None]:
+        """The schedule among these, and what each of them owns of the sum, if that is not alike."""
+        schedule = self._schedule(view)
+        return schedule, view.shares if isinstance(schedule, Sharded) else None
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
