@@ -166,6 +166,7 @@ class Run:
             self._delayed = Delayed(peer)
         if peer.averaging.watches:
             self._wrapped.probe = Probe()
+        self._wrapped.variate = peer.variate
         opening.ready()
         late = await peer.start(await opening.contact)
         self._trained_since_s = asyncio.get_running_loop().time()
@@ -183,8 +184,7 @@ class Run:
         if self._opening.stop.flag:
             self._stop()
         self._steps, self._untold = self._steps + 1, self._untold + 1
-        if self._steps == self.period // 2:
-            self._wrapped.halfway()
+        self._wrapped.stepped(halfway=self._steps == self.period // 2)
         if self._steps >= self.period:
             with self._ending_with_it():
                 (self._average if self._delayed is None else self._average_behind)()

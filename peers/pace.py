@@ -23,6 +23,10 @@ class Pace:
         """Local steps until this peer averages, in a round of `period` that begins from `state`."""
         return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
 
+    def effective(self, period: int, state: State) -> float:
+        """How many steps what each brings stands for, in that round."""
+        return effective(period, state.speeds) if self._own else period
+
     async def brought(
         self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
     ) -> Contribution:
@@ -32,7 +36,7 @@ class Pace:
         if steps and compute_s > 0:
             self._steps_per_s = steps / compute_s
         speed = self._steps_per_s
-        share = effective(period, state.speeds) / contribution.steps
+        share = self.effective(period, state) / contribution.steps
         vector = await off_loop(
             state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, self._parameters)
         )

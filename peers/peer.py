@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
+from ..aggregation.control_variate import ControlVariate
 from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.known import parse_period
@@ -23,6 +24,7 @@ from ..protocols.greeting import Greeter
 from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.members.membership import Loss, Membership, Standing
 from ..protocols.members.view import Member, View
+from ..protocols.off_loop import off_loop
 from ..protocols.probe import Prober
 from ..protocols.state import State
 from ..protocols.transport import PeerId
@@ -117,6 +119,8 @@ class Peer:
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._pace = Pace(settings.pace == "own", parameters)
+        self.variate = ControlVariate(parameters) if settings.drift == "corrected" else None
+        """For the local steps, where their drift is corrected."""
         self._averaging_s = 0.0
         """How long the last average took."""
         self._known = View(0, (), False)
@@ -199,16 +203,24 @@ class Peer:
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
         """One round; see `LocalSGD.average`. `note` then writes its record. `steps` were taken in `compute_s`."""
-        period, began = self.averaging.period, self._clock()
-        contribution = await self._pace.brought(contribution, period, self.state, compute_s=compute_s, steps=steps)
+        period, before, began = self.averaging.period, self.state, self._clock()
+        contribution = await self._pace.brought(contribution, period, before, compute_s=compute_s, steps=steps)
         if steps and self._averaging_s:
             motion = contribution.motion._replace(step_s=compute_s / steps, averaging_s=self._averaging_s)
             contribution = replace(contribution, motion=motion)
         outcome = await self.averaging.average(contribution)
         self._averaging_s = self._clock() - began
+        if self.variate is not None:
+            await self._control(self.variate, contribution, outcome, self._pace.effective(period, before))
         self._farewell.moved_on()
         self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome
+
+    async def _control(self, variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
+        """What is added to the next local steps, after a round in which what was brought stood for so many."""
+        counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
+        mean = outcome.state.vector if counted else None
+        await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))
 
     def note(self, accuracy: float | None = None, *, loss_told: bool = True, spent: Spent | None = None) -> None:
         """Write the record of the round that was averaged last, with the accuracy if it was evaluated. `spent`: seconds

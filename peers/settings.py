@@ -90,6 +90,12 @@ class Settings:
         "Local steps of a round: the period for all; or by each one's own speed, the period on average.",
         agreed=True,
     )
+    drift: str = _setting(
+        "left",
+        rules.one_of("left", "corrected"),
+        "What takes peers with different data apart in local steps; corrected by control variates (SCAFFOLD).",
+        agreed=True,
+    )
     steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
     seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = _setting(
@@ -138,6 +144,10 @@ class Settings:
             raise SettingsError(
                 f"{self.period} looks at means of whole models: leave out --outer, --fragments", "period"
             )
+        if self.drift == "corrected":
+            whole = {"codec": "none", "outer": "plain", "fragments": 1, "overlap": False}
+            self._as_usual(whole, "does not go with corrected drift, which is seen in the mean of whole models")
+        watched = watched and (self.period, self.drift) != ("auto", "corrected")
         if self.pace == "own" and (watched or self.fragments > 1):
             other = f"period {self.period}" if watched else "fragments"
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
@@ -159,11 +169,14 @@ class Settings:
             raise SettingsError(
                 f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
             )
-        usual = {"outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal"}
+        usual = {"outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal", "drift": "left"}
+        self._as_usual(usual, "is for averages of models, not of gradients")
+        object.__setattr__(self, "period", "1")
+
+    def _as_usual(self, usual: Mapping[str, object], why: str) -> None:
         for name, value in usual.items():
             if (got := getattr(self, name)) != value:
-                raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
-        object.__setattr__(self, "period", "1")
+                raise SettingsError(f"{why}, got {got}; leave it out", name)
 
     def _overlapped(self) -> None:
         """When a round ends, the next local steps are under way: how many, it cannot say any more."""

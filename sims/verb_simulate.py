@@ -23,7 +23,7 @@ from .toy import toy_task
 
 _FLAGS = (
     "peers", "link", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
-    "period", "period_initial", "period_block_s", "pace", "steps", "seed", "patience_s", "quorum", "run",
+    "period", "period_initial", "period_block_s", "pace", "drift", "steps", "seed", "patience_s", "quorum", "run",
     "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "step_time", "config")

@@ -30,6 +30,7 @@ period = 8
 period-initial = 4
 period_block_s = 1
 pace = "equal"
+drift = "left"
 steps = 100
 seed = 7
 device = "cpu,cuda:1"
@@ -81,7 +82,7 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
         getattr(settings, name) != field.default
         for name, field in FIELDS.items()
         if name
-        not in ("protocol", "insecure", "average", "overlap", "pace")  # the last three would not go with the others
+        not in ("protocol", "insecure", "average", "overlap", "pace", "drift")  # the last four would not go with the others
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
@@ -352,7 +353,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
         "peers protocol schedule codec outer fragments inner overlap average period period_initial period_block_s pace"
-        " steps seed evaluate_every"
+        " drift steps seed evaluate_every"
     )
     assert list(Settings().agreed()) == agreed.split()
 

@@ -59,6 +59,9 @@ def draw(seed: int) -> Scenario:
         patience_s=patience_s,
         checkpoint_every_s=chance.choice((0.0, 0.5, 5.0)),
     )
+    plain = settings.codec == "none" and settings.outer == "plain" and not settings.overlap
+    if plain and random.Random(f"drift {seed}").random() < 0.25:
+        settings = replace(settings, drift="corrected")
     peers = founders + late
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s

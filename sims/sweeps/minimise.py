@@ -131,6 +131,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
     plain = (
         {"overlap": False},
         {"pace": "equal"},
+        {"drift": "left"},
         {"period": "1"},
         {"schedule": "ring"},
         {"codec": "none"},
