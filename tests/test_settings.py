@@ -81,8 +81,8 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
     assert all(
         getattr(settings, name) != field.default
         for name, field in FIELDS.items()
-        if name
-        not in ("protocol", "insecure", "average", "overlap", "pace", "drift")  # the last four would not go with the others
+        # the last four would not go with the others
+        if name not in ("protocol", "insecure", "average", "overlap", "pace", "drift")
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
