@@ -7,17 +7,18 @@ arXiv 1910.06378), algorithm 1 with option II, all peers in every round and a gl
     c_i <- the mean of peer i's g_i in this round
     x   <- x - eta tau_eff mean_i c_i,    c <- mean_i c_i
 
-    paper               here
-    x                   the agreed model
-    eta (c_i - c)       `ControlVariate`'s: what is added to the parameters after a local step, of the round before
-    x - eta tau_eff c_i brought: what peer i brings (`normalised` where the tau_i differ)
+    paper                  here
+    x                      the agreed model
+    eta (c_i - c)          what `ControlVariate.step` adds to the parameters after each local step
+    x - eta tau_eff c_i    what peer i brings (`normalised` where the tau_i differ)
 
-The paper sends c beside x, twice the traffic. Here nothing more is sent, as who has the mean of what all brought can see
-c in it: ``mean - brought = eta tau_eff (c_i - c)``. What a peer brings is its own way alone, the additions taken off
-(`without`): in the paper they cancel in the mean as sum_i c_i = n c, and so that sum would have to be kept whoever comes,
-goes, or misses a round. Off the way they may be old, or missing, at one peer or at all: that is drift, as without them,
-and never a bias that stays. Where training ends, sum_i p_i g_i(y_i) = 0 with every y_i next to x, not spread by
-tau_i times what sets the gradients apart.
+The paper sends c beside x: twice the traffic. Here nothing more is sent, as each peer sees c in what the peers' mean
+has come to: ``mean - brought`` is eta tau_eff (c_i - c), what so many of its steps lack of the mean's.
+
+What a peer brings is its own way alone, with what was added taken off (`without`). In the paper that cancels in the
+mean, as the c_i sum up to n c; but then that sum had to be kept whoever comes, goes, or misses a round. Here a
+correction may be old, or missing: its peer drifts as without one, and no bias stays. Training ends where
+sum_i p_i g_i(y_i) = 0, with all y_i next to x; uncorrected they are apart by tau_i times what sets the gradients apart.
 
 It is kept as a way, not as a gradient, so it needs no learning rate, and what momentum makes of a gradient is in it.
 """

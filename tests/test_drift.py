@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from samovar.peers.task import Task, load_task
 from samovar.peers.wrapped import Wrapped
 from samovar.sims.scenarios.scenario import Fault, Kind
 
-FAR = {"pace": "own", "period": "16", "steps": 1600}
+FAR = {"pace": "own", "period": "16", "steps": 480}
 """Peers whose local steps take them most of the way to their own optima."""
 
 
@@ -118,7 +117,7 @@ def test_with_equal_steps_too() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.PAUSE])
 def test_who_was_away_leaves_no_bias_behind(kind: Kind) -> None:
-    fault = Fault(kind=kind, who=(1,), at_s=3.0, for_s=0.5)
+    fault = Fault(kind=kind, who=(1,), at_s=2.0, for_s=0.5)
     assert end(faults=(fault,), drift="corrected", patience_s=2.0) < 1e-3
 
 
@@ -135,7 +134,7 @@ def test_auto_goes_with_a_pace_of_ones_own_then() -> None:
 
 
 def test_adaptive_goes_with_both() -> None:
-    assert end(period="adaptive", drift="corrected") < 1e-3
+    assert end(period="adaptive", period_block_s=1e5, drift="corrected") < 1e-3
 
 
 # What a user says
@@ -154,9 +153,10 @@ def test_even_compares_how_far_peers_go_all_the_same() -> None:
         Settings(drift="corrected", pace="own", period="even")
 
 
-def test_a_task_of_more_than_one_tensor_is_corrected_in_each(tmp_path: Path) -> None:
+def test_all_go_on_with_the_same_bits() -> None:
     left, corrected = (
-        play(load_task(TASKS / "union.py"), steps=64, period="16", drift=drift)[0] for drift in ("left", "corrected")
+        play(load_task(TASKS / "union.py"), steps=64, period="16", drift=drift, pace="own")[0]
+        for drift in ("left", "corrected")
     )
     assert len({bits(life) for life in corrected.lives}) == 1
     assert bits(left.lives[0]) != bits(corrected.lives[0])
