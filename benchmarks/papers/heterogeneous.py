@@ -167,9 +167,13 @@ def on_log_h(
         rows.append({"work": "LOG-H", "system": str(system), "to_level_s": reached_s, "floor": over})
     ours, before = times[HELD], times[ADAPTIVE]
     sooner = [before_s / ours_s if ours_s < math.inf else 0.0 for ours_s, before_s in zip(ours, before, strict=True)]
+    stays = (
+        f"{floors[HELD] / floor:.2f} of the synchronous floor in the last quarter, not {floors[ADAPTIVE] / floor:.2f}"
+    )
     goals = (
         ("at 1.2 of the synchronous floor 1.3 times sooner", f"{sooner[-1]:.2f} times", sooner[-1] >= 1.3),
         ("at no level later", f"{min(sooner):.2f} times sooner at least", min(sooner) >= 1),
+        ("on no higher floor (only told)", stays, None),
     )
     claims = [
         Claim(
