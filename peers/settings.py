@@ -147,7 +147,6 @@ class Settings:
         if self.drift == "corrected":
             whole = {"codec": "none", "outer": "plain", "fragments": 1, "overlap": False}
             self._as_usual(whole, "does not go with corrected drift, which is seen in the mean of whole models")
-        watched = watched and (self.period, self.drift) != ("auto", "corrected")
         if self.pace == "own" and (watched or self.fragments > 1):
             other = f"period {self.period}" if watched else "fragments"
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")

@@ -129,10 +129,6 @@ def test_nothing_more_is_sent() -> None:
     assert sent("corrected") == pytest.approx(sent("left"), rel=0.01), "but for heartbeats"
 
 
-def test_auto_goes_with_a_pace_of_ones_own_then() -> None:
-    assert end(period="auto", drift="corrected") < 1e-3
-
-
 def test_adaptive_goes_with_both() -> None:
     assert end(period="adaptive", period_block_s=1e5, drift="corrected") < 1e-3
 
@@ -146,11 +142,6 @@ APART = [{"codec": "int8"}, {"outer": "nesterov"}, {"fragments": 2}, {"overlap":
 def test_what_does_not_go_with_it_is_told(other: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(other)) if "average" not in other else "drift"):
         Settings(drift="corrected", **other)
-
-
-def test_even_compares_how_far_peers_go_all_the_same() -> None:
-    with pytest.raises(SettingsError, match="pace"):
-        Settings(drift="corrected", pace="own", period="even")
 
 
 def test_all_go_on_with_the_same_bits() -> None:
