@@ -133,6 +133,15 @@ def test_adaptive_goes_with_both() -> None:
     assert end(period="adaptive", period_block_s=1e5, drift="corrected") < 1e-3
 
 
+def test_all_go_on_with_the_same_bits() -> None:
+    left, corrected = (
+        play(load_task(TASKS / "union.py"), steps=64, period="16", drift=drift, pace="own")[0]
+        for drift in ("left", "corrected")
+    )
+    assert len({bits(life) for life in corrected.lives}) == 1
+    assert bits(left.lives[0]) != bits(corrected.lives[0])
+
+
 # What a user says
 
 APART = [{"codec": "int8"}, {"outer": "nesterov"}, {"fragments": 2}, {"overlap": True, "period": "4"}]
@@ -142,12 +151,3 @@ APART = [{"codec": "int8"}, {"outer": "nesterov"}, {"fragments": 2}, {"overlap":
 def test_what_does_not_go_with_it_is_told(other: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(other)) if "average" not in other else "drift"):
         Settings(drift="corrected", **other)
-
-
-def test_all_go_on_with_the_same_bits() -> None:
-    left, corrected = (
-        play(load_task(TASKS / "union.py"), steps=64, period="16", drift=drift, pace="own")[0]
-        for drift in ("left", "corrected")
-    )
-    assert len({bits(life) for life in corrected.lives}) == 1
-    assert bits(left.lives[0]) != bits(corrected.lives[0])
