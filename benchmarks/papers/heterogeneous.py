@@ -109,7 +109,8 @@ SYNCHRONOUS, ADAPTIVE = System("1"), System("adaptive")
 HELD = System("32", "own", "corrected")
 SYSTEMS = (
     SYNCHRONOUS, ADAPTIVE, System("adaptive", block=0.15), System("adaptive", "own"), System("16", "own"),
-    System("16", "own", "corrected"), HELD, System("32", "equal", "corrected"), System("adaptive", "own", "corrected", block=0.15),
+    System("16", "own", "corrected"), HELD, System("32", "equal", "corrected"),
+    System("adaptive", "own", "corrected", block=0.15),
 )  # fmt: skip
 
 
