@@ -40,7 +40,8 @@ from samovar.aggregation.vector import Layout
 from samovar.peers.checkpoint import load
 from samovar.peers.links import parse_link, parse_rate
 from samovar.peers.opening import open_endpoint
-from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.peer import Identity, Peer
+from samovar.peers.policies import first_state
 from samovar.peers.settings import Settings
 from samovar.peers.task import load_task
 from samovar.protocols.endpoint import Endpoint

@@ -20,7 +20,8 @@ from common import arguments, interleaved, missed, rows_of, show
 from torch import nn
 
 from samovar.peers.compute import ThreadCompute
-from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.peer import Identity, Peer
+from samovar.peers.policies import first_state
 from samovar.peers.settings import Settings
 from samovar.peers.stop import Stop
 from samovar.peers.task import Task

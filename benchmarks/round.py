@@ -20,7 +20,8 @@ import torch
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.peer import Identity, Peer
+from samovar.peers.policies import first_state
 from samovar.peers.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import Contribution

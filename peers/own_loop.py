@@ -30,7 +30,8 @@ from .delayed import Delayed
 from .errors import one_line
 from .opening import Opening
 from .parting import part
-from .peer import Identity, Peer, first_state
+from .peer import Identity, Peer
+from .policies import first_state
 from .script_rounds import ScriptRounds
 from .stop import Stopped
 from .synchronous import Synchronous
@@ -165,6 +166,7 @@ class Run:
             self._delayed = Delayed(peer)
         if peer.averaging.watches:
             self._wrapped.probe = Probe()
+        self._wrapped.variate = peer.variate
         opening.ready()
         late = await peer.start(await opening.contact)
         self._rounds = ScriptRounds(peer, self._losses)
@@ -182,8 +184,7 @@ class Run:
         if self._opening.stop.flag:
             self._stop()
         self._steps, self._untold = self._steps + 1, self._untold + 1
-        if self._steps == self.period // 2:
-            self._wrapped.halfway()
+        self._wrapped.stepped(halfway=self._steps == self.period // 2)
         if self._steps >= self.period:
             with self._ending_with_it():
                 (self._average if self._delayed is None else self._average_behind)()

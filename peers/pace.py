@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..aggregation.control_variate import ControlVariate
 from ..aggregation.normalised import Speeds, effective, normalised, own_steps
 from ..protocols.off_loop import off_loop
-from ..protocols.rounds import Contribution
+from ..protocols.rounds import Contribution, Outcome
 from ..protocols.state import State
 
 
@@ -23,6 +24,10 @@ class Pace:
         """Local steps until this peer averages, in a round of `period` that begins from `state`."""
         return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
 
+    def effective(self, period: int, state: State) -> float:
+        """How many steps what each brings stands for, in that round."""
+        return effective(period, state.speeds) if self._own else period
+
     async def brought(
         self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
     ) -> Contribution:
@@ -32,7 +37,7 @@ class Pace:
         if steps and compute_s > 0:
             self._steps_per_s = steps / compute_s
         speed = self._steps_per_s
-        share = effective(period, state.speeds) / contribution.steps
+        share = self.effective(period, state) / contribution.steps
         vector = await off_loop(
             state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, self._parameters)
         )
@@ -42,3 +47,10 @@ class Pace:
             weight=contribution.weight * period / contribution.steps,
             speeds=Speeds(speed, 1 / speed) if speed else state.speeds,
         )
+
+
+async def renew(variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
+    """What is added to the next local steps, after a round in which what was brought stood for so many."""
+    counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
+    mean = outcome.state.vector if counted else None
+    await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))

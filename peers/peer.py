@@ -12,10 +12,7 @@ from torch import Tensor
 
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.known import parse_codec
-from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
-from ..aggregation.periods.adacomm import AdaComm
-from ..aggregation.periods.known import parse_period
-from ..aggregation.periods.policy import PeriodPolicy
+from ..aggregation.control_variate import ControlVariate
 from ..aggregation.vector import Layout
 from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
@@ -26,33 +23,13 @@ from ..protocols.members.view import Member, View
 from ..protocols.probe import Prober
 from ..protocols.state import State
 from ..protocols.transport import PeerId
-from .pace import Pace
+from .pace import Pace, renew
+from .policies import outer_step, period_policy
 from .records import EventName, EventRecord, Missing, Record, RoundRecord
 from .schedules import schedule_for, uneven
 from .settings import Settings
 
 Spent = tuple[float, int]
-
-
-def period_policy(settings: Settings) -> PeriodPolicy:
-    """The policy of ``--period``."""
-    if settings.period == "adaptive":
-        return AdaComm(initial=settings.period_initial, block_s=settings.period_block_s)
-    return parse_period(settings.period)
-
-
-def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:
-    """The outer step of ``--outer``, for a vector that begins with so many elements of parameters; None: all are.
-    Raises ValueError when `state` is another step's."""
-    step = parse_outer(settings.outer)
-    if len(state.outer) != step.tensors:
-        raise ValueError(f"this run began with another outer step than {settings.outer}: go on with that one")
-    return step if parameters is None or isinstance(step, Plain) else OfParameters(step, parameters)
-
-
-def first_state(settings: Settings, vector: Tensor) -> State:
-    """Where a run begins: round 0, with the model as the seed made it."""
-    return State(0, 0, vector, parse_outer(settings.outer).start(vector), period_policy(settings).start())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +96,8 @@ class Peer:
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._pace = Pace(settings.pace == "own", parameters)
+        self.variate = ControlVariate(parameters) if settings.drift == "corrected" else None
+        """For the local steps, where their drift is corrected."""
         self._averaging_s = 0.0
         """How long the last average took."""
         self._known = View(0, (), False)
@@ -206,13 +185,15 @@ class Peer:
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
         """One round; see `LocalSGD.average`. `note` then writes its record. `steps` were taken in `compute_s`."""
-        period, began = self.averaging.period, self._clock()
-        contribution = await self._pace.brought(contribution, period, self.state, compute_s=compute_s, steps=steps)
+        period, before, began = self.averaging.period, self.state, self._clock()
+        contribution = await self._pace.brought(contribution, period, before, compute_s=compute_s, steps=steps)
         if steps and self._averaging_s:
             motion = contribution.motion._replace(step_s=compute_s / steps, averaging_s=self._averaging_s)
             contribution = replace(contribution, motion=motion)
         outcome = await self.averaging.average(contribution)
         self._averaging_s = self._clock() - began
+        if self.variate is not None:
+            await renew(self.variate, contribution, outcome, self._pace.effective(period, before))
         self._farewell.moved_on()
         self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
         return outcome

@@ -21,7 +21,8 @@ from .memory import keep_freed_memory
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
 from .orders import checkpoint_path
 from .overlap import training_of
-from .peer import Identity, Peer, first_state
+from .peer import Identity, Peer
+from .policies import first_state
 from .records import Record
 from .settings import Settings
 from .task import check_average, load_task

@@ -92,6 +92,12 @@ class Settings:
         "Local steps between two averages among the peers of one site. [default: only with all peers]",
         agreed=True,
     )
+    drift: str = _setting(
+        "left",
+        rules.one_of("left", "corrected"),
+        "What takes peers with different data apart in local steps; corrected by control variates (SCAFFOLD).",
+        agreed=True,
+    )
     steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
     seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = _setting(
@@ -141,6 +147,9 @@ class Settings:
             raise SettingsError(
                 f"{self.period} looks at means of whole models: leave out --outer, --fragments", "period"
             )
+        if self.drift == "corrected":
+            whole = {"codec": "none", "outer": "plain", "fragments": 1, "overlap": False}
+            self._as_usual(whole, "does not go with corrected drift, which is seen in the mean of whole models")
         if self.pace == "own" and (watched or self.fragments > 1):
             other = f"period {self.period}" if watched else "fragments"
             raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
@@ -161,16 +170,16 @@ class Settings:
         if self.period not in ("adaptive", "1"):
             raise SettingsError(f"must be 1 when gradients are averaged, got {self.period}", "period")
         if self.codec != "none":
-            raise SettingsError(
-                f"encodes changes of models: it cannot carry gradients, got {self.codec}; leave it out", "codec"
-            )
-        usual = {
-            "outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal", "site_period": None,
-        }  # fmt: skip
+            raise SettingsError(f"cannot carry gradients, only changes of models, got {self.codec}", "codec")
+        usual = {"outer": "plain", "fragments": 1, "inner": "kept", "overlap": False, "pace": "equal", "drift": "left",
+                 "site_period": None}  # fmt: skip
+        self._as_usual(usual, "is for averages of models, not of gradients")
+        object.__setattr__(self, "period", "1")
+
+    def _as_usual(self, usual: Mapping[str, object], why: str) -> None:
         for name, value in usual.items():
             if (got := getattr(self, name)) != value:
-                raise SettingsError(f"is for averages of models, not of gradients, got {got}; leave it out", name)
-        object.__setattr__(self, "period", "1")
+                raise SettingsError(f"{why}, got {got}; leave it out", name)
 
     def _hierarchical(self) -> None:
         """Peers of a site are as far as each other, and compare nothing but whole models."""
@@ -184,6 +193,7 @@ class Settings:
             "fragments": self.fragments > 1,
             "overlap": self.overlap,
             "pace own": self.pace == "own",
+            "drift corrected, whose mean is that of all": self.drift == "corrected",
         }
         for what, wished in refused.items():
             if wished:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..aggregation.control_variate import ControlVariate
 from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout, all_finite
@@ -84,6 +85,8 @@ class Trainer:
         self.steps_in_round = 0
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
+        self.variate: ControlVariate | None = None
+        """Added to local steps when their drift is corrected."""
         self._samples = 0
         self._losses: list[Tensor] = []
         self._epoch, self._batch = 0, 0
@@ -127,6 +130,8 @@ class Trainer:
             raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {_shown(loss)}")
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+        if self.variate is not None:
+            self.variate.step(self.model.parameters())
         self._losses.append(loss.detach())
         self._samples += samples_in(batch)
         self.steps += 1
@@ -137,7 +142,7 @@ class Trainer:
         vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
         motion = STILL if self.probe is None else self.probe.end(vector)
         return Contribution(
-            vector,
+            vector if self.variate is None else self.variate.without(vector),
             float(self._samples),
             self._mean_loss(),
             self.learning_rate,

@@ -43,6 +43,7 @@ class Training:
         self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
         if peer.averaging.watches:
             trainer.probe = Probe()
+        trainer.variate = peer.variate
         self._begun_from: State | None = None
         self._outcome: Outcome | None = None
         self._saved_at = -math.inf

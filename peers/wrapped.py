@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from ..aggregation.control_variate import ControlVariate
 from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout
@@ -46,6 +47,8 @@ class Wrapped:
         self.layout = Layout.of(self._tensors(model))
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
+        self.variate: ControlVariate | None = None
+        """Added to local steps when their drift is corrected."""
 
     @property
     def parameters(self) -> int:
@@ -59,11 +62,15 @@ class Wrapped:
         rate = float(self._optimizer.param_groups[0]["lr"])
         whole = finite(self._vector(), rate) if filling is None else filling.vector
         motion = STILL if self.probe is None else self.probe.end(whole)
+        if self.variate is not None:
+            whole = self.variate.without(whole)
         return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion, steps=steps)
 
-    def halfway(self) -> None:
-        """Half of the local steps are taken."""
-        if self.probe is not None:
+    def stepped(self, *, halfway: bool) -> None:
+        """A local step is taken; `halfway`: half of them."""
+        if self.variate is not None:
+            self.variate.step(self._model.parameters())
+        if halfway and self.probe is not None:
             self.probe.amid(self._vector())
 
     def load(self, vector: torch.Tensor | None) -> None:

@@ -11,7 +11,8 @@ from typing import TypeVar
 from ..peers.checkpoint import CheckpointError, Snapshot
 from ..peers.errors import is_plain, one_line
 from ..peers.overlap import training_of
-from ..peers.peer import Identity, Peer, first_state
+from ..peers.peer import Identity, Peer
+from ..peers.policies import first_state
 from ..peers.records import Record
 from ..peers.settings import Settings
 from ..peers.stop import Stop

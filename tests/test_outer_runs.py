@@ -20,7 +20,8 @@ from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
 from samovar.peers.checkpoint import Snapshot
 from samovar.peers.overlap import training_of
-from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.peer import Identity, Peer
+from samovar.peers.policies import first_state
 from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.stop import Stop

@@ -15,7 +15,8 @@ from torch import nn
 
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.peers.checkpoint import Snapshot
-from samovar.peers.peer import Identity, Peer, first_state
+from samovar.peers.peer import Identity, Peer
+from samovar.peers.policies import first_state
 from samovar.peers.settings import Settings
 from samovar.peers.stop import Stop
 from samovar.peers.task import Task

@@ -1,17 +1,18 @@
 """Peers that are not equally fast: each at its own pace with FedNova's mean (Wang et al., arXiv 2007.07481), against
-equal steps, and with AdaComm (arXiv 1810.08313).
+equal steps, and with control variates (SCAFFOLD, arXiv 1910.06378), against AdaComm (arXiv 1810.08313).
 
-    python benchmarks/papers/heterogeneous.py [--quick] [--json FILE] [--figure FILE]
+    python benchmarks/papers/heterogeneous.py [--quick] [--json FILE] [--figure FILE] [--only PROBLEM] [--seeds N]
 
 Simulated peers, in virtual time. First, handwritten digits on four peers of which one is five times slower: what that
 costs the other three, against a run without it. Then eight peers with different data (LOG-H, learning rate 0.03), two
-with steps of 1 s and six with steps of 4 s, whose links make an averaging take 40 s: the time to 1.2 times the floor of
-synchronous training, the mean of the seeds. That needs more time for it than all others have. Nothing is tuned to it: a
-block of AdaComm lasts 7 % of the time there is.
+with steps of 1 s and six with steps of 4 s, whose links make an averaging take 40 s: the times to some levels, and at
+last to 1.2 times the floor of synchronous training, which needs more time for it than all others have; means of the
+seeds. A block of AdaComm lasts 7 % of the time there is, as it should; and 15 %, the best for it here, in hindsight.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import statistics
 import sys
@@ -20,10 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from _common import Claim, Curve, arguments, chart, conclude
+from _common import Claim, Curve, chart, conclude, parser
 from _study import FLOOR, GRID_S, play, reached, smoothed
 from _tasks import log_h
 
@@ -37,11 +38,10 @@ from samovar.sims.world import World
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 FAST_S, SLOW_S, PERIOD = 0.01, 0.05, 16
 WITHOUT, EQUAL, OWN = "without it", "equal pace", "own pace"
-AVERAGING_S, UNTIL_S, SYNCHRONOUS_UNTIL_S, LEVEL = 40.0, 12_000.0, 45_000.0, 1.2
+AVERAGING_S, UNTIL_S, SYNCHRONOUS_UNTIL_S, LEVELS = 40.0, 12_000.0, 45_000.0, (10, 5, 3, 2, 1.5, 1.2)
 QUICK = 0.25
 """Of the time."""
 NEAR = "1tbit,500ms"
-SYNCHRONOUS, ADAPTIVE = "1", "adaptive"
 
 
 def played(
@@ -92,14 +92,37 @@ def latency_s() -> float:
     return guess_s
 
 
-def drifted(job: tuple[str, str, int], far_s: float, share: float) -> list[float]:
+class System(NamedTuple):
+    """`block`: of AdaComm, of the time there is."""
+
+    period: str
+    pace: str = "equal"
+    drift: str = "left"
+    block: float = 0.07
+
+    def __str__(self) -> str:
+        block = f", block {self.block:.0%}" if self.period == "adaptive" else ""
+        return f"{self.period}, {self.pace} pace, drift {self.drift}{block}"
+
+
+SYNCHRONOUS, ADAPTIVE = System("1"), System("adaptive")
+HELD = System("32", "own", "corrected")
+SYSTEMS = (
+    SYNCHRONOUS, ADAPTIVE, System("adaptive", "own"), HELD, System("32", "equal", "corrected"),
+    System("adaptive", block=0.15), System("16", "own"), System("16", "own", "corrected"),
+    System("adaptive", "own", "corrected", block=0.15),
+)  # fmt: skip
+"""The first five are played when it has to be quick."""
+
+
+def drifted(job: tuple[System, int], far_s: float, share: float) -> list[float]:
     """The distance of the loss to the least, over time."""
-    period, pace, seed = job
-    until_s = share * (SYNCHRONOUS_UNTIL_S if period == SYNCHRONOUS else UNTIL_S)
+    system, seed = job
+    until_s = share * (SYNCHRONOUS_UNTIL_S if system == SYNCHRONOUS else UNTIL_S)
     torch.set_num_threads(1)
     _, rounds = played(
-        log_h(seed, 0.03, peers=8), mixed(far_s), until_s, period=period, pace=pace, seed=seed, steps=10**9,
-        evaluate_every=1, period_block_s=0.07 * share * UNTIL_S, patience_s=1e4,
+        log_h(seed, 0.03, peers=8), mixed(far_s), until_s, period=system.period, pace=system.pace, drift=system.drift,
+        seed=seed, steps=10**9, evaluate_every=1, period_block_s=system.block * share * UNTIL_S, patience_s=1e4,
     )  # fmt: skip
     return smoothed([record for record in rounds if record.accuracy is not None], until_s)
 
@@ -123,47 +146,66 @@ def on_digits(pool: Pool, steps: int, seeds: Sequence[int]) -> tuple[list[dict[s
     ]
 
 
-def on_log_h(pool: Pool, quick: bool) -> tuple[list[dict[str, Any]], list[Claim], dict[str, Curve]]:
-    seeds, periods = range(1 if quick else 3), ("16", ADAPTIVE) if quick else ("8", "16", ADAPTIVE)
-    systems = [(SYNCHRONOUS, "equal"), *((period, pace) for period in periods for pace in ("equal", "own"))]
-    far_s = latency_s()
-    jobs = [(*system, seed) for system in systems for seed in seeds]
-    done = dict(
-        zip(
-            jobs, pool.map(partial(drifted, far_s=far_s, share=QUICK if quick else 1.0), jobs, chunksize=1), strict=True
-        )
-    )
+def on_log_h(
+    pool: Pool, quick: bool, seeds: Sequence[int]
+) -> tuple[list[dict[str, Any]], list[Claim], dict[str, Curve]]:
+    far_s, share, systems = latency_s(), QUICK if quick else 1.0, SYSTEMS[:5] if quick else SYSTEMS
+    jobs = [(system, seed) for system in systems for seed in seeds]
+    done = dict(zip(jobs, pool.map(partial(drifted, far_s=far_s, share=share), jobs, chunksize=1), strict=True))
     curves = {
-        system: [statistics.fmean(at) for at in zip(*(done[*system, seed] for seed in seeds), strict=True)]
+        system: [statistics.fmean(at) for at in zip(*(done[system, seed] for seed in seeds), strict=True)]
         for system in systems
     }
     floors = {system: statistics.fmean(curve[-round(FLOOR * len(curve)) :]) for system, curve in curves.items()}
-    level = LEVEL * floors[SYNCHRONOUS, "equal"]
-    times = {system: reached(curve, level) for system, curve in curves.items()}
-    print(f"\nLOG-H, eight peers, far ones {far_s:.2f} s away: {'to 1.2 x the floor':>23}{'floor / synchronous':>22}")
+    floor = floors[SYNCHRONOUS]
+    times = {system: [reached(curve, level * floor) for level in LEVELS] for system, curve in curves.items()}
+    title = f"LOG-H, eight peers, far ones {far_s:.2f} s away: s to"
+    print(f"\n{title:<52}" + "".join(f"{level:>8g}" for level in LEVELS) + f"{'floor':>8}, x synchronous")
     rows = []
-    for (period, pace), time_s in times.items():
-        over = floors[period, pace] / floors[SYNCHRONOUS, "equal"]
-        print(f"{f'period {period}, {pace} pace':<46}{f'{time_s:.0f} s':>22}{over:>22.2f}")
-        rows.append({"work": "LOG-H", "system": f"{period}, {pace}", "to_level_s": time_s, "floor": over})
-    adaptive, own = times[ADAPTIVE, "equal"], times[ADAPTIVE, "own"]
-    goal = "AdaComm with own pace at 1.2 of the synchronous floor 1.3 times sooner than with equal steps"
-    ours = f"{own:.0f} s after {adaptive:.0f} s" if own > adaptive else f"{own:.0f} s before {adaptive:.0f} s"
-    judged = None if quick else own * 1.3 <= adaptive
+    for system, to in times.items():
+        over = floors[system] / floor
+        print(f"{system!s:<52}" + "".join(f"{time_s:>8.0f}" for time_s in to) + f"{over:>8.2f}")
+        reached_s = dict(zip(LEVELS, to, strict=True))
+        rows.append({"work": "LOG-H", "system": str(system), "to_level_s": reached_s, "floor": over})
+    ours, before = times[HELD], times[ADAPTIVE]
+    sooner = [before_s / ours_s if ours_s < math.inf else 0.0 for ours_s, before_s in zip(ours, before, strict=True)]
+    stays = (
+        f"{floors[HELD] / floor:.2f} of the synchronous floor in the last quarter, not {floors[ADAPTIVE] / floor:.2f}"
+    )
+    goals = (
+        ("at 1.2 of the synchronous floor 1.3 times sooner", f"{sooner[-1]:.2f} times", sooner[-1] >= 1.3),
+        ("at no level later", f"{min(sooner):.2f} times sooner at least", min(sooner) >= 1),
+        ("on no higher floor (only told)", stays, None),
+    )
+    claims = [
+        Claim(
+            "(ours, K1: a pace for each peer beats one period)",
+            f"period {HELD}: {goal} than with AdaComm and equal steps",
+            found,
+            None if quick else held,
+        )
+        for goal, found, held in goals
+    ]
     drawn = {
-        f"{period}, {pace}": [(GRID_S * (at + 1), loss) for at, loss in enumerate(curve)]
-        for (period, pace), curve in curves.items()
+        str(system): [(GRID_S * (at + 1), loss) for at, loss in enumerate(curve)] for system, curve in curves.items()
     }
-    return rows, [Claim("(ours, K1: a pace for each peer beats one period)", goal, ours, judged)], drawn
+    return rows, claims, drawn
 
 
 def main() -> int:
-    options = arguments(__doc__, "heterogeneous")
+    known = parser(__doc__, "heterogeneous")
+    known.add_argument("--only", choices=["digits", "LOG-H"], help="this problem only")
+    known.add_argument("--seeds", type=int, help="how many runs of each [default: 3, with --quick 1]")
+    options = known.parse_args()
+    seeds, rows, claims, drawn = range(options.seeds or (1 if options.quick else 3)), [], [], {}
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        rows, claims = on_digits(pool, 1600, range(1 if options.quick else 3))
-        more_rows, more_claims, drawn = on_log_h(pool, options.quick)
+        if options.only != "LOG-H":
+            rows, claims = on_digits(pool, 1600, seeds)
+        if options.only != "digits":
+            more_rows, more_claims, drawn = on_log_h(pool, options.quick, seeds)
+            rows, claims = rows + more_rows, claims + more_claims
     figure = chart("LOG-H: loss above the least, over time", "virtual seconds", "loss", drawn)
-    return conclude(options, rows + more_rows, claims + more_claims, figure)
+    return conclude(options, rows, claims, figure)
 
 
 if __name__ == "__main__":

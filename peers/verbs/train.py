@@ -25,9 +25,9 @@ from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "average", "period",
-    "period_initial", "period_block_s", "pace", "site_period", "steps", "seed", "device", "threads", "patience_s",
-    "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every", "checkpoint_every_s",
-    "link", "site", "report",
+    "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
+    "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every",
+    "checkpoint_every_s", "link", "site", "report",
 )  # fmt: skip
 _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
 """What a script decides itself."""

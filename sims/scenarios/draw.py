@@ -63,6 +63,11 @@ def draw(seed: int) -> Scenario:
     if not settings.overlap and settings.pace == "equal" and settings.period != "1" and site_chance.random() < 0.5:
         sites = ";".join(";".join([group.site] * group.peers) for group in groups)
         settings = replace(settings, site=sites, site_period=site_chance.randrange(1, int(settings.period)))
+    plain = (
+        settings.codec == "none" and settings.outer == "plain" and not settings.overlap and settings.site_period is None
+    )
+    if plain and random.Random(f"drift {seed}").random() < 0.25:
+        settings = replace(settings, drift="corrected")
     peers = founders + late
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s

@@ -134,6 +134,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         {"overlap": False},
         {"pace": "equal"},
         {"site_period": None},
+        {"drift": "left"},
         {"period": "1", "site_period": None},
         {"schedule": "ring"},
         {"codec": "none"},

@@ -1,0 +1,33 @@
+"""What a run's settings ask for: the policy of its period, its outer step, and the state in which it begins."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
+from ..aggregation.periods.adacomm import AdaComm
+from ..aggregation.periods.known import parse_period
+from ..aggregation.periods.policy import PeriodPolicy
+from ..protocols.state import State
+from .settings import Settings
+
+
+def period_policy(settings: Settings) -> PeriodPolicy:
+    """The policy of ``--period``."""
+    if settings.period == "adaptive":
+        return AdaComm(initial=settings.period_initial, block_s=settings.period_block_s)
+    return parse_period(settings.period)
+
+
+def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:
+    """The outer step of ``--outer``, for a vector that begins with so many elements of parameters; None: all are.
+    Raises ValueError when `state` is another step's."""
+    step = parse_outer(settings.outer)
+    if len(state.outer) != step.tensors:
+        raise ValueError(f"this run began with another outer step than {settings.outer}: go on with that one")
+    return step if parameters is None or isinstance(step, Plain) else OfParameters(step, parameters)
+
+
+def first_state(settings: Settings, vector: Tensor) -> State:
+    """Where a run begins: round 0, with the model as the seed made it."""
+    return State(0, 0, vector, parse_outer(settings.outer).start(vector), period_policy(settings).start())
