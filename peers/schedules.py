@@ -32,7 +32,7 @@ def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCost
 
 
 def uneven(settings: Settings, layout: Layout) -> bool:
-    """Whether the parts of the sharded schedule go by bandwidth: where there can be any. What each sends to all is no
-    part of anything."""
-    gathers = settings.codec != "none" and parse_codec(settings.codec).family == "gather"
-    return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and not gathers
+    """Whether the parts of the sharded schedule go by bandwidth: where there can be any, and where a new view costs
+    nothing else. With the other codecs each sends to all, or so little that it is not worth what they forget then."""
+    kept = settings.codec == "none" or parse_codec(settings.codec).family == "hop"
+    return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

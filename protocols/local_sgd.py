@@ -115,7 +115,8 @@ class LocalSGD:
         self._attempts = Attempts(
             self.membership, self._lag, self._entry, self._inbox, state=lambda: self.state, over=self._over
         )
-        bandwidths = Bandwidths(endpoint, self.membership, layout.nbytes, lambda: self.state.links) if uneven else None
+        summed_bytes = layout.nbytes // len(self._fragments.parts)
+        bandwidths = Bandwidths(endpoint, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
     @property

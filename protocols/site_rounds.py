@@ -18,7 +18,8 @@ at this turn sum; each then tells the others that it holds the mean, and takes i
 Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
 On loss, lateness, death: the view changes, and all tell again where they stand. What anyone took all have held: so if
 all of the last attempt who are left hold its mean, they take it; else nobody has taken it, and those who stand here sum
-anew. Who comes to a turn that the others have passed passes it too, with its own model.
+anew. Who comes to a turn that the others have passed passes it too, with its own model: also who holds a mean of it, if
+they have taken another since, as nobody tells any more whether they took that one.
 """
 
 from __future__ import annotations
@@ -115,6 +116,9 @@ class SiteRounds:
         if marks:
             return self._take(mine, mine.mean) if mine.mean is not None and mine.mark in marks else own
         newest = max(stand.tried for stand in there.values())
+        if newest and any((stand.round, stand.last) > (key[1], turn) for stand in passed):
+            sometimes("a site does not tell any more what it took at a turn")
+            return own
         held = {stand.held for stand in there.values() if stand.tried == newest}
         if newest and 0 not in held and len(held) == 1:
             sometimes("a site took what its last attempt had come to")

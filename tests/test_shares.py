@@ -15,7 +15,7 @@ from samovar.aggregation.cost import UNKNOWN, LinkCosts
 from samovar.aggregation.shares import bottleneck, by_bandwidth, coarse, loads, shares
 from samovar.aggregation.vector import parts
 from samovar.peers.links import parse_link
-from samovar.peers.schedules import schedule_for
+from samovar.peers.schedules import schedule_for, uneven
 from samovar.peers.settings import Settings
 from samovar.protocols.bandwidths import LEVEL_MAX, Bandwidths
 from samovar.protocols.members.membership import Membership
@@ -244,3 +244,11 @@ def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
     known = View(2, tuple(replace(m, bandwidth_Bps=10**7 // (1 + 3 * (m.data_part % 2))) for m in members), True)
     assert known.shares == pytest.approx([0.25, 0.0] * 4)
     assert schedule_for(settings, layout, known, costs).name == "sharded"
+
+
+@pytest.mark.parametrize(
+    ("codec", "by_it"),
+    [("none", True), ("int8", True), ("top_k:0.1", False), ("power_sgd:4", False), ("random_k:0.1", False)],
+)
+def test_no_view_is_changed_for_bandwidth_where_a_codec_would_forget_what_it_left_out(codec: str, by_it: bool) -> None:
+    assert uneven(Settings(schedule="sharded", codec=codec), layout_of(1_000_000)) is by_it

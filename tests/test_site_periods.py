@@ -246,6 +246,36 @@ def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatc
     assert [walker.means[0][0] for walker in left] == [pytest.approx(7 / 3)] * 3, "of 1, 2 and 4"
 
 
+def test_who_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Peer 2 holds the mean of three, which peer 1 has not come to when 2 is given up; so 0 and 1 sum anew, and have
+    taken the means of more turns since when 2 is back."""
+    company, sum_among, stuck = of_a_site(3), Reducer.sum_among, {"p1"}
+    company[0].turns = company[1].turns = tuple(range(1, 80))
+
+    async def summed(self: Reducer, *turn: Any) -> torch.Tensor:
+        total = await sum_among(self, *turn)
+        if self._endpoint.id in stuck:
+            stuck.remove(self._endpoint.id)
+            await asyncio.get_running_loop().create_future()
+        return total
+
+    async def main() -> None:
+        company.start()
+        await company.until(lambda: bool(company[2].sgd._sites._mine.mark))
+        company.part(("p2",), ("p0", "p1"))
+        await company.until(lambda: len(getattr(company[0], "means", ())) > 3)
+        company.heal()
+        await company.ended()
+
+    monkeypatch.setattr(Reducer, "sum_among", summed)
+    simulate(main(), within_s=60)
+    company.agree()
+    assert company[0].means[0][0] == 1.5, "of 1 and 2"
+    assert company[2].means[0][0] == 3.0, "its own: the others' parts are in another mean"
+
+
 def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter(range(1, 100))
     monkeypatch.setattr(site_rounds_module, "fingerprint", lambda total: next(marks))

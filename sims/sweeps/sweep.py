@@ -35,6 +35,7 @@ TOO_RARE = (
     "a result differed and was not taken",
     "a site took what its last attempt had come to",
     "a site's means differed and none was taken",
+    "a site does not tell any more what it took at a turn",
     "no donor had the state",
     "nobody there had what is committed",
     "parts by bandwidth",
