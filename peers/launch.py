@@ -14,7 +14,7 @@ from typing import Any
 from .control import LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
-from .spawn import Process, Spawner
+from .spawn import Process, Spawner, SpawnError
 
 GRACE_S = LEAVE_S + 1.0
 """How long peers may take to write their checkpoint and leave before they are killed."""
@@ -58,31 +58,44 @@ class Launch:
         """Run to the end; `met` hears where the peers are. Raises LaunchError when a peer says it cannot."""
         self._over = over = asyncio.get_running_loop().create_future()
         watching: list[asyncio.Task[None]] = []
+        stopped = asyncio.create_task(self._stop_when(stop))
         try:
             for peer in self.peers:
                 await self._spawn(peer)
+                if self._stopping:
+                    return
             watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
             asyncio.gather(*watching).add_done_callback(self._all_ended)
             opening = asyncio.create_task(self._bring_together(met))
-            stopped = asyncio.create_task(self._stop_when(stop))
             error = await over
             opening.cancel()
-            stopped.cancel()
             if self._ending is not None:
                 self._ending.cancel()
             if error:
                 raise LaunchError(error)
             if not self._stopping and not any(peer.ended for peer in self.peers):
-                raise LaunchError(next((peer.error for peer in self.peers if peer.error), "") or self._deaths())
+                told = next((peer.error for peer in self.peers if peer.error), "")
+                raise LaunchError(self._spawner.failure or told or self._deaths())
+        except SpawnError as error:
+            if not self._stopping:
+                raise LaunchError(str(error)) from None
         finally:
+            stopped.cancel()
             await self._stop_all()
             await asyncio.gather(*watching, return_exceptions=True)
+            for peer in self.peers:
+                if peer.control is not None:
+                    await peer.control.close()
             await self._spawner.close()
 
     async def _spawn(self, peer: Spawned) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            peer.process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.orders.name))
+            try:
+                peer.process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.orders.name))
+            except SpawnError:
+                ours.close()
+                raise
         peer.control = await Control.over(ours)
         peer.control.tell("orders", asdict(peer.orders))
 
@@ -105,7 +118,6 @@ class Launch:
             elif kind == "error":
                 self._failed(peer, content)
         peer.exit_code = await peer.process.wait()
-        await peer.control.close()
         peer.ready.set()
         gathered = all(other.member for other in self.peers)
         if (peer.exit_code > 0 or not gathered) and not peer.error:
@@ -147,6 +159,7 @@ class Launch:
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._stopping = True
+        self._spawner.stop()
         for peer in self.peers:
             if peer.member is None and peer.process is not None and peer.process.returncode is None:
                 peer.process.kill()  # it has not come up, so there is nothing to keep

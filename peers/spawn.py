@@ -21,6 +21,10 @@ ALONE = [sys.executable, "-m", "samovar.peers.process"]
 _ZYGOTE = [sys.executable, "-m", "samovar.peers.zygote"]
 
 
+class SpawnError(Exception):
+    """No peer can be spawned. One line, for the user."""
+
+
 class Process(Protocol):
     """A peer process: what `asyncio.subprocess.Process` offers of it."""
 
@@ -41,14 +45,28 @@ class Spawner:
     def __init__(self, command: list[str] | None) -> None:
         self._command = ALONE if command is None and sys.platform != "linux" else command
         self._zygote: Zygote | None = None
+        self._stopped = False
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
-        """A new process that has `control` as its control line and says what it says in `log`. Raises OSError."""
+        """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError."""
         if self._command is not None:
             return await execute(self._command, control, log)
         if self._zygote is None:
             self._zygote = await Zygote.start(log)
+            if self._stopped:
+                self._zygote.kill()
         return await self._zygote.fork(control, log)
+
+    def stop(self) -> None:
+        """Spawn no more: what waits for a fork fails."""
+        self._stopped = True
+        if self._zygote is not None and self._zygote.forking:
+            self._zygote.kill()
+
+    @property
+    def failure(self) -> str:
+        """What became of all peers at once, if anything did."""
+        return "" if self._zygote is None else self._zygote.failure
 
     async def close(self) -> None:
         if self._zygote is not None:
@@ -104,6 +122,7 @@ class Zygote:
         self._forks: dict[int, Fork] = {}
         self._forked: asyncio.Future[Fork] | None = None
         self._listening = asyncio.create_task(self._listen())
+        self.failure = ""
 
     @classmethod
     async def start(cls, log: Path) -> Zygote:
@@ -114,7 +133,7 @@ class Zygote:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """One at a time. Raises ConnectionError when the zygote is gone."""
+        """One at a time. Raises SpawnError when the zygote is gone."""
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(ConnectionError):  # `_gone` tells
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
@@ -141,11 +160,24 @@ class Zygote:
             elif kind == "closed":
                 return self._gone()
 
+    @property
+    def forking(self) -> bool:
+        """Whether somebody waits for a fork."""
+        return self._forked is not None and not self._forked.done()
+
+    def kill(self) -> None:
+        """End it at once, and its forks with it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
     def _gone(self) -> None:
         """Nobody would tell how its forks end, so they end now."""
+        failure = f"the process that forks the peers is gone; see {self._log}"
+        if self._forks:
+            self.failure = failure
         for fork in self._forks.values():
             fork.kill()
             fork.ended(-signal.SIGKILL)
         self._forks.clear()
         if self._forked is not None and not self._forked.done():
-            self._forked.set_exception(ConnectionError(f"the process that forks the peers is gone; see {self._log}"))
+            self._forked.set_exception(SpawnError(failure))

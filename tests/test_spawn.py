@@ -1,5 +1,6 @@
 """Spawning: peers of a task are forked from one process, each as much its own as one that was started anew."""
 
+import asyncio
 import socket
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import psutil
 import pytest
 
 from samovar.peers.control import Control
-from samovar.peers.spawn import Fork, Spawner
+from samovar.peers.spawn import Fork, Spawner, SpawnError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="peers are forked on Linux only")
 
@@ -61,7 +62,19 @@ async def test_when_the_zygote_is_killed_its_forks_end(tmp_path: Path) -> None:
     assert await process.wait() == -9
     assert (await control.hear())[0] == "closed"
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match="gone"):
+    with ours, theirs, pytest.raises(SpawnError, match="gone"):
         await spawner.spawn(theirs, tmp_path / "peer-1.log")
     await control.close()
+    await spawner.close()
+
+
+async def test_who_stops_does_not_wait_for_the_zygote(tmp_path: Path) -> None:
+    spawner = Spawner(None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        spawning = asyncio.create_task(spawner.spawn(theirs, tmp_path / "peer-0.log"))
+        await asyncio.sleep(0)
+        spawner.stop()
+        with pytest.raises(SpawnError, match="gone"):
+            await spawning
     await spawner.close()
