@@ -39,7 +39,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 FAST_S, SLOW_S, PERIOD = 0.01, 0.05, 16
 WITHOUT, EQUAL, OWN = "without it", "equal pace", "own pace"
 AVERAGING_S, UNTIL_S, SYNCHRONOUS_UNTIL_S, LEVELS = 40.0, 12_000.0, 45_000.0, (10, 5, 3, 2, 1.5, 1.2)
-QUICK = 0.25
+QUICK = 0.12
 """Of the time."""
 NEAR = "1tbit,500ms"
 
