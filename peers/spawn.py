@@ -16,7 +16,7 @@ from typing import Protocol
 
 from .control import CONTROL_VARIABLE, Control
 
-ALONE = [sys.executable, "-m", "samovar.peers.process"]
+_ALONE = [sys.executable, "-m", "samovar.peers.process"]
 """The command of one peer of a task, where it is not forked."""
 _ZYGOTE = [sys.executable, "-m", "samovar.peers.zygote"]
 
@@ -43,14 +43,14 @@ class Spawner:
     """Spawns peers of a script by its `command`, or, where that is None, of a task. One for a run."""
 
     def __init__(self, command: list[str] | None) -> None:
-        self._command = ALONE if command is None and sys.platform != "linux" else command
+        self._command = _ALONE if command is None and sys.platform != "linux" else command
         self._zygote: Zygote | None = None
         self._stopped = False
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
         """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError."""
         if self._command is not None:
-            return await execute(self._command, control, log)
+            return await _execute(self._command, control, log)
         if self._zygote is None:
             self._zygote = await Zygote.start(log)
             if self._stopped:
@@ -73,7 +73,7 @@ class Spawner:
             await self._zygote.close()
 
 
-async def execute(command: list[str], control: socket.socket, log: Path) -> asyncio.subprocess.Process:
+async def _execute(command: list[str], control: socket.socket, log: Path) -> asyncio.subprocess.Process:
     """`command` as a process of its own session: Ctrl-C is for the launcher, which stops its peers in good order."""
     with log.open("ab") as out:
         return await asyncio.create_subprocess_exec(
@@ -129,7 +129,7 @@ class Zygote:
         """What it has to complain of goes to `log`."""
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await execute(_ZYGOTE, theirs, log)
+            process = await _execute(_ZYGOTE, theirs, log)
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:

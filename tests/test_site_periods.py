@@ -222,16 +222,24 @@ def test_what_one_took_before_it_died_those_who_hold_it_take(monkeypatch: pytest
     assert [walker.means[0][0] for walker in company.walkers] == [2.0] * 3, "of 1, 2 and 3"
 
 
-def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peers 0 and 1 hold the mean of four; 2 dies, and 3 goes on, before they have come to it."""
-    company, sum_among, stuck = of_a_site(4), Reducer.sum_among, {"p2", "p3"}
+def get_stuck(monkeypatch: pytest.MonkeyPatch, peers: set[str]) -> None:
+    """Each of `peers` sums once and does not come to what it summed."""
+    sum_among = Reducer.sum_among
 
     async def summed(self: Reducer, *turn: Any) -> torch.Tensor:
         total = await sum_among(self, *turn)
-        if self._endpoint.id in stuck:
-            stuck.remove(self._endpoint.id)
+        if self._endpoint.id in peers:
+            peers.remove(self._endpoint.id)
             await asyncio.get_running_loop().create_future()
         return total
+
+    monkeypatch.setattr(Reducer, "sum_among", summed)
+
+
+def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers 0 and 1 hold the mean of four; 2 dies, and 3 goes on, before they have come to it."""
+    company = of_a_site(4)
+    get_stuck(monkeypatch, {"p2", "p3"})
 
     async def main() -> None:
         company.start()
@@ -239,7 +247,6 @@ def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatc
         company[2].crash()
         await company.ended()
 
-    monkeypatch.setattr(Reducer, "sum_among", summed)
     simulate(main())
     left = [company[index] for index in (0, 1, 3)]
     company.agree(left)
@@ -251,15 +258,9 @@ def test_who_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summ
 ) -> None:
     """Peer 2 holds the mean of three, which peer 1 has not come to when 2 is given up; so 0 and 1 sum anew, and have
     taken the means of more turns since when 2 is back."""
-    company, sum_among, stuck = of_a_site(3), Reducer.sum_among, {"p1"}
+    company = of_a_site(3)
+    get_stuck(monkeypatch, {"p1"})
     company[0].turns = company[1].turns = tuple(range(1, 80))
-
-    async def summed(self: Reducer, *turn: Any) -> torch.Tensor:
-        total = await sum_among(self, *turn)
-        if self._endpoint.id in stuck:
-            stuck.remove(self._endpoint.id)
-            await asyncio.get_running_loop().create_future()
-        return total
 
     async def main() -> None:
         company.start()
@@ -269,7 +270,6 @@ def test_who_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summ
         company.heal()
         await company.ended()
 
-    monkeypatch.setattr(Reducer, "sum_among", summed)
     simulate(main(), within_s=60)
     company.agree()
     assert company[0].means[0][0] == 1.5, "of 1 and 2"
