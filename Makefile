@@ -14,7 +14,7 @@ demo: $(READY) ## train a small model on four peers, on this machine
 	$(BIN)/samovar train examples/digits.py --peers 4 --period adaptive
 
 test: lint types ## the gate: lint, types and every test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## style and banned calls
 	$(BIN)/ruff check .

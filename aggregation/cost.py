@@ -22,14 +22,12 @@ chunk goes on as soon as it is there and added. Cost: linear in messages and par
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from .schedules.messages import Message, messages
 from .schedules.schedule import Schedule
 from .schedules.sharded import Sharded
-from .shares import by_bandwidth
 from .vector import parts
 
 
@@ -64,53 +62,7 @@ class Links:
         return len(self.alpha_s)
 
 
-class LinkCosts(NamedTuple):
-    """What links cost, summed up over those who know: seconds from end to end, seconds a byte, and the share of those
-    who know."""
-
-    alpha_s: float
-    s_per_byte: float
-    known: float = 1.0
-
-
-UNKNOWN = LinkCosts(0.0, 0.0, 0.0)
-OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
-"""What a chunk costs its two ends, and to add a byte, on a usual processor."""
 _BETTER = 0.9
-_WORLD_MOST = 16
-"""In a larger world to predict takes too long to be done within a round."""
-
-
-def fastest(
-    schedules: Sequence[Schedule],
-    costs: LinkCosts,
-    world: int,
-    size_bytes: int,
-    chunk_bytes: int,
-    bandwidths_Bps: tuple[float, ...] | None = None,
-) -> Schedule:
-    """The schedule of least time for links that are all alike, unless each rank's bandwidth is given, by which the
-    sharded one then has its parts; but the first of ``schedules`` when no other takes a tenth less, too little is
-    known, or the world is too large. Costs count to two binary digits, so that the choice does not change from round to
-    round."""
-    if not costs.known or world > _WORLD_MOST:
-        return schedules[0]
-    alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
-    rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps
-    return _fastest(tuple(schedules), alpha_s, rates, size_bytes, chunk_bytes)
-
-
-def _coarse(cost: float) -> float:
-    return 2.0 ** (round(2 * math.log2(cost)) / 2) if cost > 0 else 0.0
-
-
-@lru_cache
-def _fastest(
-    schedules: tuple[Any, ...], alpha_s: float, rates: tuple[float, ...], size_bytes: int, chunk_bytes: int
-) -> Schedule:
-    alphas, gamma_s, overhead_s = (alpha_s,) * len(rates), GAMMA_S_PER_BYTE, OVERHEAD_S
-    links = Links(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
-    return choose(schedules, links, size_bytes, chunk_bytes, by_bandwidth(rates)).steady.schedule
 
 
 class Sent(NamedTuple):

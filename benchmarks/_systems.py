@@ -92,7 +92,7 @@ class Ours(Here):
             founders=self.peers, quorum=None, standing=lambda: Standing(self.round, 0), installed=lambda *_: None,
         )  # fmt: skip
         self.reducer = Reducer(one, lambda view: self.schedule, lambda: self.membership.view)
-        self.verdicts = Verdicts(one, self.membership, lambda: self.round)
+        self.verdicts = Verdicts(one, self.membership, lambda: self.round, None)
         if self.index == 0:
             self.membership.found()
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..protocols.addresses import dialable, split_address
+from ..protocols.addresses import dialable, local_addresses, split_address
 from ..protocols.delivery.link import BEGAN_ANEW, PeerLost
 from ..protocols.endpoint import Endpoint
 from ..protocols.greeting import RunIs, ask_admission, ask_run
@@ -151,9 +151,16 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
         guest=None,
         founder=False,
         resume=None,
-        threads=settings.threads or os.cpu_count() or 1,
+        threads=settings.threads or cores_for_one(door.address, settings.peers),
     )
     return Opening(endpoint, orders, contact, stop)
+
+
+def cores_for_one(contact: str, peers: int) -> int:
+    """This machine's, but of one that the run's peers are on a share: with more threads than cores all wait."""
+    cores, host = os.cpu_count() or 1, split_address(contact)[0]
+    shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
+    return max(1, cores // (peers + 1)) if shared else cores
 
 
 async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Opening, dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..aggregation.agreed import LinkCosts, fastest
 from ..aggregation.codecs.known import parse_codec
-from ..aggregation.cost import LinkCosts, fastest
 from ..aggregation.schedules.known import SCHEDULES
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
@@ -14,8 +14,6 @@ from .settings import Settings
 SMALL_MODEL_BYTES = 256 * 1024
 """Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
 known of them."""
-CHUNK_BYTES = 64 * 1024
-"""As chunks are on a usual link."""
 
 
 def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCosts) -> Schedule:
@@ -28,7 +26,7 @@ def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCost
     usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
     known = [SCHEDULES[name] for name in (usual, *others)]
-    return fastest(known, costs, len(view.ids), layout.nbytes, CHUNK_BYTES, view.bandwidths_Bps)
+    return fastest(known, costs, len(view.ids), layout.nbytes, view.bandwidths_Bps)
 
 
 def uneven(settings: Settings, layout: Layout) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.agreed import UNKNOWN, LinkCosts
 from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import PeriodState
 from ..aggregation.periods.probe import Probe
@@ -60,6 +60,7 @@ class Training:
         if trainer.steps > 0:
             # Resumed, with steps of its own since. If the others are further, the state that is fetched is another.
             self._begun_from = peer.state
+            self._computed_steps = trainer.steps_in_round  # which no record has told of
         late = await self._stop.unless(lambda: self._start(contact))
         if late is None:
             return Ended(False, None)

@@ -1,7 +1,8 @@
 """Attempts: when an averaging can be tried, and what ends a try.
 
 One begins when enough peers have gathered and none is coming or going, with a state that all go on from; it ends with
-its view. A peer that was given up meanwhile joins again, and one that is behind catches up, before the next.
+its view; one that lasts too long is told of (`lateness`). A peer that was given up meanwhile joins again, and one that
+is behind catches up, before the next.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from .delivery.link import PeerLost
 from .entry import Entry
+from .filling import Filling
 from .lag import Lag
+from .lateness import Lateness
 from .members.membership import Expelled, Membership
 from .reduction.chunks import Inbox
 from .rounds import Key
@@ -26,12 +29,13 @@ class Attempts:
         lag: Lag,
         entry: Entry,
         inbox: Inbox,
+        lateness: Lateness,
         *,
         state: Callable[[], State],
         over: Callable[[], bool],
     ) -> None:
         self._membership, self._lag, self._entry, self._inbox = membership, lag, entry, inbox
-        self._state, self._over = state, over
+        self._lateness, self._state, self._over = lateness, state, over
 
     async def gather(self) -> None:
         """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
@@ -49,7 +53,8 @@ class Attempts:
             with self._inbox.meter.unsettled():
                 await self.settle()
             if self._lag.behind is not None:
-                await self._lag.catch_up()
+                with self._lateness.of((self._membership.view.generation, before.round + 1)):
+                    await self._lag.catch_up()
             if self._state() is not before:
                 return None
             if self._membership.settled and self._lag.behind is None:
@@ -60,10 +65,17 @@ class Attempts:
         settled, generation = self._membership.settled, self._membership.view.generation
         return settled and generation == key[0] and self._lag.behind is None
 
-    async def make(self, key: Key, attempt: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
-        """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member."""
+    async def make(
+        self,
+        key: Key,
+        attempt: Callable[[], Awaitable[None]],
+        ended: Callable[[], None],
+        filling: Filling | None = None,
+    ) -> None:
+        """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member.
+        `filling`: of what this peer brings, if that is not whole yet."""
         try:
-            with self._membership.averaging():
+            with self._membership.averaging(), self._lateness.of(key, filling):
                 try:
                     async with self._membership.only_while(lambda: self.hopeful(key)):
                         await attempt()

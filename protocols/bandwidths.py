@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median_low
 
-from ..aggregation.cost import LinkCosts
+from ..aggregation.agreed import LinkCosts
 from ..aggregation.shares import bottleneck, by_bandwidth, coarse
 from .endpoint import Endpoint
 from .members.membership import Membership
@@ -26,7 +26,7 @@ from .witness import sometimes
 
 _ROUNDS = 5
 _BETTER = 0.9
-_WORLD_MOST = 64
+WORLD_MOST = 64
 """In a larger one this would be too much to tell with every vote, and to look at."""
 
 Levels = tuple[int, ...]
@@ -48,7 +48,7 @@ class Bandwidths:
     def levels(self) -> Levels:
         """What to tell the coordinator."""
         ids = self._membership.view.ids
-        return tuple(_level(self._endpoint.bandwidth_Bps(peer)) for peer in ids) if len(ids) <= _WORLD_MOST else ()
+        return tuple(level_of(self._endpoint.bandwidth_Bps(peer)) for peer in ids) if len(ids) <= WORLD_MOST else ()
 
     def told(self, peer: PeerId, levels: Levels) -> None:
         """A member has told the coordinator."""
@@ -56,7 +56,7 @@ class Bandwidths:
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
             self._told.clear()
-        if 0 < len(levels) == len(view.ids) and max(levels) <= LEVEL_MAX:
+        if make_sense(levels, len(view.ids)):
             self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
 
     def consider(self) -> None:
@@ -73,9 +73,8 @@ class Bandwidths:
 
     def _found(self, view: View) -> list[int]:
         """The bandwidth of each member, of the median of what was told lately."""
-        ways = [[median_low(way) for way in zip(*self._told[peer], strict=True)] for peer in view.ids]
-        up, down = map(max, ways), map(max, zip(*ways, strict=True))
-        return [round(2 ** (min(ends) / 2)) if min(ends) else 0 for ends in zip(up, down, strict=True)]
+        ways = [tuple(map(median_low, zip(*self._told[peer], strict=True))) for peer in view.ids]
+        return [round(in_Bps(level)) for level in slower_ends(ways)]
 
     def _worth(self, view: View, found: list[int]) -> bool:
         bandwidths, everybody = coarse(found), [True] * len(found)
@@ -88,5 +87,21 @@ class Bandwidths:
         return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.shares)
 
 
-def _level(bandwidth_Bps: float | None) -> int:
+def make_sense(levels: Levels, world: int) -> bool:
+    """Whether a member of a view of so many can have told these."""
+    return 0 < len(levels) == world and max(levels) <= LEVEL_MAX
+
+
+def slower_ends(ways: Sequence[Levels]) -> list[int]:
+    """The level of each member, in rank order, of those of the ways from each member, or to each; 0: not known."""
+    return [min(ends) for ends in zip(map(max, ways), map(max, zip(*ways, strict=True)), strict=True)]
+
+
+def in_Bps(level: int) -> float:
+    """The bandwidth of that level, in bytes a second; 0: not known."""
+    return 2.0 ** (level / 2) if level else 0.0
+
+
+def level_of(bandwidth_Bps: float | None) -> int:
+    """The level of a bandwidth."""
     return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

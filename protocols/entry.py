@@ -1,14 +1,14 @@
 """Entry: how a peer gets into a run, and back into it when the others have given it up.
 
 It asks a member, the contact, where the others stand (`admission`), fetches that state (`catch_up`), and is let in by
-the next change of the view. When the contact is lost meanwhile, another member is asked.
+the next change of the view. When the contact is lost meanwhile, another member is asked. Who has held up the others is
+told to come later, and asks again then; now and then before, whether they are there still.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import count
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
@@ -68,11 +68,15 @@ class Entry:
         """`for_s`: how long to go on, at least."""
         clock, tried, failure = asyncio.get_running_loop().time, [contact], ""
         until_s = clock() + for_s
-        for asked in count(1):
+        asked = 0
+        while True:
+            asked += 1
             try:
                 if await self._through(tried[-1], returns=returns):
                     return
                 failure = "nobody let it in"
+                if self._membership.held_off_s:
+                    asked, until_s = 0, clock() + for_s  # they are there, and it is not turned away
                 await asyncio.sleep(self._endpoint.interval_s)
             except (PeerLost, CatchUpFailed) as error:
                 failure = str(error)
@@ -92,6 +96,8 @@ class Entry:
         endpoint, membership = self._endpoint, self._membership
         endpoint.retry(contact)
         welcome = await membership.knock(contact)
+        if held_off_s := membership.held_off_s:
+            return await self._let_in_within(min(held_off_s, endpoint.patience_s))
         state, standing = self._state(), self._standing()
         same = (welcome.round, welcome.fingerprint) == (state.round, standing.fingerprint)
         # Before the first round it is the newcomer that may be ahead, when a run is resumed.
@@ -101,9 +107,12 @@ class Entry:
             fetched = fetch_state(endpoint, donors, self._layout, outer=len(state.outer), round=welcome.round)
             self._adopt(await fetched)
         await membership.join(contact)
+        return await self._let_in_within(TRY_FOR * endpoint.patience_s)
+
+    async def _let_in_within(self, seconds: float) -> bool:
         try:
-            async with asyncio.timeout(4 * endpoint.patience_s):
-                await membership.until(lambda: membership.view.generation > 0)
+            async with asyncio.timeout(seconds):
+                await self._membership.until(lambda: self._membership.view.generation > 0)
         except (TimeoutError, Expelled):
             return False  # they died with our introduction in their hands, or gave us up again at once
         return True

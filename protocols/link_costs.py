@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.agreed import UNKNOWN, LinkCosts
 from .endpoint import Endpoint
 from .transport import PeerId
 

@@ -12,8 +12,9 @@ rate ride along in the vector), so all peers agree on the next one without a mes
 
 Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`verdict`).
 On loss, lateness, death: the view changes, and the round is run again with the same contributions among those who are
-left, unless one of them holds the result: then all take that. A peer that comes too late for a round catches up. When
-results differ (a broken machine), the one that most have is the round's, and the others fetch it.
+left, unless one of them holds the result: then all take that (`lateness`: whose part comes too slowly). A peer that
+comes too late for a round catches up. When results differ (a broken machine), the one that most have is the round's,
+and the others fetch it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .catch_up import Donor
 from .endpoint import Endpoint
 from .entry import Entry
 from .lag import Lag
+from .lateness import Lateness
 from .link_costs import measured
 from .members.membership import Membership, Standing
 from .members.view import View
@@ -112,10 +114,11 @@ class LocalSGD:
             over=self._over,
             adopt=self._adopt,
         )
-        self._attempts = Attempts(
-            self.membership, self._lag, self._entry, self._inbox, state=lambda: self.state, over=self._over
-        )
         summed_bytes = layout.nbytes // len(self._fragments.parts)
+        late = Lateness(endpoint, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
+        self._attempts = Attempts(
+            self.membership, self._lag, self._entry, self._inbox, late, state=lambda: self.state, over=self._over
+        )
         bandwidths = Bandwidths(endpoint, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
@@ -173,7 +176,8 @@ class LocalSGD:
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(key)
-            await self._attempts.make(key, partial(self._attempt, key, contribution), partial(self._decide, key))
+            attempt, decide = partial(self._attempt, key, contribution), partial(self._decide, key)
+            await self._attempts.make(key, attempt, decide, contribution.filling)
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False

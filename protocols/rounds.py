@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.agreed import UNKNOWN, LinkCosts
 from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import STILL, Motion, Numbers
 from ..aggregation.vector import all_finite

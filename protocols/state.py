@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..aggregation.cost import UNKNOWN, LinkCosts
+from ..aggregation.agreed import UNKNOWN, LinkCosts
 from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.outer import OuterState
 from ..aggregation.periods.policy import PeriodState

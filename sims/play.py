@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +49,16 @@ class _Records:
         self._output.put(record)
 
 
+@contextmanager
+def _telling(output: Output, folder: Path) -> Iterator[None]:
+    """Who is interrupted leaves the records so far: say where."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.say(f"stopped; as far as it came: samovar report {folder}")
+        raise
+
+
 def play(
     task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
 ) -> tuple[Result, tuple[str, ...]]:
@@ -61,7 +73,7 @@ def play(
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
     records = _Records(folder, output, scenario.peers)
     began, wrong = time.monotonic(), None
-    with output, records:
+    with output, records, _telling(output, folder):
         world = World(task, scenario, records.put)
         world.log.judged = judged
         if judged:

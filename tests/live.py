@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def stop_all() -> None:
         run.peers()
         run.process.kill()
         for peer in run._known.values():
-            with suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):
                 peer.kill()
         run.end()
 
@@ -133,7 +133,7 @@ class Live:
         return Ended(self.process.returncode, out, err, left)
 
 
-@contextmanager
+@contextlib.contextmanager
 def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
     """A run of one peer in this process, with a model of 3 elements in 2 tensors; yields how others join it."""
     model = torch.nn.Linear(2, 1)
@@ -143,11 +143,22 @@ def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
         yield run.invitation
 
 
+def children() -> list[psutil.Process]:
+    """Of this process, and theirs; but for multiprocessing's own, which is none of a run's."""
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if not any("resource_tracker" in word for word in child.cmdline())]
+
+
 def verb(*arguments: object) -> Result:
     """``samovar ARGUMENTS`` in this process."""
     return CliRunner().invoke(main, [*map(str, arguments)])
 
 
 def samovar(folder: Path, *arguments: object) -> Ended:
-    """Run ``samovar ARGUMENTS`` to its end."""
-    return Live(folder, *arguments).end()
+    """Run ``samovar ARGUMENTS`` to its end. The launcher is this process, which has loaded all that it needs."""
+    with contextlib.chdir(folder):
+        done = verb(*arguments)
+    _, left = psutil.wait_procs(children(), timeout=4)
+    for process in left:
+        process.kill()
+    return Ended(done.exit_code, done.stdout, done.stderr, left)

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import Result
-from live import ROOT, STEADY, Ended, Live, run_here, samovar, verb
+from live import ROOT, STEADY, Ended, Live, children, run_here, samovar, verb
 
 from samovar.peers.checkpoint import load
 from samovar.peers.keys import Invite
@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _nothing_is_left() -> Iterator[None]:
     yield
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("samovar", "compute"))] == []
-    assert psutil.Process().children(recursive=True) == []
+    assert children() == []
 
 
 def complaint(result: Result) -> str:

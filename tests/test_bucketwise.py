@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 import torch
-from simulated import Company, no_complaints, simulate  # noqa: F401
+from company import Company
+from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.vector import Part
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from simulated import LINK, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
+from simulated import endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.periods.policy import PeriodState
 from samovar.aggregation.vector import Layout

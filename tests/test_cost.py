@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samovar.aggregation.cost import UNKNOWN, LinkCosts, Links, choose, fastest, predict, timeline
+from samovar.aggregation.agreed import UNKNOWN, LinkCosts, fastest
+from samovar.aggregation.cost import Links, choose, predict, timeline
 from samovar.aggregation.schedules.hierarchical import Hierarchical
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.schedules.prove import prove
@@ -224,13 +225,13 @@ def test_nothing_to_choose_from_and_no_chunk_to_send_in_are_refused() -> None:
 def test_the_fastest_follows_what_the_links_cost() -> None:
     every = tuple(SCHEDULES.values())
     slow, quick = LinkCosts(0.2, 1e-7), LinkCosts(1e-5, 1e-7)
-    assert len({fastest(every, costs, 8, size, 65536).name for costs in (slow, quick) for size in (1000, 10**8)}) > 1
+    assert len({fastest(every, costs, 8, size).name for costs in (slow, quick) for size in (1000, 10**8)}) > 1
     for costs in (slow, quick):
         for size in (1000, 10**6, 10**8):
             links = Links.uniform(
                 8, alpha_s=costs.alpha_s, Bps=1 / costs.s_per_byte, gamma_s_per_byte=1e-10, overhead_s=1e-4
             )
-            chosen = fastest(every, costs, 8, size, 65536)
+            chosen = fastest(every, costs, 8, size)
             best = min(predict(schedule, links, size, 65536) for schedule in every)
             assert predict(chosen, links, size, 65536) <= 1.2 * best
 
@@ -239,8 +240,8 @@ def test_a_cost_that_trembles_does_not_change_the_choice_and_what_is_unknown_lea
     ring, *others = [SCHEDULES["ring"], *(one for name, one in SCHEDULES.items() if name != "ring")]
     for shake in (0.97, 1.0, 1.03):
         costs = LinkCosts(2.0**-6 * shake, 2.0**-20 * shake)
-        assert fastest([ring, *others], costs, 8, 10**6, 65536) == fastest(
-            [ring, *others], LinkCosts(2.0**-6, 2.0**-20), 8, 10**6, 65536
+        assert fastest([ring, *others], costs, 8, 10**6) == fastest(
+            [ring, *others], LinkCosts(2.0**-6, 2.0**-20), 8, 10**6
         )
-    assert fastest([ring, *others], UNKNOWN, 8, 10, 65536) is ring
-    assert fastest([ring, *others], LinkCosts(0.2, 1e-7), 10_000, 10, 65536) is ring
+    assert fastest([ring, *others], UNKNOWN, 8, 10) is ring
+    assert fastest([ring, *others], LinkCosts(0.2, 1e-7), 10_000, 10) is ring

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import LONGEST
 
 import samovar
 
@@ -260,6 +261,10 @@ def test_a_definition_in_the_public_face_is_found() -> None:
     face = '"""Doc."""\nfrom .a import b\n__all__ = ["b"]\n__version__ = "1"\n'
     assert definitions(face) == []
     assert definitions(face + "def f(): ...\nx = 1") == ["def f():", "x = 1"]
+
+
+def test_the_files_that_are_run_first_are_there() -> None:
+    assert {name for name in LONGEST if not (ROOT / "tests" / f"{name}.py").exists()} == set()
 
 
 def cited(page: str) -> set[str]:

@@ -1,9 +1,10 @@
 """What links cost is measured by those who use them, and all go by the same figures."""
 
 import pytest
-from simulated import Company, no_complaints, simulate  # noqa: F401
+from company import Company
+from simulated import no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.cost import UNKNOWN
+from samovar.aggregation.agreed import UNKNOWN
 from samovar.protocols.link_costs import measured
 
 

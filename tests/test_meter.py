@@ -4,7 +4,8 @@ import asyncio
 from contextlib import ExitStack
 
 import pytest
-from simulated import Company, no_complaints, simulate  # noqa: F401
+from company import Company
+from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.vector import Part
 from samovar.protocols.meter import Meter

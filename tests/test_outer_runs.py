@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from live import verb
+from loops import begin
 from test_resume import AtOnce
-from test_script import begin
 from test_simulated_runs import DIGITS, TASKS
 from torch import nn
 

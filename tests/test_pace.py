@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from live import verb
-from test_script import begin
+from loops import begin
 from test_simulated_runs import DIGITS, TASKS
 from torch import nn
 

@@ -96,6 +96,18 @@ def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() ->
         assert part in text.splitlines()[0]
 
 
+def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
+    """A run that was fast and is slow now, as somebody slow has joined, takes as long as it does now."""
+    found = board(committed("alice", 1))
+    assert "left" not in found.headline(0)
+    found.update(committed("alice", 5))
+    assert "about 62.5 ms left" in found.headline(0.05)
+    for number in range(1, 13):
+        found.headline(number)
+    found.update(committed("alice", 6))
+    assert "about 40.0 s left" in found.headline(12)
+
+
 def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
     found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
     assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))

@@ -17,6 +17,7 @@ from samovar.aggregation.periods.fixed import Fixed
 from samovar.peers.checkpoint import Snapshot
 from samovar.peers.peer import Identity, Peer
 from samovar.peers.policies import first_state
+from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings
 from samovar.peers.stop import Stop
 from samovar.peers.task import Task
@@ -63,7 +64,10 @@ class AtOnce:
 
 
 async def trained(
-    trainers: list[Trainer], checkpoints: Sequence[Snapshot | None], settings: Settings = SETTINGS
+    trainers: list[Trainer],
+    checkpoints: Sequence[Snapshot | None],
+    settings: Settings = SETTINGS,
+    records: list[Record] | None = None,
 ) -> list[tuple[Peer, int, Snapshot]]:
     """Each peer at its end, the local steps it has taken since its checkpoint, and the checkpoint it leaves."""
     hub, peers, trainings, computes, kept = LocalHub(), [], [], [], dict[int, Snapshot]()
@@ -84,6 +88,7 @@ async def trained(
             residual=residual,
             elapsed_s=elapsed_s,
             steps=settings.steps,
+            record=(records if records is not None else list[Record]()).append,
         )
         peers.append(peer)
         computes.append(AtOnce())
@@ -111,6 +116,14 @@ def test_who_was_stopped_in_the_middle_of_this_round_goes_on_with_it() -> None:
     """The control: steps that were taken in the round that all go on from do count."""
     peers = run_virtual(trained(still_trainers(), [checkpoint(0, 9, 100.0, 3), checkpoint(1, 9, 100.0, 5)]))
     assert [steps for _, steps, _ in peers] == [5, 3]
+
+
+def test_records_tell_of_the_local_steps_before_a_stop_too() -> None:
+    records: list[Record] = []
+    stopped = [checkpoint(0, 9, 100.0, 3), checkpoint(1, 9, 100.0, 5)]
+    run_virtual(trained(still_trainers(), stopped, records=records))
+    rounds = [record for record in records if isinstance(record, RoundRecord)]
+    assert [round(record.steps_per_s * record.compute_s) for record in rounds] == [8, 8]
 
 
 def moving_trainers() -> list[Trainer]:

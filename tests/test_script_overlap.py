@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from live import ROOT
-from test_script import Bare, begin, network, rounds, scheduled, together, union
+from loops import Bare, begin, network, rounds, scheduled, together, union
 from torch import Tensor, nn
 
 import samovar

@@ -7,11 +7,12 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
+from company import Company
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import Company, layout_of, no_complaints, simulate  # noqa: F401
+from simulated import layout_of, no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.cost import UNKNOWN, LinkCosts
+from samovar.aggregation.agreed import UNKNOWN, LinkCosts
 from samovar.aggregation.shares import bottleneck, by_bandwidth, coarse, loads, shares
 from samovar.aggregation.vector import parts
 from samovar.peers.links import parse_link

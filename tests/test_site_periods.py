@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from company import Company, Walker
 from live import samovar as samovar_verb
-from simulated import Company, Walker, simulate
+from loops import HERE, begin
+from simulated import simulate
 from test_outer_runs import UNION, Everything, bits
-from test_script import HERE, begin
 
 import samovar
 from samovar.peers.groups import without_groups

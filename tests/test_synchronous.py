@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from live import DIGITS, verb
-from test_script import begin, joined, together
+from loops import begin, joined, together
 from torch import Tensor, nn
 
 import samovar

@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from simulated import Company, no_complaints, simulate  # noqa: F401
+from company import Company
+from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.sims.loop import Deadlock, VirtualLoop, run_virtual
 

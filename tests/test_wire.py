@@ -142,7 +142,8 @@ def outcome(header: bytes | bytearray, payload_bytes: int = 0) -> str:
     try:
         return type(decode(header, payload_bytes).message).__name__
     except PeerMisbehaved as error:
-        return "refused" if 0 < len(str(error)) < 500 else f"told at length: {error}"
+        assert 0 < len(str(error)) < 500  # noqa: PT017  # either outcome is right
+        return "refused"
 
 
 def examples() -> list[tuple[bytes, int]]:
@@ -212,7 +213,7 @@ def test_no_random_bytes_give_another_error() -> None:
 @settings(max_examples=1000, deadline=None, derandomize=True)
 @given(st.binary(max_size=200) | st.lists(st.integers(-(2**63), 2**64 - 1), max_size=12).map(msgpack.packb))
 def test_no_bytes_that_hypothesis_finds_give_another_error(header: bytes) -> None:
-    outcome(header)
+    assert outcome(header) in {"refused", *KINDS}
 
 
 PREFIX = (wire.VERSION, 5, 6, 2, 0, "Specimen")

@@ -242,9 +242,10 @@ async def test_a_small_message_that_is_kept_keeps_nothing_but_itself(town: Town)
         assert (type(header), type(payload)) == (bytes, kind)
 
 
-async def test_closing_before_opening_and_twice_is_harmless() -> None:
-    transport = ZeroMQTransport(KeyPair.new(), listen=LOCAL)
-    transport.close()
-    transport = ZeroMQTransport(KeyPair.new(), listen=LOCAL)
-    transport.close()
-    transport.close()
+async def test_closing_before_opening_and_twice_is_harmless(town: Town) -> None:
+    ZeroMQTransport(KeyPair.new(), listen=LOCAL).close()
+    opened = town.station().transport
+    for _ in range(2):
+        opened.close()
+    assert opened._context is not None
+    assert opened._context.closed

@@ -105,15 +105,23 @@ def link(name: str) -> str:
     return f"1tbit,{round(1e6 * AVERAGING_S / latencies)}us"
 
 
-def smoothed(rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
-    """On a grid of `GRID_S`, between two rounds the line between them, and then the mean of the last `SMOOTH_S`."""
-    times, losses = [one.time_s for one in rounds], [float(one.accuracy or 0.0) for one in rounds]
+def at_first(task: Task) -> float:
+    """The loss of the model that all begin with."""
+    assert task.evaluate is not None
+    return task.evaluate(task.model())
+
+
+def smoothed(begins: float, rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
+    """On a grid of `GRID_S`, from the loss at the beginning and between two rounds the line between them, and then the
+    mean of the last `SMOOTH_S`."""
+    judged = [one for one in rounds if one.accuracy is not None]
+    times, losses = [0.0, *(one.time_s for one in judged)], [begins, *(float(one.accuracy or 0.0) for one in judged)]
     curve, at, width = [], 0, round(SMOOTH_S / GRID_S)
     for number in range(1, round(until_s / GRID_S)):
         now = number * GRID_S
         while at + 1 < len(times) and times[at + 1] <= now:
             at += 1
-        if at + 1 < len(times) and times[at] <= now:
+        if at + 1 < len(times):
             share = (now - times[at]) / (times[at + 1] - times[at])
             curve.append(losses[at] + share * (losses[at + 1] - losses[at]))
         else:
@@ -126,8 +134,9 @@ def one(job: tuple[str, str, int, float]) -> tuple[list[float], list[tuple[float
     name, period, seed, until_s = job
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
-    rounds = run(problem.task(seed), period, seed=seed, link=link(name), until_s=until_s, block_s=problem.block_s)
-    return smoothed(rounds, until_s), [(record.time_s, record.period) for record in rounds]
+    task = problem.task(seed)
+    rounds = run(task, period, seed=seed, link=link(name), until_s=until_s, block_s=problem.block_s)
+    return smoothed(at_first(task), rounds, until_s), [(record.time_s, record.period) for record in rounds]
 
 
 def reached(curve: Sequence[float], level: float) -> float:

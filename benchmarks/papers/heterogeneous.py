@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from _common import Claim, Curve, chart, conclude, parser
-from _study import FLOOR, GRID_S, play, reached, smoothed
+from _study import FLOOR, GRID_S, at_first, play, reached, smoothed
 from _tasks import log_h
 
 from samovar.peers.links import parse_link
@@ -120,11 +120,12 @@ def drifted(job: tuple[System, int], far_s: float, share: float) -> list[float]:
     system, seed = job
     until_s = share * (SYNCHRONOUS_UNTIL_S if system == SYNCHRONOUS else UNTIL_S)
     torch.set_num_threads(1)
+    task = log_h(seed, 0.03, peers=8)
     _, rounds = played(
-        log_h(seed, 0.03, peers=8), mixed(far_s), until_s, period=system.period, pace=system.pace, drift=system.drift,
+        task, mixed(far_s), until_s, period=system.period, pace=system.pace, drift=system.drift,
         seed=seed, steps=10**9, evaluate_every=1, period_block_s=system.block * share * UNTIL_S, patience_s=1e4,
     )  # fmt: skip
-    return smoothed([record for record in rounds if record.accuracy is not None], until_s)
+    return smoothed(at_first(task), rounds, until_s)
 
 
 def on_digits(pool: Pool, steps: int, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[Claim]]:

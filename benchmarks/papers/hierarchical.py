@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from _common import Claim, Curve, chart, conclude, parser
-from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, play, reached, smoothed
+from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached, smoothed
 
 from samovar.peers.links import parse_link
 from samovar.peers.records import RoundRecord
@@ -80,7 +80,7 @@ def curve_of(job: tuple[System, int], name: str, latency_s: float, until_s: floa
     torch.set_num_threads(1)
     until_s *= LONGER if system.period == SYNCHRONOUS else 1.0
     rounds = run(name, system, seed, latency_s, until_s)
-    return smoothed([record for record in rounds if record.accuracy is not None], until_s)
+    return smoothed(at_first(PROBLEMS[name].task(seed)), rounds, until_s)
 
 
 @dataclass(frozen=True)

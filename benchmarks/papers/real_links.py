@@ -27,7 +27,7 @@ from typing import Any
 import _paced
 import torch
 from _common import Claim, chart, conclude, parser
-from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, play, reached, smoothed
+from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, at_first, play, reached, smoothed
 from _tasks import mlp_s
 
 from samovar.peers.records import RoundRecord, read_run
@@ -62,12 +62,12 @@ class Told:
         return self.steps[min(round(LATE * at) + MORE, len(self.steps) - 1)]
 
 
-def told(rounds: Sequence[RoundRecord]) -> Told:
+def told(begins: float, rounds: Sequence[RoundRecord]) -> Told:
     judged = [replace(one, time_s=one.time_s / _paced.STEP_S) for one in rounds if one.accuracy is not None]
     until = judged[-1].time_s
     at = [GRID_S * number for number in range(1, round(until / GRID_S))]
     return Told(
-        smoothed(judged, until),
+        smoothed(begins, judged, until),
         [max((one.step for one in judged if one.time_s <= time), default=0) for time in at],
         sum(one.compute_s for one in rounds) / sum(one.steps_per_s * one.compute_s for one in rounds),
         statistics.median(one.wait_s + one.transfer_s for one in rounds[WARM * len({one.peer for one in rounds}) :]),
@@ -96,7 +96,7 @@ def real(settings: Settings) -> Told:
         command = [sys.executable, "-m", "samovar", "train", TASK, "--config", file, "--run", run, "--quiet"]
         environment = os.environ | {_paced.SEED_VARIABLE: str(settings.seed)}
         subprocess.run([str(word) for word in command], check=True, env=environment)
-        return told(read_run(run).rounds)
+        return told(at_first(mlp_s(settings.seed, _paced.RATE)), read_run(run).rounds)
 
 
 def foretold(settings: Settings, step_s: float, until: float) -> Told:
@@ -104,7 +104,7 @@ def foretold(settings: Settings, step_s: float, until: float) -> Told:
     torch.set_num_threads(1)
     as_measured = replace(settings, step_time=f"{round(1e6 * step_s)}us")
     task = mlp_s(settings.seed, _paced.RATE)
-    return told(play(task, Scenario.plain(as_measured), until * _paced.STEP_S)[1])
+    return told(at_first(task), play(task, Scenario.plain(as_measured), until * _paced.STEP_S)[1])
 
 
 def link_for(settings: Settings, step_s: float) -> str:

@@ -114,7 +114,7 @@ def _sections(run: Run, charts: Mapping[str, Figure], peers: Sequence[PeerSummar
     chosen = f" The {MOST_ROWS} peers that were missing or slowest are drawn." if len(peers) > MOST_ROWS else ""
     chosen += " A bar is the sum of several rounds." if rounds > MOST_SLOTS else ""
     return f"""<h2>Learning</h2>
-<p class="note">A band around the loss reaches from the lowest to the highest among the peers. A dotted line: a peer was
+<p class="note">Where the peers' losses differ, a band reaches from the lowest to the highest. A dotted line: a peer was
 lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <div class="grid">{"".join(cards)}</div>
 <h2>Where the time went</h2>

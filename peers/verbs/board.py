@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Final
@@ -21,6 +21,8 @@ MOST_ROWS: Final = 16
 """With more peers than this one row stands for all; only the slowest and those lost last get their own."""
 LATEST: Final = 3
 SLOWEST: Final = 5
+LATELY_S: Final = 10.0
+"""What the time that is left is told by."""
 
 STATES: Final[Mapping[str, str]] = {
     "started": "starting",
@@ -89,8 +91,8 @@ class Board:
         self._events = 0
         self._members = (0, 0)
         """The latest round, and how many were in it: more than are known here, if some are elsewhere."""
-        self._first: tuple[float, float] | None = None
-        """Seconds and steps when the first steps were heard of: what was before took another time."""
+        self._marks: deque[tuple[float, float]] = deque()
+        """Seconds and mean steps, of late: what was before may have taken another time."""
 
     def update(self, record: Record) -> None:
         """Take in what a peer tells."""
@@ -151,13 +153,18 @@ class Board:
         return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
 
     def _left_s(self, elapsed_s: float) -> float:
-        """By the steps since the first were heard of; 0 while it is too early to say."""
+        """As fast as of late; 0 while it is too early to say."""
         active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
         if not active or not self.steps:
             return 0.0
-        first_s, first_step = self._first = self._first or (elapsed_s, fmean(active))
-        taken = fmean(active) - first_step
-        return (elapsed_s - first_s) * (self.steps - fmean(active)) / taken if taken > 0.02 * self.steps else 0.0
+        step = fmean(active)
+        self._marks.append((elapsed_s, step))
+        while len(self._marks) > 2 and self._marks[1][0] <= elapsed_s - LATELY_S:
+            self._marks.popleft()
+        since_s, since_step = self._marks[0]
+        taken, spent_s = step - since_step, elapsed_s - since_s
+        early = taken < 0.02 * self.steps and spent_s < LATELY_S
+        return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and a table that fits `width` columns: the narrower, the fewer of them."""

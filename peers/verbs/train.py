@@ -87,7 +87,8 @@ def train(
 
         code = asyncio.run(_train(launch, output, settings, folder, met))
         if code == _STOPPED:
-            output.say("stopped" if script else f"stopped; go on with: samovar train {task} --resume {folder}")
+            resumable = not script and _has_checkpoint(folder, settings.peers)
+            output.say(f"stopped; go on with: samovar train {task} --resume {folder}" if resumable else "stopped")
         return code
 
     run_verb(work)
@@ -101,7 +102,7 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Set
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"))
-    if not any(checkpoint_path(folder, str(index)).exists() for index in range(settings.peers)):
+    if not _has_checkpoint(folder, settings.peers):
         raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
     given = {key: value for key, value in flags.items() if value is not None}
     if given.get("peers", settings.peers) != settings.peers:
@@ -109,6 +110,10 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Set
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
     return replace(settings, **given)  # type: ignore[arg-type]
+
+
+def _has_checkpoint(folder: Path, peers: int) -> bool:
+    return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))
 
 
 def _write_ways_in(file: Path, lines: list[str]) -> None:

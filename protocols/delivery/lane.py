@@ -17,6 +17,7 @@ CREDIT_BYTES_MIN = 256 * 1024
 _HORIZON_S, _HORIZONS = 1.0, 8
 """How much a link may have under way, in seconds of its measured bandwidth, at most; and how many times that must be
 there within the patience, as links that share a way each measure what it carries alone. A chunk is a quarter of it."""
+_ASK_BYTES, _ASK_S = 32 * 1024, 0.02
 _MESSAGE_COST_BYTES = 256
 
 
@@ -65,13 +66,16 @@ class Packet:
 
 @dataclass(slots=True)
 class Outbound:
-    """What waits to be sent, and what is under way. All byte counts are costs, counted from the link's beginning."""
+    """What waits to be sent, and what is under way. All byte counts are costs, counted from the link's beginning.
+    asked_bytes: up to there the other side was asked what it has got; ask_at: not again before that."""
 
     limit_bytes: int
     queue: deque[Packet] = field(default_factory=deque)
     in_flight: deque[Packet] = field(default_factory=deque)
     next_seq: int = 0
     posted_bytes: int = 0
+    asked_bytes: int = 0
+    ask_at: float = 0.0
     acked_bytes: int = 0
     acked_at: float = 0.0
     full_until_seq: int = 0
@@ -81,7 +85,19 @@ class Outbound:
     def under_way_bytes(self) -> int:
         return self.posted_bytes - self.acked_bytes
 
-    def sendable(self, window_bytes: int, now: float, seal: Callable[[Packed, int], bytes]) -> Iterator[Packet]:
+    @property
+    def unasked_bytes(self) -> int:
+        return self.posted_bytes - self.asked_bytes
+
+    def may_ask(self, *, known: bool, now: float) -> bool:
+        """Whether to ask behind all that goes out now, though a window would let it flow: how fast it arrives tells of
+        the way. `known`: the way is, somewhat."""
+        if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
+            return False
+        self.ask_at = now + _ASK_S
+        return True
+
+    def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
         """Packets that may go now, each moved to those in flight; ends when window or credit is used up.
 
         Credit may be overshot by one message, so that no message is too large for any credit.
@@ -89,7 +105,7 @@ class Outbound:
         while self.queue:
             packet = self.queue[0]
             if not packet.header:
-                packet.seq, packet.header = self.next_seq, seal(packet.packed, self.next_seq)
+                packet.seq, packet.header = self.next_seq, seal(packet.packed, seq=self.next_seq)
                 packet.cost = cost_bytes(packet.header, packet.payload)
             if self.in_flight and self.under_way_bytes + packet.cost > window_bytes:
                 self.full_until_seq = self.next_seq
@@ -137,7 +153,6 @@ class Inbound:
     early: dict[int, Arrival] = field(default_factory=dict)
     told_received: int = 0
     told_limit_bytes: int = 0
-    unacked_bytes: int = 0
 
     def limit_bytes(self, credit_bytes: int) -> int:
         """Up to where the sender may send; never taken back."""
@@ -149,7 +164,7 @@ class Inbound:
 
     def tell(self, credit_bytes: int) -> None:
         """The sender is told now."""
-        self.told_received, self.unacked_bytes = self.next_seq, 0
+        self.told_received = self.next_seq
         self.told_limit_bytes = self.limit_bytes(credit_bytes)
 
     def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
@@ -162,13 +177,11 @@ class Inbound:
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always
             self.next_seq += 1
-            self.unacked_bytes += item[2]
             yield item
             return
         self.early[seq] = item
         while (due := self.early.pop(self.next_seq, None)) is not None:
             self.next_seq += 1
-            self.unacked_bytes += due[2]
             yield due
 
 
@@ -185,6 +198,13 @@ class Pace:
         fitting = window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
         self.chunk_bytes = max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
         """How large a payload suits the way now: a quarter of its window, a multiple of 2 KiB."""
+
+    def limits(self, round_trip_s: float | None) -> tuple[int, int]:
+        """How much may be under way, and after how much an acknowledgement is asked for: a third of what may be beside
+        what is on a long way anyway, so that the answer is there before the way runs empty."""
+        window_bytes = self.window_bytes
+        spare_bytes = window_bytes - int((self.bandwidth_Bps or 0.0) * (round_trip_s or 0.0))
+        return window_bytes, max(window_bytes // 8, spare_bytes // 3)
 
     def measured(self, rate_Bps: float, *, full: bool) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""

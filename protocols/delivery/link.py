@@ -2,8 +2,8 @@
 
 Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
 (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. Nothing is sent again on a guess: a ping follows the data on its way, and only when its pong says that what was
-posted before the ping did not arrive is it posted again (exact on a way that keeps order, harmless on others).
+writer. Behind a third of a window goes a ping, whose pong acknowledges what came before it; what it does not is posted
+again (exact on a way that keeps order, harmless on others): nothing is sent again on a guess.
 
 Each message is for one incarnation of the peer, to which the link has to be bound first (`binding`).
 """
@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from ..transport import PeerId
-from ..wire import Buffer, Frame, Lane, Packed, PeerMisbehaved, encode, pack, seal
+from ..wire import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from ..witness import sometimes
 from .binding import Binding
-from .lane import CHUNK_BYTES_MIN, CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
+from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
 CONTROL_QUEUE_MAX = 4096
-_ACK_BYTES = 32 * 1024
 BEGAN_ANEW = "it restarted, or gave this link up"
 
 
@@ -137,9 +137,6 @@ class Link:
                 self._ask_if_stopped()
         return packet
 
-    def _seal(self, packed: Packed, seq: int) -> bytes:
-        return seal(packed, incarnation=self.incarnation, towards=self.towards, seq=seq)
-
     def _pump(self) -> None:
         if not self.towards:
             return
@@ -149,23 +146,32 @@ class Link:
         self._ask_if_stopped()
 
     def _pump_lane(self, lane: Lane, out: Outbound) -> None:
-        window_bytes = self._pace.window_bytes if lane is Lane.DATA else CONTROL_WINDOW_BYTES
-        for packet in out.sendable(window_bytes, self._clock(), self._seal):
+        whole = CONTROL_WINDOW_BYTES
+        window_bytes, ask_bytes = self._pace.limits(self.round_trip_s) if lane is Lane.DATA else (whole, whole // 2)
+        sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
+        for packet in out.sendable(window_bytes, self._clock(), sealed):
             packet.after_ping = self._binding.last_ping
             self._post(packet.header, packet.payload)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
+            if out.unasked_bytes >= ask_bytes:
+                self._ask()
+        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=self._clock()):
+            asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask_if_stopped(self) -> None:
-        """While all waits for acknowledgements a ping is under way: what remains may be too little for the receiver to
-        acknowledge by itself, or be lost."""
-        if any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
+        """While all waits for acknowledgements a ping is under way."""
+        waits = any(out.in_flight and (out.queue or self._draining) for out in self._out.values())
+        if waits and not self._asking:
             self._ask()
 
     def _ask(self) -> None:
-        if not self._asking:
-            self.pulse(ping=True)
-            self._asking = self._binding.last_ping
+        if self.lost is not None:
+            return
+        for out in self._out.values():
+            out.asked_bytes = out.posted_bytes
+        self.pulse(ping=True)
+        self._asking = self._binding.last_ping
 
     def arrived(self, frame: Frame, payload: Buffer, cost: int) -> None:
         """Take a frame of this peer.
@@ -205,22 +211,19 @@ class Link:
             self._pump()
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
-        lane = frame.lane
-        inbound = self._in[lane]
+        lane, inbound = frame.lane, self._in[frame.lane]
         for due in inbound.take(frame.seq, (frame.message, payload, cost), self._credit(lane)):
             if lane is Lane.CONTROL:
                 inbound.consumed_bytes += due[2]
             self._deliver(*due)
-        # Four chunks make a window: where they are small, half of one is acknowledged, lest the sender stands still.
-        half = 2 * cost if len(payload) >= CHUNK_BYTES_MIN else _ACK_BYTES
-        if inbound.unacked_bytes >= min(half, _ACK_BYTES) and self.lost is None:
-            self.pulse()
 
     def consumed(self, cost: int) -> None:
-        """A DATA message was used up: its credit goes back to the sender."""
+        """A DATA message was used up: its credit goes back, at once if the sender may come to wait for it."""
         inbound, credit_bytes = self._in[Lane.DATA], self._credit(Lane.DATA)
         inbound.consumed_bytes += cost
-        if self.lost is None and inbound.limit_bytes(credit_bytes) - inbound.told_limit_bytes >= credit_bytes // 4:
+        little = inbound.told_limit_bytes - inbound.received_bytes < credit_bytes // 4
+        much = inbound.limit_bytes(credit_bytes) - inbound.told_limit_bytes >= credit_bytes // 4
+        if little and much and self.lost is None:
             self.pulse()
 
     def _credit(self, lane: Lane) -> int:

@@ -2,19 +2,22 @@
 
 Join -> Welcome or Refused with any member, the contact, who then introduces the newcomer to the coordinator: once, and
 again to the next one when the first is lost with the introduction in its hands. The next change lets the newcomer in.
+Who was given up for holding up the others is told Later, and asks again then. Who gave it up knows this, nobody else.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from .roster import Expelled, MembershipError, Roster, Standing
-from .view import Anew, Introduce, Join, Refused, Welcome, in_words
+from .view import Anew, Introduce, Join, Later, Refused, Welcome, in_words
 
 _NEWCOMERS_MAX = 1024
+_LATER_MAX_S = 3600.0
 
 
 class JoinRefused(MembershipError):
@@ -31,8 +34,14 @@ class Admission:
         self._run, self._layout, self._model = run, layout, model
         self._host: PeerId | None = None
         """Who has promised to introduce this peer."""
+        self._held_off: dict[PeerId, Later] = {}
+        """Whom this peer does not let in yet. Of these, `seconds` is when it does, on the loop's clock."""
+        self._later_s = 0.0
+        """When the others let this peer in, as they have said."""
+        self._later_by: PeerId = ""
         endpoint.on(Join, self._on_join)
         endpoint.on(Introduce, self._on_introduce)
+        endpoint.on(Later, self._on_later)
         endpoint.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
@@ -42,6 +51,8 @@ class Admission:
         """
         me, has = self._roster.me, self._standing()
         self._host = contact if ready else None
+        if ready:
+            self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
         answer = await self._endpoint.ask(
             contact,
             lambda ask: Join(ask, self._run, me, self._layout, self._model, has.held, has.fingerprint, ready),
@@ -53,7 +64,19 @@ class Admission:
         welcome: Welcome = answer.message
         if self._roster.id not in self._roster.view.ids:
             self._roster.meet(welcome.view)
+        if self._later_by not in welcome.view.ids:
+            self._later_s = 0.0  # nobody else knows of it
         return welcome
+
+    @property
+    def held_off_s(self) -> float:
+        """For how long the others do not let this peer in yet."""
+        return max(0.0, self._later_s - asyncio.get_running_loop().time())
+
+    def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
+        """Let `peer` in only after so many seconds."""
+        until_s = asyncio.get_running_loop().time() + min(seconds, _LATER_MAX_S)
+        self._held_off[peer] = Later(until_s, in_words(why))
 
     def _on_join(self, envelope: Envelope) -> None:
         join, newcomer, roster = envelope.message, envelope.sender, self._roster
@@ -100,8 +123,23 @@ class Admission:
         if sender == self._host and not roster.view.ids and roster.failed is None:
             roster.fail(Expelled(sender))  # it has our introduction in its hands, and nobody to give it to
 
+    def _on_later(self, envelope: Envelope) -> None:
+        later, now = envelope.message, asyncio.get_running_loop().time()
+        asked = self._host is not None and not self._roster.view.ids and envelope.sender in self._roster.addresses
+        if not asked or not 0 < later.seconds <= _LATER_MAX_S:
+            return
+        if not self.held_off_s:
+            for told in self._roster.on_waiting:
+                told(f"the others let it in again in {later.seconds:.0f} s, not sooner: {in_words(later.why)}")
+        self._later_s, self._later_by = now + later.seconds, envelope.sender
+
     def _introduce(self, came: Introduce) -> None:
-        if len(self._roster.newcomers) < _NEWCOMERS_MAX:
-            self._roster.newcomers[came.member.id] = came
-            self._endpoint.dial(came.member.id, came.member.address)
-            self._roster.news()
+        newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()
+        later = self._held_off.get(newcomer)
+        if later is not None and later.seconds > now:
+            self._endpoint.dial(newcomer, came.member.address)
+            self._endpoint.post(newcomer, Later(later.seconds - now, later.why))
+        elif len(roster.newcomers) < _NEWCOMERS_MAX:
+            roster.newcomers[newcomer] = came
+            self._endpoint.dial(newcomer, came.member.address)
+            roster.news()

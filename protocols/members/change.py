@@ -51,7 +51,7 @@ class Change:
     ) -> None:
         """`stale` is told of who speaks from a generation without being a member, `take` of a decree that holds, and
         who said so."""
-        self._endpoint, self._roster, self._founders, self._quorum = endpoint, roster, founders, quorum
+        self._endpoint, self._roster, self._founders, self.quorum = endpoint, roster, founders, quorum
         self._take = take
         self._acceptor = Acceptor(endpoint, roster, standing=standing, stale=stale, asked=self.consider)
         self._renew = False
@@ -159,7 +159,7 @@ class Change:
         self._promises = {me: self._acceptor.promise(self._ballot)}
         if not await self._ask(Propose(view.generation, self._ballot), self._promises):
             return None
-        if not self._enough(self._promises):
+        if not self.enough(self._promises):
             return False
         before = max(self._promises.values(), key=lambda promise: promise.adopted).decree
         if before is None and not self._have_base():
@@ -170,7 +170,7 @@ class Change:
         self._adoptions = {me: self._acceptor.adopt(self._ballot, decree)}
         if not await self._ask(Adopt(view.generation, self._ballot, decree), self._adoptions):
             return None
-        if not self._enough(self._adoptions):
+        if not self.enough(self._adoptions):
             return False
         for member in decree.view.members:
             if member.id != me:
@@ -205,18 +205,19 @@ class Change:
         finally:
             self._question = None
 
-    def _enough(self, peers: Collection[PeerId]) -> bool:
+    def enough(self, peers: Collection[PeerId]) -> bool:
+        """Whether so many members may decide the next view."""
         view = self._roster.view
         if not view.started and 2 * len(peers) == len(view.members):
             return view.by_seniority[0] in peers  # there is no result yet to be undone, and only one such half
-        if self._quorum is None or not view.started:
+        if self.quorum is None or not view.started:
             return len(peers) >= view.majority()
-        return len(peers) >= min(self._quorum, len(view.members))
+        return len(peers) >= min(self.quorum, len(view.members))
 
     def _have_base(self) -> bool:
         """Whether one of those who promised has what the view goes on from, or a later result: to go on without would
         undo a commit. It matters only where two quorums always meet."""
-        view, quorum = self._roster.view, self._quorum
+        view, quorum = self._roster.view, self.quorum
         if not view.started or (quorum is not None and quorum < view.majority()):
             return True
         return max(promise.round for promise in self._promises.values()) >= self._roster.base
@@ -237,7 +238,7 @@ class Change:
 
     def _give_up(self) -> None:
         view, present = self._roster.view, len(self._promises)
-        needed = view.majority() if self._quorum is None else min(self._quorum, len(view.members))
+        needed = view.majority() if self.quorum is None else min(self.quorum, len(view.members))
         left = f"{present} of {len(view.members)} peers are left"
         if present < needed:
             why = f"{left}, {needed} are needed to go on; restart the others, or allow fewer with --quorum {present}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
@@ -19,26 +19,14 @@ from ..witness import sometimes
 from .admission import Admission
 from .admission import JoinRefused as JoinRefused
 from .change import Change
+from .losses import Loss as Loss
+from .losses import loss_of
 from .roster import Expelled as Expelled
-from .roster import Gone, Roster
 from .roster import MembershipError as MembershipError
 from .roster import NoQuorum as NoQuorum
+from .roster import Roster
 from .roster import Standing as Standing
 from .view import Decree, Finished, Leave, Member, Stale, Suspicion, View, Welcome, in_words
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A member that is no more. `since_s`: when it was missed, on the loop's clock."""
-
-    peer: PeerId
-    name: str
-    address: str
-    since_s: float
-    why: str
-    advice: str
-    left: bool
-    """Whether it went of its own will."""
 
 
 class Membership:
@@ -111,8 +99,13 @@ class Membership:
         return tuple(self._roster.addresses)
 
     @property
+    def held_off_s(self) -> float:
+        """For how long the others do not let this peer in yet, as they have said."""
+        return self._admission.held_off_s
+
+    @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Told why, when too few members answer to go on."""
+        """Told why, when too few members answer to go on, or when they do not let this peer in yet."""
         return self._roster.on_waiting
 
     @property
@@ -136,6 +129,21 @@ class Membership:
     def suspect(self, peer: PeerId, why: str) -> None:
         """A member cannot be worked with: have it removed. It may join again."""
         self._roster.suspect(peer, why)
+
+    def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
+        """Do not let `peer`, which is to be removed, in again before that. Only this peer knows: when another comes to
+        coordinate, it may be let in sooner."""
+        self._admission.hold_off(peer, seconds, why)
+
+    def can_spare(self, peer: PeerId) -> bool:
+        """Whether those who stay would be enough to go on without it, and could still lose another."""
+        left = [other for other in self._roster.staying if other != peer]
+        return self._change.enough(left) and (len(left) > 2 or self._change.quorum is not None)
+
+    @property
+    def leaders(self) -> tuple[PeerId, ...]:
+        """The coordinator, and who would coordinate without it: the two most senior members that stay."""
+        return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     @contextlib.contextmanager
     def averaging(self) -> Iterator[None]:
@@ -276,7 +284,7 @@ class Membership:
             return
         parting = [member for member in before.members if not view.holds(member) and member.id != self.me.id]
         for member in parting:
-            self._record_loss(member, decree)
+            self.losses.append(loss_of(member, decree, roster))
             if teller == self.me.id and view.member(member.id) is None and member.id not in roster.leaving:
                 roster.tell_former(member.id, Stale(view.generation, self.me.id, view.ids))
         self._stale_until.clear()
@@ -289,12 +297,3 @@ class Membership:
                 roster.tell(Leave(roster.leaving[self.me.id]))
             self._installed(view, decree.round, decree.donors)
         roster.news()
-
-    def _record_loss(self, member: Member, decree: Decree) -> None:
-        roster, now = self._roster, asyncio.get_running_loop().time()
-        told = next((departed for departed in decree.departed if departed.peer == member.id), None)
-        left = member.id in roster.leaving or (told is not None and told.left)
-        gone = roster.gone.get(member.id) or Gone("the coordinator gave it up" if told is None else told.why, now)
-        why = f"left: {roster.leaving.get(member.id, gone.why)}" if left else gone.why
-        advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
-        self.losses.append(Loss(member.id, member.name, member.address, gone.since_s, why, advice, left))

@@ -174,6 +174,15 @@ class Refused:
 
 @message()
 @dataclass(frozen=True, slots=True)
+class Later:
+    """Told to a newcomer who has held up the others: we do not let you in for so many seconds yet."""
+
+    seconds: float
+    why: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
 class Introduce:
     """The contact, who is in `generation`, tells the coordinator of a newcomer, who has the state of `round` with that
     `fingerprint`."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ...aggregation.agreed import LinkCosts, seconds_of
 from ...aggregation.codecs.codec import HopCodec
 from ...aggregation.in_order import sum_all
 from ...aggregation.schedules.schedule import Schedule
@@ -62,6 +63,15 @@ class Reducer:
         """Whether sums are made in shared memory, if the members come to have any: then one after another."""
         view = self._view()
         return view.one_machine and isinstance(self._schedule(view), Sharded)
+
+    def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
+        """How long a sum of so many bytes should take in the present view, on links that cost this; None: nothing is
+        known, or memory is shared. What a codec leaves out is not taken off."""
+        view = self._view()
+        if self.shares_memory:
+            return None
+        schedule, shares = self._cut(view)
+        return seconds_of(schedule, costs, len(view.ids), size_bytes, view.bandwidths_Bps, shares)
 
     @property
     def rank(self) -> int:

@@ -72,6 +72,7 @@ def draw(seed: int) -> Scenario:
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s
     faults = tuple(_fault(chance, peers, for_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))))
+    faults = tuple(_slowed_down(fault, groups, random.Random(f"slow link {seed}")) for fault in faults)
     # So large a model takes chunks and credit, and its vectors are all kept to be judged: a few rounds are enough.
     toy_size = chance.choices((TOY_SIZE, 2_000, 100_000), (14, 5, 1))[0]
     if toy_size > 2_000:
@@ -140,6 +141,15 @@ def _fault(chance: random.Random, peers: int, for_s: float) -> Fault:
         noise=Noise(loss=_some(chance), duplicate=_some(chance), reorder=_some(chance), corrupt=_some(chance) / 10),
         link=_link(chance),
     )
+
+
+def _slowed_down(fault: Fault, groups: tuple[Group, ...], chance: random.Random) -> Fault:
+    """Half of the connections that become others are only slower than before: so much that the others may not wait."""
+    if fault.kind is not Kind.LINK or chance.random() < 0.5:
+        return fault
+    link, factor = groups[-1].link, chance.choice((10, 30, 100))
+    down_Bps = None if link.down_Bps is None else link.down_Bps / factor
+    return replace(fault, link=replace(link, bandwidth_Bps=link.bandwidth_Bps / factor, down_Bps=down_Bps))
 
 
 def _some(chance: random.Random) -> float:

@@ -18,6 +18,7 @@ SITES = (
     "a donor is busy",
     "a frame goes out twice",
     "an early deadline",
+    "an early deadline for a part",
     "newcomers do not wait",
     "the least credit",
     "the smallest chunk",
@@ -31,6 +32,8 @@ PLACES = (
     "two led at once",
 )
 TOO_RARE = (
+    "a late part",
+    "a peer was held off",
     "nobody contributed to a round",
     "a result differed and was not taken",
     "a site took what its last attempt had come to",

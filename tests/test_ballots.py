@@ -1,0 +1,184 @@
+"""Deciding the next view: two halves never both do, and what may have been decided is kept."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from company import Company, assert_one_truth
+from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
+
+from samovar.peers.links import parse_link
+from samovar.protocols.local_sgd import LocalSGD
+from samovar.protocols.members.membership import NoQuorum
+from samovar.protocols.members.view import Adopt, Adopted, Decree, Member, Promise, Propose, View
+from samovar.protocols.verdict import Commit, Have
+from samovar.sims.network import Network
+
+
+def test_two_who_hold_each_other_for_dead_do_not_both_decide() -> None:
+    """The two most senior cannot hear each other, and both can hear all others: ballots compete."""
+    for n in (4, 5):
+
+        async def main(n: int = n) -> None:
+            company = Company(n, rounds=6)
+            await company.gathered(rounds=1)
+            company.part(["p0"], ["p1"])
+            await company.until(lambda: max(walker.sgd.state.round for walker in company.walkers) >= 4)
+            company.heal()
+            await company.ended()
+            assert_one_truth(company)
+            company.agree([walker for walker in company.walkers if walker.finished])
+            assert sum(walker.finished for walker in company.walkers) >= n - 1
+
+        simulate(main())
+
+
+@pytest.mark.parametrize("way", [("p0", "p2"), ("p2", "p0"), ("p1", "p2"), ("p2", "p1")])
+def test_a_way_that_fails_in_one_direction_costs_a_member_at_most(way: tuple[str, str]) -> None:
+    async def main() -> None:
+        company = Company(4, rounds=8)
+        await company.gathered(rounds=1)
+        company.cut(*way)
+        await company.until(lambda: max(walker.sgd.state.round for walker in company.walkers) >= 4)
+        company.heal()
+        await company.ended()
+        company.agree([walker for walker in company.walkers if walker.finished])
+        assert sum(walker.finished for walker in company.walkers) >= 3
+
+    simulate(main())
+
+
+def test_a_quorum_that_the_user_set_is_kept() -> None:
+    async def main(quorum: int) -> Company:
+        company = Company(5, rounds=4, quorum=quorum)
+        await company.gathered(rounds=1)
+        company[3].crash()
+        company[4].crash()
+        await company.ended()
+        return company
+
+    simulate(main(3)).agree()
+    four = simulate(main(4))
+    assert all(isinstance(walker.error, NoQuorum) for walker in four.survivors)
+    assert any("3 of 5 peers are left, 4 are needed" in str(walker.error) for walker in four.survivors)
+
+
+class Puppet:
+    """p1 of three members, of whom p0 and p2 are played by the test."""
+
+    def __init__(self) -> None:
+        self.network = Network(parse_link(LINK), 1)
+        self.company = Company(3)
+        self.company.network = self.network
+        self.walker = self.company.walker(1)
+        self.others = {name: endpoint_in(self.network, name) for name in ("p0", "p2")}
+        self.heard: list[tuple[str, Any]] = []
+        for other in self.others.values():
+            for kind in (Promise, Adopted, Have):
+                other.on(kind, lambda envelope, name=other.id: self.heard.append((name, envelope.message)))
+
+    @property
+    def sgd(self) -> LocalSGD:
+        return self.walker.sgd
+
+    async def open(self) -> None:
+        for endpoint in (self.walker.endpoint, *self.others.values()):
+            await endpoint.open()
+            for other in ("p0", "p1", "p2"):
+                endpoint.dial(other, f"sim://{other}")
+        members = tuple(Member(f"p{i}", f"p{i}", f"sim://p{i}", i, i + 1) for i in range(3))
+        self.walker.membership._take(Decree(View(3, members, True), 0, ("p0", "p1", "p2"), ()), "p0")
+
+    async def tell(self, sender: str, message: object) -> list[Any]:
+        """Say something to p1 and return what it answers."""
+        self.heard.clear()
+        self.others[sender].post("p1", message)
+        await asyncio.sleep(0.5)
+        return [heard for name, heard in self.heard if name == sender]
+
+    def close(self) -> None:
+        self.walker.membership.close()
+        for endpoint in (self.walker.endpoint, *self.others.values()):
+            endpoint.abort()
+
+
+def with_puppet(scene: Any) -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        await puppet.open()
+        try:
+            await scene(puppet)
+        finally:
+            puppet.close()
+
+    simulate(main())
+
+
+def decree(generation: int, members: tuple[Member, ...], round: int = 0) -> Decree:
+    return Decree(View(generation, members, True), round, tuple(member.id for member in members), ())
+
+
+def test_after_a_promise_nothing_is_committed_in_the_old_generation() -> None:
+    async def scene(puppet: Puppet) -> None:
+        (promise,) = await puppet.tell("p0", Propose(3, 65536))
+        assert (promise.promised, promise.round, promise.adopted) == (65536, 0, 0)
+        assert not puppet.walker.membership.settled
+        await puppet.tell("p0", Commit(3, 1, 77))
+        assert puppet.sgd._verdicts.on((3, 1)) is None
+
+    with_puppet(scene)
+
+
+def test_a_commit_of_another_generation_counts_for_nothing() -> None:
+    async def scene(puppet: Puppet) -> None:
+        for generation in (2, 4, 10**9):
+            await puppet.tell("p0", Commit(generation, 1, 77))
+            assert puppet.sgd._verdicts.on((generation, 1)) is None
+        await puppet.tell("p0", Commit(3, 1, 77))
+        assert puppet.sgd._verdicts.on((3, 1)) == 77, "but that of ours does"
+
+    with_puppet(scene)
+
+
+def test_a_lower_ballot_is_denied_and_a_higher_one_gets_to_know_what_was_adopted() -> None:
+    async def scene(puppet: Puppet) -> None:
+        members = puppet.walker.membership.view.members
+        (promise,) = await puppet.tell("p2", Propose(3, 65538))
+        (denied,) = await puppet.tell("p0", Propose(3, 65536))
+        assert denied.promised == 65538 > denied.ballot
+        (adopted,) = await puppet.tell("p0", Adopt(3, 65536, decree(4, members[:2])))
+        assert adopted.promised == 65538 > adopted.ballot, "not adopted"
+        (adopted,) = await puppet.tell("p2", Adopt(3, 65538, decree(4, members[1:])))
+        assert adopted.promised == adopted.ballot == 65538
+        (promise,) = await puppet.tell("p0", Propose(3, 131072))
+        assert (promise.promised, promise.adopted) == (131072, 65538)
+        assert promise.decree == decree(4, members[1:]), "p0 has to propose this one"
+        assert puppet.walker.membership.view.generation == 3, "adopted is not installed"
+
+    with_puppet(scene)
+
+
+def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
+    async def scene(puppet: Puppet) -> None:
+        members = puppet.walker.membership.view.members
+        half_decided = decree(4, members[1:], round=0)
+        await puppet.tell("p0", Propose(3, 65536))
+        await puppet.tell("p0", Adopt(3, 65536, half_decided))
+        proposed: list[Adopt] = []
+
+        def promise(envelope: Any) -> None:
+            ballot = envelope.message.ballot
+            puppet.others["p2"].post("p1", Promise(3, ballot, ballot, 0, 0, 0, None))
+
+        def adopt(envelope: Any) -> None:
+            proposed.append(envelope.message)
+            puppet.others["p2"].post("p1", Adopted(3, envelope.message.ballot, envelope.message.ballot))
+
+        puppet.others["p2"].on(Propose, promise)
+        puppet.others["p2"].on(Adopt, adopt)
+        puppet.others["p0"].abort()
+        await asyncio.sleep(3 * PATIENCE_S)
+        assert [adopt.decree for adopt in proposed][:1] == [half_decided]
+        assert puppet.walker.membership.losses[0].peer == "p0"
+
+    with_puppet(scene)

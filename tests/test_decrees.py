@@ -1,0 +1,139 @@
+"""What is decided: who is in the next view, from which round it goes on, and who has its result."""
+
+import pytest
+from simulated import LINK, endpoint_in, no_complaints  # noqa: F401
+
+from samovar.peers.links import parse_link
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.members.decree import next_decree
+from samovar.protocols.members.roster import Gone, Roster
+from samovar.protocols.members.view import (
+    VIEW_BYTES_MAX,
+    Departed,
+    Introduce,
+    Member,
+    Promise,
+    View,
+    in_words,
+    with_data_parts,
+)
+from samovar.protocols.wire import encode
+from samovar.sims.network import Network
+
+
+def roster_of(count: int, *, started: bool = True) -> tuple[Roster, dict[str, Promise]]:
+    members = tuple(Member(f"p{i}", f"p{i}", "", i, i + 1) for i in range(count))
+    endpoint: Endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
+    roster = Roster(endpoint, members[0])
+    roster.view = View(7, members, started)
+    return roster, {member.id: Promise(7, 1, 1, 3, 30, 0, None) for member in members}
+
+
+def test_the_gone_and_the_leaving_are_left_out_and_told_why() -> None:
+    roster, promises = roster_of(5)
+    roster.gone["p3"] = Gone("it is silent", 1.0)
+    del promises["p3"]
+    roster.leaving["p1"] = "it has other plans"
+    decided = next_decree(roster, promises, founders=5)
+    assert decided.view.ids == ("p0", "p2", "p4")
+    assert (decided.view.generation, decided.view.started) == (8, True)
+    assert decided.departed == (Departed("p1", "it has other plans", True), Departed("p3", "it is silent", False))
+    assert (decided.round, decided.donors) == (3, ("p0", "p2", "p4"))
+
+
+def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:
+    """Of four, three make a commit: p2 and the two that are silent may have made one."""
+    roster, promises = roster_of(4)
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    del promises["p1"], promises["p3"]
+    decided = next_decree(roster, promises, founders=4)
+    assert (decided.round, decided.donors) == (4, ("p2",))
+
+
+def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
+    """Else all would depend on the one who has it: should it die before another fetched it, nobody could go on."""
+    roster, promises = roster_of(4)
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    for silent, expected in (("nobody", 3), ("p3", 3)):
+        promises.pop(silent, None)
+        decided = next_decree(roster, promises, founders=4)
+        assert (decided.round, set(decided.donors)) == (expected, set(promises)), "p2 has the result before, too"
+
+
+def test_what_the_view_goes_on_from_is_handed_on_however_few_have_it() -> None:
+    roster, promises = roster_of(4)
+    roster.base = 4
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    decided = next_decree(roster, promises, founders=4)
+    assert (decided.round, decided.donors) == (4, ("p2",))
+
+
+def test_of_different_results_the_one_that_most_hold_is_taken() -> None:
+    roster, promises = roster_of(5)
+    for peer, fingerprint in (("p0", 1), ("p1", 2), ("p2", 2), ("p3", 3)):
+        promises[peer] = Promise(7, 1, 1, 4, fingerprint, 0, None)
+    assert next_decree(roster, promises, founders=5).donors == ("p1", "p2")
+
+
+def test_who_alone_holds_the_result_stays_until_another_has_it() -> None:
+    roster, promises = roster_of(3)
+    del promises["p1"]
+    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    roster.leaving = {"p2": ""}
+    decided = next_decree(roster, promises, founders=3)
+    assert decided.donors == ("p2",)
+    assert "p2" in decided.view.ids
+
+
+def test_a_newcomer_ahead_of_all_counts_before_the_first_round_only() -> None:
+    """Before it, a run may be resumed by peers that come in any order; after it, a round that only a stranger has is
+    none of ours."""
+    for started, expected in ((False, (9, ("p9",))), (True, (3, ("p0", "p1")))):
+        roster, promises = roster_of(2, started=started)
+        roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), 9, 90, 7)
+        decided = next_decree(roster, promises, founders=3)
+        assert (decided.round, decided.donors) == expected
+        assert decided.view.started
+        assert decided.view.member("p9").since == 8  # type: ignore[union-attr]
+
+
+def test_a_newcomer_with_the_same_result_is_a_donor_too_and_need_not_fetch_it() -> None:
+    roster, promises = roster_of(2)
+    roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), 3, 30, 7)
+    assert set(next_decree(roster, promises, founders=2).donors) == {"p0", "p1", "p9"}
+
+
+def test_a_view_never_outgrows_a_message() -> None:
+    roster, promises = roster_of(2)
+    for index in range(1000):
+        member = Member(f"{index:064x}", f"peer {index}", f"tcp://[2001:db8::{index:x}]:40000", index, 0)
+        roster.newcomers[member.id] = Introduce(member, 3, 30, 7)
+    decided = next_decree(roster, promises, founders=2)
+    assert sum(member.nbytes for member in decided.view.members) <= VIEW_BYTES_MAX
+    assert len(decided.view.members) > 150
+    promise = Promise(7, 2**40, 2**40, 3, 2**62, 2**40, decided)
+    assert len(encode(promise, 0, incarnation=2**62, towards=2**62, seq=2**40)) < 64 * 1024
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "parts", "given"),
+    [
+        ([1], [0], 3, [1]),
+        ([0], [0], 3, [1]),
+        ([0, 0, 0], [], 3, [0, 1, 2]),
+        ([7], [0], 3, [1]),
+        ([2**60, 5], [0, 1, 2], 4, [3, 0]),
+        ([0, 0], [0, 1], 2, [0, 1]),
+    ],
+)
+def test_newcomers_get_a_part_of_the_data_of_their_own_while_there_is_one(wanted, taken, parts, given) -> None:
+    newcomers = [Member(f"n{i}", "", "", part, 0) for i, part in enumerate(wanted)]
+    staying = [Member(f"s{i}", "", "", part, 1) for i, part in enumerate(taken)]
+    placed = {member.id: member.data_part for member in with_data_parts(newcomers, staying, parts, 5)}
+    assert sorted(placed.values()) == sorted(given)
+    assert all(0 <= part < parts for part in placed.values())
+
+
+def test_a_reason_is_one_printable_line_of_a_bounded_length() -> None:
+    assert in_words("line one\nline two\x00\x1b[2J") == "line one line two  [2J"
+    assert len(in_words("ß" * 10_000).encode()) <= 1024

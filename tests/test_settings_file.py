@@ -1,0 +1,262 @@
+"""Settings from a file and from flags: whatever is wrong with them is told in one line, with its place."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from test_settings import FIELDS, refused
+
+from samovar.peers.links import parse_link
+from samovar.peers.settings import Settings
+from samovar.peers.verbs.flags import click_options
+from samovar.sims.scenarios.scenario import Scenario
+
+FULL = """
+peers = 3
+protocol = "allreduce"
+schedule = "ring"
+codec = "int8"
+outer = "nesterov:0.7:0.9"
+fragments = 5
+inner = "reset"
+period = 8
+period-initial = 4
+period_block_s = 1
+pace = "equal"
+drift = "left"
+steps = 100
+seed = 7
+device = "cpu,cuda:1"
+threads = 1
+patience_s = 0.5
+quorum = 2
+listen = "tcp://[::1]:4000"
+advertise = "teapot.example"
+insecure = false
+key = "own.key"
+authorized = "friends.pub"
+run = "runs/here"
+evaluate_every = 5
+checkpoint_every_s = 0
+link = "10mbit, 40ms, 5ms"
+site = "paris;rome"
+step_time = "2.5ms"
+report = false
+"""
+
+
+@pytest.fixture
+def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("settings.toml")
+
+
+def test_a_file_can_give_every_setting(toml: Path) -> None:
+    toml.write_text(FULL)
+    settings = Settings.read(toml, {})
+    assert all(
+        getattr(settings, name) != field.default
+        for name, field in FIELDS.items()
+        # the last five would not go with the others
+        if name not in ("protocol", "insecure", "average", "overlap", "pace", "drift", "site_period")
+    )
+    assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
+    assert type(settings.period_block_s) is float
+
+
+GROUPS = """
+steps = 9
+[[groups]]
+peers = 2
+link = "50mbit/10mbit,20ms"
+[[groups]]
+link = "5mbit, 80ms"
+peers = 1
+"""
+
+
+def test_groups_in_a_file_are_peers_each_with_its_link(toml: Path) -> None:
+    toml.write_text(GROUPS)
+    settings = Settings.read(toml, {"seed": 3})
+    assert (settings.peers, settings.steps, settings.seed) == (3, 9, 3)
+    links = [settings.of_peer(index).link for index in range(3)]
+    assert links == ["50mbit/10mbit,20ms", "50mbit/10mbit,20ms", "5mbit, 80ms"]
+    groups = Scenario.plain(settings).groups
+    assert [(group.peers, group.link) for group in groups] == [
+        (2, parse_link(links[0])),
+        (1, parse_link(links[2])),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        ("", {"peers": 3}, "--peers: the groups in settings.toml say it: leave out one of the two"),
+        ("", {"link": "1mbit,1ms"}, "--link: the groups in settings.toml say it: leave out one of the two"),
+        ("peers = 9", {}, "settings.toml, line 1: peers: the groups in settings.toml say it: leave out one of the two"),
+        ('link = "1mbit,1ms"', {}, "settings.toml, line 1: link: the groups in settings.toml say it: leave out"),
+        ("quorum = 4", {}, "settings.toml, line 1: quorum must be at most the number of peers, 3, got 4"),
+    ],
+)
+def test_what_the_groups_say_nothing_else_says(toml: Path, text: str, flags: dict[str, object], said: str) -> None:
+    toml.write_text(text + GROUPS)
+    assert refused(toml, **flags).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("groups = 3", "settings.toml, line 1: groups must be tables, each under [[groups]], got 3"),
+        ("[groups]\npeers = 2", "settings.toml, line 1: groups must be tables, each under [[groups]], got a table"),
+        ("[[groups]]\npeers = 2", "settings.toml, line 1: groups number 1: link is missing"),
+        ('[[groups]]\nlink = "1mbit,1ms"', "settings.toml, line 1: groups number 1: peers is missing"),
+        ('[[groups]]\npeers = 1\nlink = "10"', "settings.toml, line 3: link: '10' is no link: write BANDWIDTH,LATENCY"),
+        ('[[groups]]\npeers = 1\nlink = "-1mbit,1ms"', "settings.toml, line 3: link: must not be negative, got"),
+        (
+            '[[groups]]\nlink = "1mbit,1ms"\npeers = [2]',
+            "settings.toml, line 3: peers: must be a whole number from 1 to",
+        ),
+        (
+            '[[groups]]\npeers = 1\nwhere = "x"',
+            "settings.toml, line 3: unknown key 'where'; known are peers, link, site",
+        ),
+        (
+            '[[groups]]\npeers = 1\nlink = "1mbit,1min"',
+            "settings.toml, line 1: link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as",
+        ),
+    ],
+)
+def test_a_fault_in_a_group_is_told_with_its_line(toml: Path, text: str, said: str) -> None:
+    toml.write_text(text)
+    assert refused(toml).startswith(said)
+
+
+def test_flags_win_over_the_file_and_what_is_not_given_over_nothing(toml: Path) -> None:
+    toml.write_text('seed = 1\nsteps = 50\nperiod = "adaptive"\n')
+    assert Settings.read(toml, {"seed": 2, "steps": None, "peers": None}) == Settings(seed=2, steps=50)
+    assert Settings.read(None, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffseed = 3\r\n\r\nsteps = 9\r\n", "\"seed\" = 3\n 'steps'=9", "seed=3 # x\nsteps = 0x9"]
+)
+def test_what_editors_make_of_a_file_is_tolerated(toml: Path, text: str) -> None:
+    toml.write_bytes(text.encode())
+    assert Settings.read(toml, {}) == Settings(seed=3, steps=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("peers = 3\n\nperod = 8\n", 'settings.toml, line 3: unknown key "perod"; did you mean "period"?'),
+        ("period-block = 8", 'settings.toml, line 1: unknown key "period-block"; did you mean "period_block_s"?'),
+        ("xyz = 8", 'settings.toml, line 1: unknown key "xyz"; known are peers, protocol, '),
+        ("\n[train]\npeers = 3", 'settings.toml, line 2: unknown key "train"; known are'),
+        ("a.b.c = 3", 'settings.toml, line 1: unknown key "a"; '),
+        ('"a\\nb" = 3', 'settings.toml: unknown key "a\\nb"; '),
+        ("peers = 0", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got 0"),
+        ("\n\n peers = 2.0", "settings.toml, line 3: peers must be a whole number from 1 to 1000000, got 2.0"),
+        ("peers = true", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got true"),
+        ('peers = "4"', "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got '4'"),
+        ("peers = [4]", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got a list"),
+        ("peers = 2024-01-01", "got a date"),
+        ("[peers]", "settings.toml, line 1: peers must be a whole number from 1 to 1000000, got a table"),
+        ("peers.a.b = 1", "got a table"),
+        ("steps = 0x" + "f" * 4900, "got a huge number"),
+        ("steps = " + "9" * 4900, "not TOML: "),
+        ("patience_s = -1", "patience_s must be a number of seconds, above 0 and at most 86400, got -1"),
+        ("patience-s = nan", "settings.toml, line 1: patience_s must be a number of seconds, above 0 and at most"),
+        ("insecure = 1", "insecure must be true or false, got 1"),
+        ("seed = 1\nseed = 2", "settings.toml, line 2: not TOML: Cannot overwrite a value"),
+        ("period-initial = 1\nperiod_initial = 1", "settings.toml, line 2: period_initial is given twice, with"),
+        ("steps = 1\nseed = ", "settings.toml, line 2: not TOML: "),
+        ("seed = 1\n\n{", "settings.toml, line 3: not TOML: "),
+        ('\n\nrun = "a', "settings.toml, line 3: not TOML: "),
+        ("a = " + "[" * 4900, "not TOML: "),
+        ("a = " + "{a=" * 1600, "not TOML: "),
+        ("quorum = 5", "settings.toml, line 1: quorum must be at most the number of peers, 4, got 5"),
+        ('insecure = true\nkey = "a"', "settings.toml, line 2: key has no use in an insecure run"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_file_is_told_with_its_line(toml: Path, text: str, said: str) -> None:
+    toml.write_text(text)
+    assert said in refused(toml)
+
+
+def test_a_file_that_is_none_is_told(toml: Path, tmp_path: Path) -> None:
+    assert refused(toml) == "settings.toml: cannot be read: no such file or directory"
+    assert refused(tmp_path) == f"{tmp_path}: cannot be read: is a directory"
+    assert "cannot be read: embedded null byte" in refused(Path("a\0b"))
+    toml.write_bytes(b"seed = 1\nrun = '\xff'\n")
+    assert refused(toml) == "settings.toml, line 2: not UTF-8 text"
+    toml.write_bytes(b"\xff\xfes\0e\0e\0d\0")
+    assert refused(toml) == "settings.toml, line 1: not UTF-8 text"
+    with toml.open("wb") as file:
+        file.truncate(100 << 20)
+    assert refused(toml) == "settings.toml: larger than 1 MiB, which no settings file is"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 500_000 + "b = 1",
+        ("a" + ".a" * 2490 + " = 1\n") * 200,
+        "\n".join(f"a{n} = 1" for n in range(90_000)),
+        "a" * 1_000_000,
+    ],
+)
+def test_a_hostile_file_takes_a_moment_only(toml: Path, text: str) -> None:
+    toml.write_text(text)
+    began = time.monotonic()
+    assert refused(toml).startswith("settings.toml")
+    assert time.monotonic() - began < 20
+
+
+@click.command()
+@click_options("seed", "schedule", "patience_s", "insecure", "report", "quorum")
+def some(**flags: object) -> None:
+    click.echo(json.dumps({name: value for name, value in flags.items() if value is not None}))
+
+
+@click.command()
+@click_options()
+def every(**flags: object) -> None:
+    click.echo(Settings.read(None, flags).to_json())
+
+
+def run(command: click.Command, *arguments: str) -> str:
+    result = CliRunner().invoke(command, arguments, env={"COLUMNS": "200"})
+    return result.output.strip()
+
+
+def test_only_flags_that_are_given_are_passed_on() -> None:
+    assert run(some) == "{}"
+    given_flags = run(some, "--seed", "3", "--no-report", "--insecure", "--patience-s", "2", "--schedule", "ring")
+    wanted = {"seed": 3, "schedule": "ring", "patience_s": 2.0, "insecure": True, "report": False}
+    assert json.loads(given_flags) == wanted
+
+
+def test_every_setting_can_be_a_flag(toml: Path) -> None:
+    toml.write_text(FULL)
+    wanted = Settings.read(toml, {})
+    arguments = []
+    for name, value in dataclasses.asdict(wanted).items():
+        if value is None:
+            continue
+        flag = name.replace("_", "-")
+        arguments += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    assert Settings.from_json(run(every, *arguments)) == wanted
+
+
+def test_help_tells_units_defaults_and_choices() -> None:
+    told = " ".join(run(every, "--help").split())
+    assert "--patience-s SECONDS Seconds that a peer may be silent before it is lost. [default: 5]" in told
+    assert "--schedule auto|ring|halving_doubling" in told
+    assert "--report / --no-report Write report.html when the run is over. [default: report]" in told
+    assert all(f"--{name.replace('_', '-')}" in told for name in FIELDS)
+    assert "--peers" not in run(some, "--help")
+    assert "Invalid value for '--seed': 'x' is not a valid integer." in run(some, "--seed", "x")
