@@ -10,11 +10,13 @@ from samovar.protocols.delivery.lane import (
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_MIN,
     WINDOW_BYTES_START,
+    Outbound,
     Pace,
+    Packet,
     Pulse,
 )
 from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
-from samovar.protocols.wire import Buffer, Frame, Lane, PeerMisbehaved
+from samovar.protocols.wire import Buffer, Frame, Lane, Packed, PeerMisbehaved
 
 from .conformance import Parcel, Postcard
 
@@ -217,3 +219,17 @@ def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_floo
     before = pace.window_bytes
     pace.measured(0.5, full=False)
     assert pace.window_bytes == before
+
+
+def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -> None:
+    out, rates_Bps = Outbound(limit_bytes=1 << 20), []
+    for second in range(24):  # the way takes one a second, and every other word of it waits behind other data
+        if second % 4 in (2, 3):
+            arrived = second if second % 4 == 3 else second - 2
+            rates_Bps.append(out.acknowledge(arrived, 1 << 20, float(second)))
+        out.queue.append(Packet(Packed(Lane.DATA, 0, b""), bytes(1000)))
+        assert len(list(out.sendable(1 << 20, float(second), lambda packed, seq: b"head"))) == 1
+    cost = out.posted_bytes / 24
+    told = [rate[0] / cost for rate in rates_Bps if rate is not None]
+    assert len(told) > 6
+    assert max(told) <= 1.0

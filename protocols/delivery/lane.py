@@ -50,7 +50,8 @@ class Pulse:
 @dataclass(slots=True, eq=False)
 class Packet:
     """A message on its way. `after_ping`: the last ping when it was posted, hence a later ping's pong tells of it.
-    `acked_*`: where the acknowledgements stood when it was posted; no time when it was posted more than once."""
+    `acked_*`: where the acknowledgements stood when it was posted; no time when it was posted more than once.
+    `since_s`: how long before it was posted what had been acknowledged last by then."""
 
     packed: Packed
     payload: Buffer
@@ -62,12 +63,15 @@ class Packet:
     after_ping: int = 0
     acked_bytes: int = 0
     acked_at: float | None = None
+    posted_at: float = 0.0
+    since_s: float = 0.0
 
 
 @dataclass(slots=True)
 class Outbound:
     """What waits to be sent, and what is under way. All byte counts are costs, counted from the link's beginning.
-    asked_bytes: up to there the other side was asked what it has got; ask_at: not again before that."""
+    asked_bytes: up to there the other side was asked what it has got; ask_at: not again before that. acked_at: when
+    something was acknowledged last, and `acked_posted_at`, when that had been posted."""
 
     limit_bytes: int
     queue: deque[Packet] = field(default_factory=deque)
@@ -78,6 +82,7 @@ class Outbound:
     ask_at: float = 0.0
     acked_bytes: int = 0
     acked_at: float = 0.0
+    acked_posted_at: float = 0.0
     full_until_seq: int = 0
     oldest: Packet | None = None
 
@@ -113,8 +118,9 @@ class Outbound:
             if self.posted_bytes >= self.limit_bytes:
                 return
             if not self.in_flight:
-                self.acked_at = now
+                self.acked_at = self.acked_posted_at = now
             packet.acked_bytes, packet.acked_at = self.acked_bytes, self.acked_at
+            packet.posted_at, packet.since_s = now, now - self.acked_posted_at
             packet.under_way = True
             self.in_flight.append(self.queue.popleft())
             self.next_seq += 1
@@ -128,7 +134,8 @@ class Outbound:
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> tuple[float, bool] | None:
         """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything, and
-        whether the way was full: the bytes acknowledged since the newest of them was posted, over that time."""
+        whether the way was full: the bytes acknowledged since the newest of them was posted, over that time; or over
+        the time it took to post them, if longer: acknowledgements that wait behind other data come in bunches."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -136,10 +143,10 @@ class Outbound:
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
         if newest is None:
             return None
-        self.acked_at = now
+        self.acked_at, self.acked_posted_at = now, newest.posted_at
         if newest.acked_at is None or now <= newest.acked_at:
             return None
-        rate_Bps = (self.acked_bytes - newest.acked_bytes) / (now - newest.acked_at)
+        rate_Bps = (self.acked_bytes - newest.acked_bytes) / max(now - newest.acked_at, newest.since_s)
         return rate_Bps, newest.seq < self.full_until_seq
 
 
