@@ -1,13 +1,14 @@
 """Fragments: a model that is averaged in parts, one a round, each in its turn.
 
-Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arXiv 2501.18512), Algorithm 2, without its
-delay: a round's local steps go on when its fragment is there.
+Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arXiv 2501.18512), Algorithm 2.
 
     paper            here
     P fragments      `Fragments.parts`, of equal length, along the model
     H                ``fragments * period`` local steps: each fragment is averaged that often
     t_p, H/P apart   round r is about fragment (r - 1) mod P, and rounds are ``period`` local steps apart
     theta_p(t - H)   the fragment in ``anchor``, as all peers have had it since it was averaged last
+    tau, alpha       0: the next local steps begin when the fragment is there; with ``--overlap`` tau is one ``period``
+                     and alpha is ``--mixing``
 
 What peers agree on is a whole model all the same: each fragment as it was averaged last. A peer trains on with its own
 values of all fragments but the one that has just been averaged; who comes late, or back, takes all from the others.
@@ -38,11 +39,15 @@ class Fragments:
         """Whose turn it is in that round, counted from 1."""
         return (round - 1) % len(self.parts)
 
+    def at(self, round: int) -> Part:
+        """The part whose turn it is."""
+        return self.parts[self.turn(round)]
+
     def mixed(self, before: Tensor, after: Tensor, round: int) -> Tensor:
         """``before`` with that round's fragment from ``after``; with one fragment ``after`` itself, not a copy."""
         if len(self.parts) == 1:
             return after
-        start, stop = self.parts[self.turn(round)]
+        start, stop = self.at(round)
         mixed = before.clone()
         mixed[start:stop] = after[start:stop]
         return mixed

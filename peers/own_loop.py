@@ -134,6 +134,8 @@ class Run:
                 self._catch_up_with_round()
                 if self._steps:
                     self._average()
+                if self._peer is not None and self._opening.settings.fragments > 1:
+                    self._take(self._peer.state.vector)  # its own of the others' turns is nobody else's
         self._go("its script is done", done=not self._opening.stop.flag)
 
     def __enter__(self) -> Self:
@@ -214,7 +216,7 @@ class Run:
             if outcome.caught_up or not self._steps:
                 self._take(outcome.vector)
             else:
-                self._wrapped.correct(outcome.vector, brought.vector)
+                self._wrapped.merge(outcome.vector, brought.vector, outcome.part, self._opening.settings.mixing)
 
     def _average_at_site(self, peer: Peer) -> None:
         before, steps = peer.state, self._steps

@@ -49,6 +49,15 @@ def seconds(high: float, *, zero: bool = False) -> Rule:
     return Rule(take, f"a number of seconds, {least} and at most {high:g}", "SECONDS", float)
 
 
+def share() -> Rule:
+    def take(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ValueError
+        return math.fabs(value)
+
+    return Rule(take, "a number from 0 up to, but not, 1", "SHARE", float)
+
+
 def flag() -> Rule:
     def take(value: object) -> bool:
         if not isinstance(value, bool):

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from ..aggregation.vector import Part
+
 
 def averaged(model: nn.Module) -> dict[str, Tensor]:
     """Name -> tensor of what is averaged, in the model's order."""
@@ -24,10 +26,15 @@ def parameters_in(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def corrected(now: Tensor, agreed: Tensor, brought: Tensor, parameters: int) -> Tensor:
-    """`now` [n], with what became of `brought` in a round in its place: agreed + (now - brought), for its parameters.
-    Buffers stay this peer's own: a variance plus a difference of others may be below 0. Changes `now`."""
-    now[:parameters] += agreed[:parameters] - brought[:parameters]
+def merged(now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, mixing: float | None) -> Tensor:
+    """`now` [n], with what became of that `part` of `brought` in a round in its place: agreed + (now - brought), or
+    mixing * now + (1 - mixing) * agreed; for its `parameters`, the first elements. Buffers stay this peer's own: a
+    variance plus a difference of others may be below 0. Changes `now`."""
+    here = slice(part.start, min(part.stop, parameters))
+    if mixing is None:
+        now[here] += agreed[here] - brought[here]
+    else:
+        now[here].lerp_(agreed[here], 1 - mixing)
     return now
 
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
-from ..aggregation.vector import Layout, all_finite
+from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .task import Task, TaskError
-from .tensors import averaged, corrected, moved, own, parameters_in, samples_in
+from .tensors import averaged, merged, moved, own, parameters_in, samples_in
 
 T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
@@ -173,10 +173,10 @@ class Trainer:
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 
-    def correct(self, agreed: Tensor, brought: Tensor) -> None:
-        """Take over what became of `brought` in a round, and keep what the local steps since have done."""
+    def merge(self, agreed: Tensor, brought: Tensor, part: Part, mixing: float | None = None) -> None:
+        """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
         now = self.layout.flatten(self.tensors)
-        self.layout.load(corrected(now, agreed, brought, parameters_in(self.model)), self.tensors)
+        self.layout.load(merged(now, agreed, brought, part, parameters_in(self.model), mixing), self.tensors)
 
     def go_back(self, to: Contribution, steps: int) -> None:
         """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""

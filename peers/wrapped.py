@@ -10,11 +10,11 @@ from torch import nn
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
-from ..aggregation.vector import Layout
+from ..aggregation.vector import Layout, Part
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from .gradients import summed
-from .tensors import averaged, corrected, parameters_in
+from .tensors import averaged, merged, parameters_in
 from .trainer import finite
 
 
@@ -82,9 +82,10 @@ class Wrapped:
         if self._reset:
             self._optimizer.state.clear()
 
-    def correct(self, agreed: torch.Tensor, brought: torch.Tensor) -> None:
-        """Take over what became of `brought` in a round, and keep what the local steps since have done."""
-        self.layout.load(corrected(self._vector(), agreed, brought, self.parameters), self._tensors(self._model))
+    def merge(self, agreed: torch.Tensor, brought: torch.Tensor, part: Part, mixing: float | None) -> None:
+        """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
+        now = merged(self._vector(), agreed, brought, part, self.parameters, mixing)
+        self.layout.load(now, self._tensors(self._model))
 
     def take_over(self, vector: torch.Tensor) -> None:
         """Go on from there amid a round."""

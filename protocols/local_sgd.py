@@ -286,6 +286,7 @@ class LocalSGD:
         return Outcome(
             state=self.state,
             vector=self._fragments.mixed(contribution.vector, whole, self.state.round) if own_steps else whole,
+            part=self._fragments.at(self.state.round) if own_steps else Part(0, len(whole)),
             loss=own.loss if own is not None and averaged else contribution.loss,
             elapsed_s=own.elapsed_s if own is not None and averaged else contribution.elapsed_s,
             generation=view.generation,

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..aggregation.agreed import UNKNOWN, LinkCosts
 from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import STILL, Motion, Numbers
-from ..aggregation.vector import all_finite
+from ..aggregation.vector import Part, all_finite
 from .filling import Filling
 from .state import State
 from .transport import PeerId
@@ -73,13 +73,14 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A round that is over, with the agreed mean loss and training time. `vector`: what this peer trains on from, which
-    is the agreed model unless only a fragment was averaged. `caught_up`: this peer did not average but took the result
-    from another; then loss and time are its own. `compute_s`: until the contribution was whole; `hidden_s`: of
-    the averaging, while local steps went on.
+    is the agreed model unless only a fragment was averaged, its `part`. `caught_up`: this peer did not average but
+    took the result from another; then loss and time are its own. `compute_s`: until the contribution was whole;
+    `hidden_s`: of the averaging, while local steps went on.
     `waited_for`: whose own part was waited for, most of that time."""
 
     state: State
     vector: Tensor
+    part: Part
     loss: float
     elapsed_s: float
     generation: int

@@ -24,8 +24,8 @@ from .toy import toy_task
 
 _FLAGS = (
     "peers", "link", "site", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
-    "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "patience_s",
-    "quorum", "run", "evaluate_every", "report",
+    "mixing", "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed",
+    "patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 """What a scenario file says for each group, or in a table of its own."""

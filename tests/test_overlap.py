@@ -18,6 +18,7 @@ from test_simulated_runs import simulate
 from torch import nn
 
 from samovar.aggregation.outer import Momentum
+from samovar.aggregation.vector import Part, parts
 from samovar.peers.checkpoint import Snapshot, load
 from samovar.peers.links import parse_link
 from samovar.peers.overlap import training_of
@@ -87,33 +88,40 @@ def test_a_round_with_overlap_takes_the_longer_of_the_two(step_ms: int) -> None:
 
 
 @pytest.mark.parametrize("outer", ["plain", "nesterov:0.7:0.9"])
-def test_the_mean_of_the_peers_is_what_it_should_be(outer: str) -> None:
-    """As by hand; and as the correction promises, with the mean of what all did meanwhile."""
+@pytest.mark.parametrize("fragments", [1, 3])
+@pytest.mark.parametrize("mixing", [None, 0.0, 0.5])
+def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, mixing: float | None) -> None:
+    """As by hand; and as promised: with the mean of what all did meanwhile, or with as much of it as is mixed in."""
     step = Momentum(0.9, 0.7, nesterov=True)
-    ones, agreed = trainers(), flat(trainers()[0])
+    ones, agreed = trainers(), flat(trainers()[0]).clone()
     velocity = torch.zeros_like(agreed)
+    cuts = parts(len(agreed), fragments)
     for one in ones:
         one.train(5)
     for round_ in range(1, 11):
-        brought = [flat(one) for one in ones]
-        mean = torch.stack(brought).mean(0)
-        if outer == "plain":
-            agreed = mean
-        else:
-            agreed, (velocity,) = step.step(agreed, mean, (velocity,))
+        part = cuts[(round_ - 1) % fragments]
+        here, brought = slice(*part), [flat(one) for one in ones]
+        mean = torch.stack(brought).mean(0)[here]
+        if outer != "plain":
+            mean, (velocity[here],) = step.step(agreed[here], mean, (velocity[here].clone(),))
+        agreed[here] = mean
         if round_ < 10:
             for one in ones:
                 one.train(5)
-            done = torch.stack([flat(one) - before for one, before in zip(ones, brought, strict=True)]).mean(0)
+            now = [flat(one) for one in ones]
+            done = torch.stack([after - before for after, before in zip(now, brought, strict=True)]).mean(0)
             for one, before in zip(ones, brought, strict=True):
-                one.correct(agreed, before)
-            assert torch.allclose(torch.stack([flat(one) for one in ones]).mean(0), agreed + done, atol=1e-6)
-            assert float(done.abs().max()) > 1e-3
-    (life, *others) = play(overlap=True, outer=outer, steps=50).lives
+                one.merge(agreed, before, part, mixing)
+            expected = torch.stack(now).mean(0)
+            expected[here] = (agreed + done if mixing is None else mixing * expected + (1 - mixing) * agreed)[here]
+            assert torch.allclose(torch.stack([flat(one) for one in ones]).mean(0), expected, atol=1e-6)
+            assert float(done[here].abs().max()) > 1e-3
+    (life, *others) = play(overlap=True, outer=outer, fragments=fragments, mixing=mixing, steps=50).lives
     assert life.peer.state.step == 50
     assert torch.allclose(life.peer.state.vector, agreed, atol=1e-5)
     assert all(bits(other) == bits(life) for other in others)
-    assert bits(play(outer=outer, steps=50).lives[0]) != bits(life), "the control: without it is another run"
+    waiting = play(outer=outer, fragments=fragments, steps=50)
+    assert bits(waiting.lives[0]) != bits(life), "the control: without it is another run"
 
 
 def test_the_same_run_gives_the_same_bits_on_any_link() -> None:
@@ -121,9 +129,9 @@ def test_the_same_run_gives_the_same_bits_on_any_link() -> None:
     assert bits(lives[0]) == bits(lives[1])
 
 
-@pytest.mark.parametrize("codec", ["int8", "top_k:0.1", "power_sgd:2"])
-def test_replicas_are_equal_at_the_end_with_any_codec(codec: str) -> None:
-    lives = play(overlap=True, codec=codec, steps=48).lives
+@pytest.mark.parametrize(("codec", "fragments"), [("int8", 1), ("top_k:0.1", 1), ("power_sgd:2", 1), ("int8", 4)])
+def test_replicas_are_equal_at_the_end_with_any_codec(codec: str, fragments: int) -> None:
+    lives = play(overlap=True, codec=codec, fragments=fragments, steps=48).lives
     assert len({bits(life) for life in lives}) == 1
     assert all(torch.equal(flat(life.trainer), life.peer.state.vector) for life in lives), "all end with it"
 
@@ -154,7 +162,7 @@ def test_buffers_stay_a_peers_own_amid_a_round() -> None:
     one = Trainer(task, seed=0, part=0, parts=1, device=torch.device("cpu"))
     brought, end = flat(one), parameters_in(one.model)
     one.model.running_var.fill_(0.1)
-    one.correct(torch.zeros_like(brought), brought)
+    one.merge(torch.zeros_like(brought), brought, Part(0, len(brought)))
     assert torch.equal(flat(one)[:end], torch.zeros(end))
     assert torch.equal(one.model.running_var, torch.full((2,), 0.1))
 
@@ -189,10 +197,11 @@ def test_who_stood_still_takes_the_model_that_it_fetches_as_it_is() -> None:
     assert {life.peer.state.step for life in world.lives} == {200}
 
 
-def test_a_checkpoint_of_a_round_goes_on_as_an_unbroken_run() -> None:
-    whole = Everything(outer="nesterov", overlap=True)
+@pytest.mark.parametrize("more", [{}, {"fragments": 3}, {"fragments": 3, "mixing": 0.5}])
+def test_a_checkpoint_of_a_round_goes_on_as_an_unbroken_run(more: dict[str, object]) -> None:
+    whole = Everything(outer="nesterov", overlap=True, **more)
     assert whole.snapshots[4][0].numbers["steps_in_round"] == 5, "what it is about to bring to the next round"
-    assert Everything(begun=whole.snapshots[4], outer="nesterov", overlap=True).bits == whole.bits
+    assert Everything(begun=whole.snapshots[4], outer="nesterov", overlap=True, **more).bits == whole.bits
 
 
 class Pair:
@@ -294,7 +303,6 @@ def test_ctrl_c_and_resume_in_real_processes(tmp_path: Path) -> None:
     [
         ({}, "period must be a number of local steps with --overlap, got adaptive"),
         ({"period": "even:4"}, "period must be a number of local steps with --overlap, got even:4"),
-        ({"period": "8", "fragments": 2}, "fragments cannot be with --overlap, which averages whole models"),
         ({"period": "8", "pace": "own"}, "pace cannot be own with --overlap"),
         ({"period": "8", "inner": "reset"}, "inner cannot be reset with --overlap: a round ends amid"),
         ({"average": "gradients"}, "overlap is for averages of models, not of gradients"),
@@ -303,3 +311,14 @@ def test_ctrl_c_and_resume_in_real_processes(tmp_path: Path) -> None:
 def test_what_does_not_go_with_overlap_is_refused(wished: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(overlap=True, **wished)
+
+
+@pytest.mark.parametrize("mixing", [1, -0.1, 1.5, float("nan"), True, "half"])
+def test_a_mixing_that_cannot_be_is_refused(mixing: object) -> None:
+    with pytest.raises(SettingsError, match="mixing must be a number from 0 up to, but not, 1, got"):
+        Settings(overlap=True, period="8", mixing=mixing)
+
+
+def test_mixing_is_for_overlap() -> None:
+    with pytest.raises(SettingsError, match="mixing is for --overlap"):
+        Settings(period="8", mixing=0.5)

@@ -17,13 +17,23 @@ from samovar.peers.task import load_task
 PERIOD = 10
 
 
-def by_hand(period: int) -> Tensor:
-    """Delayed averaging of two peers, in plain PyTorch: x <- m + (x - b), one period late."""
+def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Tensor:
+    """Delayed averaging of two peers, in plain PyTorch: x <- m + (x - b), or what is mixed, one period late, fragment
+    by fragment."""
     task = load_task(ROOT / "tests/tasks/union.py")
     models = [network(), network()]
     optimizers = [task.optimizer(model.parameters()) for model in models]
     parts, brought = [list(task.data(part, 2)) for part in range(2)], list[Tensor]()
-    for start in range(0, len(parts[0]), period):
+    agreed = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
+    size = len(agreed)
+
+    def averaged(round_: int) -> slice:
+        turn = round_ % fragments
+        here = slice(size * turn // fragments, size * (turn + 1) // fragments)
+        agreed[here] = (sum(brought) / 2)[here]
+        return here
+
+    for round_, start in enumerate(range(0, len(parts[0]), period)):
         for model, optimizer, batches in zip(models, optimizers, parts, strict=True):
             for batch in batches[start : start + period]:
                 optimizer.zero_grad()
@@ -31,19 +41,26 @@ def by_hand(period: int) -> Tensor:
                 optimizer.step()
         now = [nn.utils.parameters_to_vector(model.parameters()).detach() for model in models]
         if brought:
-            mean = sum(brought) / 2
-            now = [x + (mean - b) for x, b in zip(now, brought, strict=True)]
+            here = averaged(round_ - 1)
+            for x, b in zip(now, brought, strict=True):
+                x[here] = agreed[here] + (x - b)[here] if mixing is None else (mixing * x + (1 - mixing) * agreed)[here]
             for model, vector in zip(models, now, strict=True):
                 nn.utils.vector_to_parameters(vector.clone(), model.parameters())
         brought = now
-    return torch.stack(brought).mean(0)
+    averaged(round_)
+    return agreed
 
 
-def test_two_scripts_do_delayed_averaging_and_end_with_the_same_bits(tmp_path: Path) -> None:
-    one, other = together(tmp_path, [union, union], period=PERIOD, overlap=True)
+@pytest.mark.parametrize("streaming", [{}, {"fragments": 2}, {"fragments": 3, "mixing": 0.5}])
+def test_two_scripts_do_delayed_averaging_and_end_with_the_same_bits(
+    tmp_path: Path, streaming: dict[str, object]
+) -> None:
+    one, other = together(tmp_path, [union, union], period=PERIOD, overlap=True, **streaming)
     assert torch.equal(one, other)
-    assert torch.allclose(one, by_hand(PERIOD), atol=1e-5, rtol=0)
-    (waiting, _) = together(tmp_path / "without", [union, union], period=PERIOD)
+    assert torch.allclose(one, by_hand(PERIOD, **streaming), atol=1e-5, rtol=0)
+    fragments = streaming.get("fragments", 1)
+    waiting, another = together(tmp_path / "without", [union, union], period=PERIOD, fragments=fragments)
+    assert torch.equal(waiting, another)
     assert not torch.allclose(one, waiting, atol=1e-5, rtol=0), "the control: it is not what waiting for each gives"
 
 

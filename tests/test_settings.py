@@ -30,7 +30,9 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
     for name, field in FIELDS.items():
         kind = field.metadata["rule"].kind
         assert hints[name] == (kind | None if field.default is None else kind), name
-        assert field.metadata["help"].rstrip("]").endswith((".", "peers", "key", "half", "address", "NNN", "5ms")), name
+        assert (
+            field.metadata["help"].rstrip("]").endswith((".", "peers", "key", "half", "address", "NNN", "5ms", "since"))
+        ), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
@@ -154,8 +156,8 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
-        "peers protocol schedule codec outer fragments inner overlap average period period_initial period_block_s pace"
-        " site_period drift steps seed evaluate_every"
+        "peers protocol schedule codec outer fragments inner overlap mixing average period period_initial "
+        "period_block_s pace site_period drift steps seed evaluate_every"
     )
     assert list(Settings().agreed()) == agreed.split()
 

@@ -24,7 +24,7 @@ from .flags import click_options
 from .output import Output, fail, run_options, run_verb
 
 _FLAGS = (
-    "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "average", "period",
+    "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
     "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
     "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every",
     "checkpoint_every_s", "link", "site", "report",

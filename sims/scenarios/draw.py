@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from ...aggregation.codecs.known import CODECS
+from ...aggregation.codecs.known import CODECS, parse_codec
 from ...aggregation.schedules.known import SCHEDULES
-from ...peers.settings import PROTOCOLS, Settings
+from ...peers.fields import PROTOCOLS
+from ...peers.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ..links import Noise
 from .scenario import ROLES, TOY_SIZE, Fault, Group, Kind, Scenario
@@ -68,6 +69,8 @@ def draw(seed: int) -> Scenario:
     )
     if plain and random.Random(f"drift {seed}").random() < 0.25:
         settings = replace(settings, drift="corrected")
+    elif settings.pace == "equal" and settings.site_period is None:
+        settings = _streaming(settings, random.Random(f"fragments {seed}"))
     peers = founders + late
     # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
     for_s = chance.choice((0.7, 3.0)) * patience_s
@@ -87,6 +90,14 @@ def draw(seed: int) -> Scenario:
         faults_until_s=chance.choice(_FAULTS_UNTIL_S),
         buggify=chance.random() < 0.5,
     )
+
+
+def _streaming(settings: Settings, chance: random.Random) -> Settings:
+    """Perhaps in fragments, and mixed where it is overlapped."""
+    fragments = chance.choice((1, 1, 1, 2, 3))
+    if settings.codec == "none" or parse_codec(settings.codec).family != "sketch":
+        settings = replace(settings, fragments=fragments)
+    return replace(settings, mixing=chance.choice((None, 0.5))) if settings.overlap else settings
 
 
 def _groups(chance: random.Random, peers: int) -> tuple[Group, ...]:

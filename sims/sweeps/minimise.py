@@ -131,7 +131,9 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
         yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
     plain = (
-        {"overlap": False},
+        {"mixing": None},
+        {"overlap": False, "mixing": None},
+        {"fragments": 1},
         {"pace": "equal"},
         {"site_period": None},
         {"drift": "left"},
