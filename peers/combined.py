@@ -23,6 +23,9 @@ def check(wished: Fields) -> None:
     if wished.pace == "own" and (watched or wished.fragments > 1):
         other = f"period {wished.period}" if watched else "fragments"
         raise SettingsError(f"own lets peers go differently far, and {other} compares them: leave out one", "pace")
+    if wished.inner == "averaged":
+        whole = {"codec": "none", "fragments": 1}
+        _as_usual(wished, whole, "does not go with an averaged inner state, whose squares must come whole")
     if wished.average == "gradients":
         _synchronous(wished)
     if wished.site_period is not None:
@@ -78,7 +81,7 @@ def _overlapped(wished: Fields) -> None:
     """When a round ends, the next local steps are under way: how many, it cannot say any more."""
     if not isinstance(parse_period(wished.period), Fixed):
         raise SettingsError(f"must be a number of local steps with --overlap, got {wished.period}", "period")
-    if wished.inner == "reset":
-        raise SettingsError("cannot be reset with --overlap: a round ends amid the next local steps", "inner")
+    if wished.inner != "kept":
+        raise SettingsError(f"cannot be {wished.inner} with --overlap: a round ends amid the next local steps", "inner")
     if wished.pace == "own":
         raise SettingsError("cannot be own with --overlap: how many steps are next is agreed on too late", "pace")

@@ -47,7 +47,7 @@ class Fields:
         1, rules.whole(1, 1000), "Parts of the model that are averaged in turn, one at a time.", agreed=True
     )
     inner: str = _setting(
-        "kept", rules.one_of("kept", "reset"), "The optimizer's own state at each average.", agreed=True
+        "kept", rules.one_of("kept", "averaged", "reset"), "The optimizer's own state at each average.", agreed=True
     )
     overlap: bool = _setting(
         False, rules.flag(), "Take the next local steps while the last ones are averaged.", agreed=True

@@ -93,8 +93,7 @@ class Run:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
         synchronous = self._opening.settings.average == "gradients"
         with self._ending_with_it():
-            reset = self._opening.settings.inner == "reset"
-            self._wrapped = Wrapped(optimizer, model, gradients=synchronous, reset=reset)
+            self._wrapped = Wrapped(optimizer, model, gradients=synchronous, inner=self._opening.settings.inner)
             brought = self._contribution(0.0)
             self._take(self._do(lambda: self._begin(brought)))
         if synchronous:
@@ -167,7 +166,7 @@ class Run:
         if settings.overlap:
             self._delayed = Delayed(peer)
         if peer.averaging.watches:
-            self._wrapped.probe = Probe()
+            self._wrapped.probe = Probe(self._wrapped.parameters)
         self._wrapped.variate = peer.variate
         opening.ready()
         late = await peer.start(await opening.contact)

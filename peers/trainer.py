@@ -17,6 +17,7 @@ from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
+from .inner_state import inner_state
 from .task import Task, TaskError
 from .tensors import averaged, merged, moved, own, parameters_in, samples_in
 
@@ -73,13 +74,14 @@ class Trainer:
         self, task: Task, *, seed: int, part: int, parts: int, device: torch.device, inner: str = "kept"
     ) -> None:
         """All peers of one seed begin with the same weights; their data order and dropout differ by `part`. `inner`:
-        whether the optimizer's state is kept or reset at each average."""
+        whether the optimizer's state is kept, reset or averaged too at each average. Raises ValueError for a model or
+        optimizer that cannot be averaged, TaskError for a task that does not give one."""
         self.task, self.device, self._inner = task, device, inner
         self._seed, self._part, self._parts = seed, part, parts
         Chance(derive(seed, "model"), device).take()
         self.model = _made(task, "model", nn.Module, task.model()).to(device)
         self.optimizer = _made(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
-        self.tensors = averaged(self.model)
+        self.tensors = self._averaged()
         self.layout = Layout.of(self.tensors)
         self.steps = 0
         self.steps_in_round = 0
@@ -93,6 +95,10 @@ class Trainer:
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self._chance = Chance(derive(seed, "steps", part), device)
+
+    def _averaged(self) -> dict[str, Tensor]:
+        state = inner_state(self.optimizer, self.model) if self._inner == "averaged" else {}
+        return averaged(self.model) | state
 
     @property
     def learning_rate(self) -> float:
@@ -205,7 +211,9 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Everything that the next local step depends on."""
-        tensors = {f"model/{name}": tensor.detach() for name, tensor in {**self.tensors, **own(self.model)}.items()}
+        tensors = {
+            f"model/{name}": tensor.detach() for name, tensor in {**averaged(self.model), **own(self.model)}.items()
+        }
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, drawn_numbers = self._chance.to_plain()
@@ -231,10 +239,11 @@ class Trainer:
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: {difference}")
         with torch.no_grad():
-            for name, tensor in {**self.tensors, **own(self.model)}.items():
+            for name, tensor in {**averaged(self.model), **own(self.model)}.items():
                 tensor.copy_(tensors[f"model/{name}"])
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
+        self.tensors = self._averaged()  # the optimizer's are others now
         self._losses = list(tensors["losses"].to(self.device))
         self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
         self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]

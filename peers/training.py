@@ -21,6 +21,7 @@ from .checkpoint import Snapshot
 from .compute import Compute
 from .peer import Peer
 from .stop import Stop
+from .tensors import parameters_in
 from .trainer import Trainer
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Training:
     ) -> None:
         self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
         if peer.averaging.watches:
-            trainer.probe = Probe()
+            trainer.probe = Probe(parameters_in(trainer.model))
         trainer.variate = peer.variate
         self._begun_from: State | None = None
         self._outcome: Outcome | None = None

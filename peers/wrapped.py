@@ -14,6 +14,7 @@ from ..aggregation.vector import Layout, Part
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from .gradients import summed
+from .inner_state import inner_state
 from .tensors import averaged, merged, parameters_in
 from .trainer import finite
 
@@ -39,12 +40,13 @@ class Losses:
 
 
 class Wrapped:
-    """`gradients`: those are averaged, in place of the model; `reset`: the optimizer's own state with each average."""
+    """`gradients`: those are averaged, in place of the model; `inner`: the optimizer's own state is kept, reset,
+    or averaged with it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, reset: bool) -> None:
-        self._optimizer, self._model, self._reset = optimizer, model, reset
-        self._tensors = summed if gradients else averaged
-        self.layout = Layout.of(self._tensors(model))
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, inner: str) -> None:
+        """Raises ValueError for what cannot be averaged."""
+        self._optimizer, self._model, self._gradients, self._inner = optimizer, model, gradients, inner
+        self.layout = Layout.of(self._tensors())
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
         self.variate: ControlVariate | None = None
@@ -79,17 +81,23 @@ class Wrapped:
             self.take_over(vector)
             if self.probe is not None:
                 self.probe.begin(vector)
-        if self._reset:
+        if self._inner == "reset":
             self._optimizer.state.clear()
 
     def merge(self, agreed: torch.Tensor, brought: torch.Tensor, part: Part, mixing: float | None) -> None:
         """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
-        now = merged(self._vector(), agreed, brought, part, self.parameters, mixing)
-        self.layout.load(now, self._tensors(self._model))
+        self.take_over(merged(self._vector(), agreed, brought, part, self.parameters, mixing))
 
     def take_over(self, vector: torch.Tensor) -> None:
         """Go on from there amid a round."""
-        self.layout.load(vector, self._tensors(self._model))
+        self.layout.load(vector, self._tensors())
 
     def _vector(self) -> torch.Tensor:
-        return self.layout.flatten(self._tensors(self._model))
+        return self.layout.flatten(self._tensors())
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Looked up anew, as a loop may load another state into its optimizer."""
+        if self._gradients:
+            return summed(self._model)
+        state = inner_state(self._optimizer, self._model) if self._inner == "averaged" else {}
+        return averaged(self._model) | state

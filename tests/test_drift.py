@@ -88,7 +88,7 @@ def test_after_a_round_without_it_a_peer_goes_its_own_way() -> None:
 
 def test_a_scripts_loop_is_corrected_like_a_tasks() -> None:
     model = nn.Linear(2, 1)
-    wrapped = Wrapped(torch.optim.SGD(model.parameters(), lr=0.1), model, gradients=False, reset=False)
+    wrapped = Wrapped(torch.optim.SGD(model.parameters(), lr=0.1), model, gradients=False, inner="kept")
     before = wrapped.contribution(1.0, loss=0.0, elapsed_s=0.0).vector
     wrapped.variate = ControlVariate(wrapped.parameters)
     wrapped.variate.begin(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), 2)

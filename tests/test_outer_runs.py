@@ -110,6 +110,7 @@ class Everything:
         peer = Peer(
             endpoint, self.settings, Identity(str(part), part, site=self.settings.site or ""), run="r",
             layout=one.layout, state=state, elapsed_s=elapsed_s, steps=self.settings.steps,
+            parameters=parameters_in(one.model),
         )  # fmt: skip
         contact = asyncio.get_running_loop().create_future()
         contact.set_result(f"p{part - 1}" if part else None)
@@ -256,7 +257,7 @@ def test_flags_of_both_verbs_say_what_outer_and_inner_are(tmp_path: Path) -> Non
     for way in ("train", "simulate"):
         said = " ".join(verb(way, "--help").output.split())
         assert "--outer plain|STEP" in said
-        assert "--inner kept|reset" in said
+        assert "--inner kept|averaged|reset" in said
     ended = verb("simulate", DIGITS, "--outer", "nesterov:2:1", "--run", tmp_path / "run")
     assert ended.exit_code == 2
     assert "--outer must be one of plain, momentum, server_momentum, nesterov" in " ".join(ended.output.split())

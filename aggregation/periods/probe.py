@@ -1,7 +1,7 @@
 """What a peer can see of the peers' motion by looking at its own model: before, amid and after its local steps, and at
 the mean.
 
-A look is at 65,536 elements of the model at most, evenly spread: products of that many tell drift from noise.
+A look is at 65,536 of the model's parameters at most, evenly spread: products of that many tell drift from noise.
 """
 
 import torch
@@ -16,7 +16,9 @@ class Probe:
     """One peer's. ``begin`` with what all have, ``amid`` halfway through the local steps, ``end`` after them, and
     ``begin`` again with what came out; each is shown the model as one vector [n]."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: int | None = None) -> None:
+        """`parameters`: elements of the vector, its first, that steps move; None: all."""
+        self._parameters = parameters
         self._before: tuple[Tensor, ...] = ()
         self._began: Tensor | None = None
         self._amid: Tensor | None = None
@@ -27,7 +29,7 @@ class Probe:
     def begin(self, vector: Tensor) -> None:
         """The local steps begin, from the mean. What a round without a start, a middle or an end was like stays
         unknown, and so does what is compared with it."""
-        now, began, amid, end = _look(vector), self._began, self._amid, self._end
+        now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:
             ways = (end - now, now - began, amid - began, end - amid)
@@ -40,15 +42,15 @@ class Probe:
         self._began, self._amid, self._end = now, None, None
 
     def amid(self, vector: Tensor) -> None:
-        self._amid = _look(vector)
+        self._amid = self._look(vector)
 
     def end(self, vector: Tensor) -> Motion:
         """After a single step, the middle is the end. Returns the motion, to be told with this round."""
-        self._end = _look(vector)
+        self._end = self._look(vector)
         self._amid = self._end if self._amid is None else self._amid
         return self.motion
 
-
-def _look(vector: Tensor) -> Tensor:
-    stride = max(1, -(-vector.numel() // _LOOKED_AT))
-    return vector.detach()[::stride].to(torch.float64, copy=True)
+    def _look(self, vector: Tensor) -> Tensor:
+        moved = vector.detach()[: self._parameters]
+        stride = max(1, -(-moved.numel() // _LOOKED_AT))
+        return moved[::stride].to(torch.float64, copy=True)

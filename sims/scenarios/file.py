@@ -18,7 +18,8 @@ from pathlib import Path
 from ...peers import toml_rows as read
 from ...peers.links import parse_duration, parse_link
 from ...peers.rules import MEASURED, shown
-from ...peers.settings import Settings, SettingsError
+from ...peers.fields import SettingsError
+from ...peers.settings import Settings
 from ...peers.toml_file import TomlFile, read_toml
 from ...peers.toml_rows import Row, TableError, near, rows
 from ...protocols.link_spec import LinkSpec
