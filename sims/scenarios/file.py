@@ -16,9 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from ...peers import toml_rows as read
+from ...peers.fields import SettingsError
 from ...peers.links import parse_duration, parse_link
 from ...peers.rules import MEASURED, shown
-from ...peers.fields import SettingsError
 from ...peers.settings import Settings
 from ...peers.toml_file import TomlFile, read_toml
 from ...peers.toml_rows import Row, TableError, near, rows
