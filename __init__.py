@@ -1,9 +1,21 @@
 """Samovar: federated and decentralized training for PyTorch, from NCCL islands down to smart teapots."""
 
-from .peers.own_loop import Run
-from .peers.script import join
-from .peers.settings import Settings
-from .peers.stop import Stopped
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .peers.own_loop import Run
+    from .peers.script import join
+    from .peers.settings import Settings
+    from .peers.stop import Stopped
 
 __version__ = "0.1.0"
 __all__ = ["Run", "Settings", "Stopped", "__version__", "join"]
+_MODULES = {"Run": "own_loop", "Settings": "settings", "Stopped": "stop", "join": "script"}
+
+
+def __getattr__(name: str) -> Any:
+    """PyTorch takes seconds to import: ``samovar --help`` is there without it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".peers.{_MODULES[name]}", __name__), name)

@@ -3,18 +3,21 @@
 import click
 
 from . import __version__
-from .peers.verbs.doctor import doctor
-from .peers.verbs.join import join
-from .peers.verbs.output import CommandLine
-from .peers.verbs.plan import plan
-from .peers.verbs.tools import keys, report
-from .peers.verbs.train import train
-from .sims.verb_simulate import simulate
+from .peers.verbs.command_line import CommandLine, Verb
 
+_VERBS = {
+    "train": Verb(f"{__package__}.peers.verbs.train", "Train a task, or run a script, with peers on this machine."),
+    "join": Verb(f"{__package__}.peers.verbs.join", "Take part in a run, from this machine."),
+    "simulate": Verb(f"{__package__}.sims.verb_simulate", "Train a task with many peers in virtual time."),
+    "plan": Verb(f"{__package__}.peers.verbs.plan", "Which allreduce is the fastest on these links."),
+    "report": Verb(f"{__package__}.peers.verbs.tools", "Show a run as one page."),
+    "keys": Verb(f"{__package__}.peers.verbs.tools", "Make a key pair to be known by."),
+    "doctor": Verb(f"{__package__}.peers.verbs.doctor", "What stands between this machine and a run."),
+}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group("samovar", cls=CommandLine, context_settings=_CONTEXT, invoke_without_command=True)
+@click.group("samovar", cls=CommandLine, verbs=_VERBS, context_settings=_CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, message="samovar %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -30,9 +33,6 @@ def main(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
-
-for verb in (train, join, simulate, plan, report, keys, doctor):
-    main.add_command(verb)
 
 if __name__ == "__main__":
     main()

@@ -31,7 +31,7 @@ _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 """What a scenario file says for each group, or in a table of its own."""
 
 
-@click.command(short_help="Train a task with many peers in virtual time.")
+@click.command()
 @click.argument("task", type=click.Path(path_type=Path), required=False)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
 @click.option(

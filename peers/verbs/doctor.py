@@ -39,7 +39,7 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-@click.command(short_help="What stands between this machine and a run.")
+@click.command()
 @click.argument("address", required=False)
 @click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")

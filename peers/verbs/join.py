@@ -36,7 +36,7 @@ _FLAGS = (
 )
 
 
-@click.command(short_help="Take part in a run, from this machine.")
+@click.command()
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
 @click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Self
 
 import click
 from rich.console import Console
@@ -16,14 +16,9 @@ from rich.console import Console
 from ..errors import is_plain, one_line
 from ..records import Record, Result, read_record, read_run
 from ..report.write import write_report
+from .command_line import fail
 from .flags import Command
 from .progress import Progress, final_table
-
-
-def fail(line: str) -> int:
-    """Say what went wrong, in one line on stderr; the exit code to end with."""
-    click.echo(f"samovar: {line}", err=True)
-    return 2
 
 
 def run_verb(work: Callable[[], int]) -> None:
@@ -49,26 +44,6 @@ def run_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
-
-
-class CommandLine(click.Group):
-    """A command whose usage errors are told as all others are: in one line, with what was probably meant."""
-
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        try:
-            code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
-        except click.ClickException as error:
-            code = fail(_usage_line(error))
-        except click.Abort:
-            code = 130
-        sys.exit(code)
-
-
-def _usage_line(error: click.ClickException) -> str:
-    near, context = getattr(error, "possibilities", None), getattr(error, "ctx", None)
-    said = " ".join((error.message if near else error.format_message()).split()).rstrip(".")
-    hint = f"did you mean {near[0]}?" if near else f"see {context.command_path} --help" if context else ""
-    return "; ".join(filter(None, [said[:1].lower() + said[1:], hint]))
 
 
 class Output:

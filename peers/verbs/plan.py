@@ -62,7 +62,7 @@ class Planned:
     bytes: tuple[int, int]
 
 
-@click.command(short_help="Which allreduce is the fastest on these links.")
+@click.command()
 @click.option(
     "--peers", type=click.IntRange(1, _PEERS_MOST), default=4, metavar="N", help="Peers that average. [default: 4]"
 )

@@ -15,7 +15,7 @@ from ..runs import REPORT_FILE, TRACE_FILE
 from .output import run_verb
 
 
-@click.command(short_help="Show a run as one page.")
+@click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print where the files are as one JSON object.")
 def report(run: Path, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def report(run: Path, as_json: bool) -> None:
     run_verb(work)
 
 
-@click.command(short_help="Make a key pair to be known by.")
+@click.command()
 @click.argument("name", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the public key and the files as one JSON object.")
 def keys(name: Path, as_json: bool) -> None:

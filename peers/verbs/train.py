@@ -20,8 +20,9 @@ from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
 from ..settings import Settings
 from ..task import TaskError, check_average, kind_of
+from .command_line import fail
 from .flags import click_options
-from .output import Output, fail, run_options, run_verb
+from .output import Output, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
@@ -35,7 +36,7 @@ _STOPPED = 130
 """The exit code after Ctrl-C, as a shell's."""
 
 
-@click.command(short_help="Train a task, or run a script, with peers on this machine.")
+@click.command()
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
 @click_options(*_FLAGS)

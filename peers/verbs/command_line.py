@@ -1,0 +1,60 @@
+"""The command line as a whole: its verbs, each imported when it is asked for, as PyTorch takes seconds to import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+
+class Verb(NamedTuple):
+    """Where a verb's command is, a function of its own name, and what it does in a line."""
+
+    module: str
+    help: str
+
+
+def fail(line: str) -> int:
+    """Say what went wrong, in one line on stderr; the exit code to end with."""
+    click.echo(f"samovar: {line}", err=True)
+    return 2
+
+
+class CommandLine(click.Group):
+    """A command whose usage errors are told as all others are: in one line, with what was probably meant."""
+
+    def __init__(self, *arguments: Any, verbs: Mapping[str, Verb], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in self._verbs:
+            raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
+        command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.help) for name, verb in self._verbs.items()])
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        try:
+            code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            code = fail(_usage_line(error))
+        except click.Abort:
+            code = 130
+        sys.exit(code)
+
+
+def _usage_line(error: click.ClickException) -> str:
+    near, context = getattr(error, "possibilities", None), getattr(error, "ctx", None)
+    said = " ".join((error.message if near else error.format_message()).split()).rstrip(".")
+    hint = f"did you mean {near[0]}?" if near else f"see {context.command_path} --help" if context else ""
+    return "; ".join(filter(None, [said[:1].lower() + said[1:], hint]))
