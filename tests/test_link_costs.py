@@ -2,10 +2,14 @@
 
 import pytest
 from company import Company
-from simulated import no_complaints, simulate  # noqa: F401
+from simulated import endpoint_in, no_complaints, now, simulate  # noqa: F401
 
 from samovar.aggregation.agreed import UNKNOWN
+from samovar.peers.links import parse_link
 from samovar.protocols.link_costs import measured
+from samovar.sims.network import Network
+
+from .conformance import Parcel
 
 
 @pytest.mark.parametrize(("link", "alpha_s", "Bps"), [("10mbit,40ms", 0.04, 1.25e6), ("100mbit,5ms", 0.005, 1.25e7)])
@@ -40,3 +44,24 @@ def test_nothing_is_known_before_anything_was_sent() -> None:
         assert measured(company[0].endpoint, ("p0",)) == UNKNOWN
 
     simulate(main())
+
+
+@pytest.mark.parametrize(("link", "Bps"), [("10mbit,5ms", 1.25e6), ("10mbit,300ms", 1.25e6), ("1mbit,600ms", 125e3)])
+def test_a_long_way_is_filled_as_a_short_one_is(link: str, Bps: float) -> None:
+    """Its round trip is longer than what else may wait on a way: half a second, by the patience here."""
+
+    async def main() -> float:
+        network, seconds = Network(parse_link(link), 1), 120.0
+        a, b = endpoint_in(network, "a"), endpoint_in(network, "b")
+        for one, other in ((a, "b"), (b, "a")):
+            await one.open()
+            one.admit(other)
+        a.dial("b", "sim://b")
+        b.on(Parcel, lambda envelope: envelope.done())
+        while now() < seconds:
+            await a.send("b", Parcel(0), bytes(a.chunk_bytes("b")))
+        for one in (a, b):
+            one.abort()
+        return network.carried["a", "b"] / seconds
+
+    assert simulate(main()) > 0.75 * Bps

@@ -15,8 +15,11 @@ CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
 _HORIZON_S, _HORIZONS = 1.0, 8
-"""How much a link may have under way, in seconds of its measured bandwidth, at most; and how many times that must be
-there within the patience, as links that share a way each measure what it carries alone. A chunk is a quarter of it."""
+"""How much a link may have under way, beside what is on a long way anyway, in seconds of its measured bandwidth; and
+how many times that must be there within the patience, as links that share a way each measure what it carries alone. A
+chunk is a quarter of it."""
+_GREW = 1.75
+"""A window that was doubled has found room when the rate is at least so many times what it was."""
 _ASK_BYTES, _ASK_S = 32 * 1024, 0.02
 _MESSAGE_COST_BYTES = 256
 
@@ -198,13 +201,15 @@ class Pace:
     def __init__(self, patience_s: float) -> None:
         self.bandwidth_Bps: float | None = None
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
+        self._grew_to_Bps, self._tried_until = 0.0, 0.0
         self._open(WINDOW_BYTES_START)
 
-    def _open(self, window_bytes: int) -> None:
+    def _open(self, window_bytes: int, spare: float = 1.0) -> None:
+        """`spare`: the share of the window that is not on a long way anyway."""
         self.window_bytes = window_bytes
-        fitting = window_bytes // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+        fitting = int(spare * window_bytes) // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
         self.chunk_bytes = max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
-        """How large a payload suits the way now: a quarter of its window, a multiple of 2 KiB."""
+        """How large a payload suits the way now: a quarter of what is spare, a multiple of 2 KiB."""
 
     def limits(self, round_trip_s: float | None) -> tuple[int, int]:
         """How much may be under way, and after how much an acknowledgement is asked for: a third of what may be beside
@@ -213,20 +218,27 @@ class Pace:
         spare_bytes = window_bytes - int((self.bandwidth_Bps or 0.0) * (round_trip_s or 0.0))
         return window_bytes, max(window_bytes // 8, spare_bytes // 3)
 
-    def measured(self, rate_Bps: float, *, full: bool) -> None:
+    def measured(self, rate_Bps: float, *, full: bool, round_trip_s: float = 0.0, now: float = 0.0) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""
-        before = self.bandwidth_Bps
-        if rate_Bps >= (self.window_bytes / self._horizon_s if before is None else before):
+        before, horizon_s, trying = self.bandwidth_Bps, self._horizon_s + round_trip_s, now < self._tried_until
+        if rate_Bps >= (self.window_bytes / horizon_s if before is None else before):
             self.bandwidth_Bps = rate_Bps
-        elif full:
+        elif full and not trying:
             self.bandwidth_Bps = rate_Bps if before is None else 0.75 * before + 0.25 * rate_Bps
         else:
             return
-        fitting = int(self.bandwidth_Bps * self._horizon_s)
+        fitting = int(self.bandwidth_Bps * horizon_s)
+        longer = round_trip_s > self._horizon_s and fitting > self.window_bytes
+        if full and longer and rate_Bps >= _GREW * self._grew_to_Bps:
+            # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
+            self._grew_to_Bps, fitting, self._tried_until = rate_Bps, 2 * self.window_bytes, now + horizon_s
+        elif trying:
+            fitting = max(fitting, self.window_bytes)
         # A window at most doubles at a time: one lucky sample must not flood a slow link.
-        self._open(max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX)))
+        window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
+        self._open(window_bytes, self._horizon_s / horizon_s)
 
     def broke(self) -> None:
         """The link was lost with something under way: that may have been too much for the way."""
-        self.bandwidth_Bps = None
+        self.bandwidth_Bps, self._grew_to_Bps = None, 0.0
         self._open(max(WINDOW_BYTES_MIN, self.window_bytes // 2))
