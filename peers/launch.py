@@ -119,9 +119,18 @@ class Launch:
                 self._failed(peer, content)
         peer.exit_code = await peer.process.wait()
         peer.ready.set()
+        self._tell_of_end(peer)
         gathered = all(other.member for other in self.peers)
         if (peer.exit_code > 0 or not gathered) and not peer.error:
             self._failed(peer, f"peer {peer.orders.name} {self._death(peer)}")
+
+    def _tell_of_end(self, peer: Spawned) -> None:
+        """Those who are left need not wait until its silence tells."""
+        if peer.exit_code and peer.member is not None:
+            gone = {"id": peer.member["id"], "why": f"its process {self._death(peer)}"}
+            for other in self.peers:
+                if other.control is not None and other is not peer:
+                    other.control.tell("gone", gone)
 
     def _failed(self, peer: Spawned, error: str) -> None:
         """Before the first round all need each other; later the others go on, and tell of it as of any loss."""

@@ -134,6 +134,8 @@ async def _listen(opening: Opening, control: Control) -> None:
         if kind == "contact" and not opening.contact.done():
             opening.endpoint.dial(content["id"], content["address"])
             opening.contact.set_result(content["id"])
+        elif kind == "gone":
+            opening.endpoint.gone(content["id"], content["why"])
         elif kind in ("stop", "closed"):
             opening.stop.set()
             if kind == "closed":

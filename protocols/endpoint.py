@@ -150,21 +150,23 @@ class Endpoint:
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
         """What the way to `to` carries, in bytes a second, as far as measured."""
-        link = self._links.get(to)
-        return None if link is None else link.bandwidth_Bps
+        return None if (link := self._links.get(to)) is None else link.bandwidth_Bps
 
     def round_trip_s(self, to: PeerId) -> float | None:
         """What the way to `to` and back takes, as far as measured."""
-        link = self._links.get(to)
-        return None if link is None else link.round_trip_s
+        return None if (link := self._links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
-        link = self._links.get(peer)
-        return None if link is None else link.lost
+        return None if (link := self._links.get(peer)) is None else link.lost
 
     def retry(self, peer: PeerId) -> None:
         """Give `peer`, if it is lost, another chance where it was before."""
         self._links.retry(peer)
+
+    def gone(self, peer: PeerId, why: str) -> None:
+        """Who has seen the end of `peer` says so: it is lost now, and not only when its silence tells."""
+        if (link := self._links.get(peer)) is not None:
+            self._give_up(link, why, hang_up=True)
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
@@ -233,9 +235,7 @@ class Endpoint:
         if self._trust.spotless(sender):
             link.pulse()
         self._misbehaved(sender, why)
-        if link.lost is None:
-            link.lose(why)
-            self._lose(sender, why)
+        self._give_up(link, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
         if not self._links.closed:
@@ -247,11 +247,16 @@ class Endpoint:
         """Count what `sender` did against it; too often, and it is cut off."""
         if self._trust.fault(sender):
             self._trust.refuse(sender, why)
-            link = self._links.get(sender)
-            if link is not None and link.lost is None:
-                link.lose(why)
-                self._lose(sender, why)
+            if (link := self._links.get(sender)) is not None:
+                self._give_up(link, why)
             self.forget(sender)
+
+    def _give_up(self, link: Link, why: str, *, hang_up: bool = False) -> None:
+        if link.lost is None:
+            link.lose(why)
+            if hang_up:  # what still waits there must not go out later: its payload may be written to from now on
+                self._transport.hang_up(link.peer)
+            self._lose(link.peer, why)
 
     def _lose(self, peer: PeerId, why: str) -> None:
         self._reception.fail_asks(peer, why)
@@ -292,7 +297,4 @@ class Endpoint:
             return
         trouble = self._transport.trouble(link.peer)
         why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
-        link.lose(why)
-        # What still waits in the transport must not go out later: its payload may be written to from now on.
-        self._transport.hang_up(link.peer)
-        self._lose(link.peer, why)
+        self._give_up(link, why, hang_up=True)
