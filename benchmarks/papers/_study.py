@@ -88,6 +88,7 @@ def play(task: Task, scenario: Scenario, until_s: float | None = None) -> tuple[
             rounds.append(what)
 
     world = World(task, scenario, record)
+    world.log.judged = False
     try:
         run_virtual(world.run(within_s=until_s), seed=scenario.settings.seed)
     except Hung:  # its time is over

@@ -118,6 +118,7 @@ def diloco(text: Text, start: Transformer, steps: int, wished: dict[str, object]
             curve.append((entry.step, entry.accuracy))
 
     world = World(task, Scenario.plain(settings), record)
+    world.log.judged = False
     meter = Meter(world.network)
     run_virtual(world.run())
     return Trained(curve, meter.total, meter.peak)
