@@ -19,3 +19,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".peers.{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

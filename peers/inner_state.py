@@ -19,17 +19,34 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 STEP = "step"
 
 
-def inner_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor of `optimizer`'s state for the parameters of `model`, in their order; what is not there yet
-    becomes zeros, from which its first step goes on as from nothing (but for what SGD's dampening takes off). Raises
-    ValueError for an optimizer whose state it does not know."""
-    groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    return {
-        f"optimizer/{name}/{key}": _there(optimizer, parameter, key, groups[id(parameter)])
-        for name, parameter in model.named_parameters()
-        if id(parameter) in groups and parameter.requires_grad
-        for key in _keys(optimizer, groups[id(parameter)])
-    }
+class InnerState:
+    """What of `optimizer`'s state is averaged: settled when this is made, whatever is frozen, set or added later."""
+
+    def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
+        """For the parameters of `model` that are trained. Raises ValueError for an optimizer whose state it does not
+        know."""
+        self._optimizer = optimizer
+        groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+        self._kept = [
+            (name, parameter, key, _place(key, parameter, groups[id(parameter)]))
+            for name, parameter in model.named_parameters()
+            if id(parameter) in groups and parameter.requires_grad
+            for key in _keys(optimizer, groups[id(parameter)])
+        ]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name -> the optimizer's own tensor, in the parameters' order. What is not there yet becomes zeros, from which
+        its first step goes on as from nothing (but for what SGD's dampening takes off)."""
+        return {
+            f"optimizer/{name}/{key}": self._there(parameter, key, place) for name, parameter, key, place in self._kept
+        }
+
+    def _there(self, parameter: Tensor, key: str, place: torch.device) -> Tensor:
+        state: dict[str, Any] = self._optimizer.state[parameter]
+        if state.get(key) is None:
+            state[key] = torch.zeros((), device=place) if key == STEP else torch.zeros_like(parameter).detach()
+        kept: Tensor = state[key]
+        return kept
 
 
 def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:
@@ -51,11 +68,7 @@ def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:
     return (key for key, is_kept in kept.items() if is_kept)
 
 
-def _there(optimizer: Optimizer, parameter: Tensor, key: str, group: Mapping[str, Any]) -> Tensor:
-    state: dict[str, Any] = optimizer.state[parameter]
-    if state.get(key) is None:
-        on_device = group.get("capturable") or group.get("fused")
-        place = parameter.device if on_device else torch.device("cpu")
-        state[key] = torch.zeros((), device=place) if key == STEP else torch.zeros_like(parameter).detach()
-    kept: Tensor = state[key]
-    return kept
+def _place(key: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.device:
+    """Where torch keeps it: the count of steps on the processor, unless it is counted beside the parameter."""
+    beside = key != STEP or group.get("capturable") or group.get("fused")
+    return parameter.device if beside else torch.device("cpu")

@@ -17,7 +17,7 @@ from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
-from .inner_state import inner_state
+from .inner_state import InnerState
 from .task import Task, TaskError
 from .tensors import averaged, merged, moved, own, parameters_in, samples_in
 
@@ -81,6 +81,7 @@ class Trainer:
         Chance(derive(seed, "model"), device).take()
         self.model = _made(task, "model", nn.Module, task.model()).to(device)
         self.optimizer = _made(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
+        self._inner_state = InnerState(self.optimizer, self.model) if inner == "averaged" else None
         self.tensors = self._averaged()
         self.layout = Layout.of(self.tensors)
         self.steps = 0
@@ -97,8 +98,7 @@ class Trainer:
         self._chance = Chance(derive(seed, "steps", part), device)
 
     def _averaged(self) -> dict[str, Tensor]:
-        state = inner_state(self.optimizer, self.model) if self._inner == "averaged" else {}
-        return averaged(self.model) | state
+        return averaged(self.model) | ({} if self._inner_state is None else self._inner_state.tensors())
 
     @property
     def learning_rate(self) -> float:
@@ -237,7 +237,8 @@ class Trainer:
         """Go on exactly where `snapshot` was taken. Raises CheckpointError when it is of another model."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
-            raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: {difference}")
+            other = "optimizer or --inner" if "'optimizer/" in difference else "model"
+            raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
         with torch.no_grad():
             for name, tensor in {**averaged(self.model), **own(self.model)}.items():
                 tensor.copy_(tensors[f"model/{name}"])

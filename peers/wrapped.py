@@ -14,7 +14,7 @@ from ..aggregation.vector import Layout, Part
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from .gradients import summed
-from .inner_state import inner_state
+from .inner_state import InnerState
 from .tensors import averaged, merged, parameters_in
 from .trainer import finite
 
@@ -46,6 +46,7 @@ class Wrapped:
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, inner: str) -> None:
         """Raises ValueError for what cannot be averaged."""
         self._optimizer, self._model, self._gradients, self._inner = optimizer, model, gradients, inner
+        self._inner_state = InnerState(optimizer, model) if inner == "averaged" else None
         self.layout = Layout.of(self._tensors())
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
@@ -99,5 +100,4 @@ class Wrapped:
         """Looked up anew, as a loop may load another state into its optimizer."""
         if self._gradients:
             return summed(self._model)
-        state = inner_state(self._optimizer, self._model) if self._inner == "averaged" else {}
-        return averaged(self._model) | state
+        return averaged(self._model) | ({} if self._inner_state is None else self._inner_state.tensors())

@@ -137,7 +137,7 @@ def definitions(source: str) -> list[str]:
     for node in ast.parse(source).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         told = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"__all__", "__version__", "_MODULES"}
-        later = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        later = isinstance(node, ast.FunctionDef) and node.name in {"__getattr__", "__dir__"}
         typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         if not (docstring or told or later or typing or isinstance(node, ast.Import | ast.ImportFrom)):
             found.append(ast.unparse(node).splitlines()[0])

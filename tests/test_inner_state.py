@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from test_outer_runs import FEW, UNION, Everything, play
 from torch import Tensor, nn, optim
 
 import samovar
-from samovar.peers.inner_state import inner_state
+from samovar.peers.inner_state import InnerState
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.task import Task, load_task
 from samovar.peers.tensors import parameters_in
@@ -42,7 +43,7 @@ def stepped(making: Making, *, made_before: bool) -> tuple[nn.Module, optim.Opti
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = making(model.parameters())
     if made_before:
-        inner_state(optimizer, model)
+        InnerState(optimizer, model).tensors()
     for _ in range(5):
         optimizer.zero_grad()
         model(torch.randn(4, 3)).square().sum().backward()
@@ -55,7 +56,7 @@ def test_all_of_an_optimizers_state_is_averaged_and_to_make_it_changes_nothing(n
     making, kept = KNOWN[name]
     (model, optimizer), (bare, _) = (stepped(making, made_before=made) for made in (True, False))
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), bare.parameters(), strict=True))
-    state = inner_state(optimizer, model)
+    state = InnerState(optimizer, model).tensors()
     there = {key for each in optimizer.state.values() for key, value in each.items() if value is not None}
     assert there == kept
     assert {name.rpartition("/")[2] for name in state} == kept
@@ -67,13 +68,28 @@ def test_all_of_an_optimizers_state_is_averaged_and_to_make_it_changes_nothing(n
 def test_what_it_does_not_know_is_refused() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="the state of LBFGS cannot be averaged, only that of SGD, Adam"):
-        inner_state(optim.LBFGS(model.parameters()), model)
+        InnerState(optim.LBFGS(model.parameters()), model)
 
 
 def test_frozen_parameters_have_none() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    assert list(inner_state(optim.SGD(model.parameters(), momentum=0.9), model)) == ["optimizer/weight/momentum_buffer"]
+    kept = InnerState(optim.SGD(model.parameters(), momentum=0.9), model)
+    assert list(kept.tensors()) == ["optimizer/weight/momentum_buffer"]
+
+
+def test_what_is_averaged_is_settled_at_the_beginning() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    optimizer = optim.SGD([*model[0].parameters(), *model[1].parameters()], lr=0.1, momentum=0.9)
+    kept = InnerState(optimizer, model)
+    names = list(kept.tensors())
+    assert names == ["optimizer/1.weight/momentum_buffer", "optimizer/1.bias/momentum_buffer"]
+    model[0].requires_grad_(True)
+    model[1].weight.requires_grad_(False)
+    optimizer.add_param_group({"params": model[2].parameters()})
+    optimizer.param_groups[0]["momentum"] = 0.0
+    assert list(kept.tensors()) == names
 
 
 # Whole runs
@@ -186,8 +202,8 @@ def test_two_scripts_end_with_the_same_state_though_one_loads_its_own(tmp_path: 
                 model(torch.randn(4, 6)).square().mean().backward()
                 optimizer.step()
                 if loads and step == 5:
-                    optimizer.load_state_dict(optimizer.state_dict())
-        return list(inner_state(optimizer, model).values())
+                    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        return list(InnerState(optimizer, model).tensors().values())
 
     one, other = together(
         tmp_path, [lambda run: loop(run, loads=True), lambda run: loop(run, loads=False)], period=4, inner="averaged"

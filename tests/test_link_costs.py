@@ -2,14 +2,14 @@
 
 import pytest
 from company import Company
-from simulated import endpoint_in, no_complaints, now, simulate  # noqa: F401
+from simulated import PATIENCE_S, endpoint_in, no_complaints, now, simulate  # noqa: F401
 
 from samovar.aggregation.agreed import UNKNOWN
 from samovar.peers.links import parse_link
 from samovar.protocols.link_costs import measured
 from samovar.sims.network import Network
 
-from .conformance import Parcel
+from .conformance import Parcel, link_of
 
 
 @pytest.mark.parametrize(("link", "alpha_s", "Bps"), [("10mbit,40ms", 0.04, 1.25e6), ("100mbit,5ms", 0.005, 1.25e7)])
@@ -46,22 +46,44 @@ def test_nothing_is_known_before_anything_was_sent() -> None:
     simulate(main())
 
 
-@pytest.mark.parametrize(("link", "Bps"), [("10mbit,5ms", 1.25e6), ("10mbit,300ms", 1.25e6), ("1mbit,600ms", 125e3)])
-def test_a_long_way_is_filled_as_a_short_one_is(link: str, Bps: float) -> None:
-    """Its round trip is longer than what else may wait on a way: half a second, by the patience here."""
+class Way:
+    """One sends another all that the way takes, for so many seconds."""
 
-    async def main() -> float:
-        network, seconds = Network(parse_link(link), 1), 120.0
-        a, b = endpoint_in(network, "a"), endpoint_in(network, "b")
+    def __init__(self, link: str, seconds: float) -> None:
+        self._network, self._seconds = Network(parse_link(link), 1), seconds
+        self.rate_Bps, self.window_bytes = simulate(self._main(), within_s=seconds + 60.0)
+
+    async def _main(self) -> tuple[float, int]:
+        a, b = endpoint_in(self._network, "a"), endpoint_in(self._network, "b")
         for one, other in ((a, "b"), (b, "a")):
             await one.open()
             one.admit(other)
         a.dial("b", "sim://b")
         b.on(Parcel, lambda envelope: envelope.done())
-        while now() < seconds:
+        while now() < self._seconds:
             await a.send("b", Parcel(0), bytes(a.chunk_bytes("b")))
+        window_bytes = link_of(a, b)._pace.window_bytes
         for one in (a, b):
             one.abort()
-        return network.carried["a", "b"] / seconds
+        return self._network.carried["a", "b"] / self._seconds, window_bytes
 
-    assert simulate(main()) > 0.75 * Bps
+
+@pytest.mark.parametrize(
+    ("link", "share"),
+    [
+        ("10mbit,5ms", 0.9),
+        ("10mbit,300ms", 0.9),
+        ("1mbit,600ms", 0.8),
+        ("10mbit,800ms", 0.7),
+        ("10mbit,700ms,200ms", 0.5),
+    ],
+)
+def test_a_long_way_is_filled_as_a_short_one_is(link: str, share: float) -> None:
+    """Its round trip is longer than what else may wait on a way: half a second, by the patience here."""
+    assert Way(link, 120.0).rate_Bps > share * parse_link(link).bandwidth_Bps
+
+
+@pytest.mark.parametrize(("link", "trip_s"), [("1mbit,5ms", 0.01), ("10mbit,300ms", 0.6)])
+def test_what_waits_on_a_way_that_is_always_busy_does_not_grow(link: str, trip_s: float) -> None:
+    """Where every ping has waited behind data for longer than round trips are remembered."""
+    assert Way(link, 400.0).window_bytes <= 1.25 * (PATIENCE_S / 8 + trip_s) * parse_link(link).bandwidth_Bps

@@ -74,11 +74,17 @@ def train(
                 check_average(settings.average, task)
             folder = make_folder(settings.run, task)
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
-        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
         launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
 
+        def keep_settings() -> None:
+            (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+
+        if resume is None:
+            keep_settings()
+
         def met(members: list[dict[str, str]]) -> None:
+            keep_settings()  # of a run that is resumed not before all peers could go on with them
             commands = [_join_command(task, script, invite, member) for member in members]
             local = split_address(members[0]["address"])[0].startswith("127.")
             output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")

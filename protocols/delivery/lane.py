@@ -201,7 +201,7 @@ class Pace:
     def __init__(self, patience_s: float) -> None:
         self.bandwidth_Bps: float | None = None
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
-        self._grew_to_Bps, self._tried_until = 0.0, 0.0
+        self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
         self._open(WINDOW_BYTES_START)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
@@ -211,16 +211,19 @@ class Pace:
         self.chunk_bytes = max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
         """How large a payload suits the way now: a quarter of what is spare, a multiple of 2 KiB."""
 
-    def limits(self, round_trip_s: float | None) -> tuple[int, int]:
+    def limits(self) -> tuple[int, int]:
         """How much may be under way, and after how much an acknowledgement is asked for: a third of what may be beside
         what is on a long way anyway, so that the answer is there before the way runs empty."""
         window_bytes = self.window_bytes
-        spare_bytes = window_bytes - int((self.bandwidth_Bps or 0.0) * (round_trip_s or 0.0))
+        spare_bytes = window_bytes - int((self.bandwidth_Bps or 0.0) * self._round_trip_s)
         return window_bytes, max(window_bytes // 8, spare_bytes // 3)
 
-    def measured(self, rate_Bps: float, *, full: bool, round_trip_s: float = 0.0, now: float = 0.0) -> None:
-        """A rate that was reached can be reached; a lower one tells of the way only if the way was full."""
-        before, horizon_s, trying = self.bandwidth_Bps, self._horizon_s + round_trip_s, now < self._tried_until
+    def measured(self, rate_Bps: float, *, full: bool, round_trip_s: float | None = None, now: float = 0.0) -> None:
+        """A rate that was reached can be reached; a lower one tells of the way only if the way was full. The shortest
+        round trip ever is the way's: a busy way's other ones have waited behind what the window let go."""
+        if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
+            self._round_trip_s = round_trip_s
+        before, horizon_s, trying = self.bandwidth_Bps, self._horizon_s + self._round_trip_s, now < self._tried_until
         if rate_Bps >= (self.window_bytes / horizon_s if before is None else before):
             self.bandwidth_Bps = rate_Bps
         elif full and not trying:
@@ -228,7 +231,7 @@ class Pace:
         else:
             return
         fitting = int(self.bandwidth_Bps * horizon_s)
-        longer = round_trip_s > self._horizon_s and fitting > self.window_bytes
+        longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
         if full and longer and rate_Bps >= _GREW * self._grew_to_Bps:
             # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
             self._grew_to_Bps, fitting, self._tried_until = rate_Bps, 2 * self.window_bytes, now + horizon_s
@@ -240,5 +243,5 @@ class Pace:
 
     def broke(self) -> None:
         """The link was lost with something under way: that may have been too much for the way."""
-        self.bandwidth_Bps, self._grew_to_Bps = None, 0.0
+        self.bandwidth_Bps, self._grew_to_Bps, self._tried_until, self._round_trip_s = None, 0.0, 0.0, 0.0
         self._open(max(WINDOW_BYTES_MIN, self.window_bytes // 2))

@@ -147,7 +147,7 @@ class Link:
 
     def _pump_lane(self, lane: Lane, out: Outbound) -> None:
         whole = CONTROL_WINDOW_BYTES
-        window_bytes, ask_bytes = self._pace.limits(self.round_trip_s) if lane is Lane.DATA else (whole, whole // 2)
+        window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else (whole, whole // 2)
         sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
         for packet in out.sendable(window_bytes, self._clock(), sealed):
             packet.after_ping = self._binding.last_ping
@@ -255,7 +255,7 @@ class Link:
                 raise PeerMisbehaved("acknowledged what was never sent")
             rate = self._out[lane].acknowledge(received, limit, self._clock())
             if rate is not None and lane is Lane.DATA:
-                self._pace.measured(rate[0], full=rate[1], round_trip_s=self.round_trip_s or 0.0, now=self._clock())
+                self._pace.measured(rate[0], full=rate[1], round_trip_s=self.round_trip_s, now=self._clock())
         if self._binding.take_pong(pulse.pong, self._clock()):
             self._take_pong(pulse.pong)
         if pulse.ping:
