@@ -14,6 +14,7 @@ from test_outer_runs import FEW, UNION, Everything, play
 from torch import Tensor, nn, optim
 
 import samovar
+from samovar.peers.checkpoint import CheckpointError
 from samovar.peers.inner_state import InnerState
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.task import Task, load_task
@@ -165,6 +166,15 @@ def test_a_resumed_run_goes_on_as_an_unbroken_one() -> None:
     wished = {"outer": "nesterov", "inner": "averaged"}
     whole = Everything(**wished)
     assert Everything(begun=whole.snapshots[4], **wished).bits == whole.bits
+
+
+def test_a_checkpoint_of_another_inner_is_said_to_be_that() -> None:
+    kept, averaged = (
+        Trainer(task(adam), seed=0, part=0, parts=1, device=torch.device("cpu"), inner=inner)
+        for inner in ("kept", "averaged")
+    )
+    with pytest.raises(CheckpointError, match=r"the checkpoint is of another optimizer or --inner than .*union\.py"):
+        averaged.restore(kept.snapshot())
 
 
 @pytest.mark.parametrize("more", [{"drift": "corrected"}, {"pace": "own"}, {"period": "auto"}])
