@@ -57,7 +57,10 @@ class Run:
 
     @property
     def part(self) -> int:
-        """Which part of the data is this peer's own, from 0 to `parts` - 1; final once `wrap` has returned."""
+        """Which part of the data is this peer's own, from 0 to `parts` - 1; final once `wrap` has returned. Raises
+        ValueError before that where a run was joined by its address: its members have not said."""
+        if self._peer is None and self._opening.control is None and not self._opening.orders.founder:
+            raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
         return self._opening.orders.part if self._peer is None else self._peer.membership.me.data_part
 
     @property

@@ -47,7 +47,9 @@ def join(
     background = Background()
     try:
         if CONTROL_VARIABLE in os.environ:
-            return Run(background, background.call(_launched()), None)
+            opening = background.call(_launched())
+            torch.set_num_threads(opening.orders.threads)  # of this thread too: each has its own number
+            return Run(background, opening, None)
         wished = _settings({"peers": 1, **settings})
         if address is None:
             return Run(background, *background.call(_alone(wished, name)))

@@ -204,9 +204,9 @@ def test_what_it_does_not_go_with_is_refused(wished: dict[str, object], said: st
 def test_two_scripts_end_with_the_same_state_though_one_loads_its_own(tmp_path: Path) -> None:
     def loop(run: samovar.Run, *, loads: bool) -> list[Tensor]:
         with run:
-            torch.manual_seed(run.part)
             model = network()
             optimizer = run.wrap(optim.Adam(model.parameters()), model)
+            torch.manual_seed(run.part)
             for step in range(12):
                 optimizer.zero_grad()
                 model(torch.randn(4, 6)).square().mean().backward()

@@ -54,6 +54,20 @@ def test_an_exception_in_the_loop_leaves_no_thread_and_no_port(tmp_path: Path) -
     run.leave()  # and to leave twice is no harm
 
 
+def test_a_newcomers_part_is_told_when_it_is_known(tmp_path: Path) -> None:
+    def wrapped(run: samovar.Run) -> int:
+        with run:
+            run.wrap(torch.optim.SGD((model := network()).parameters()), model)
+            return run.part
+
+    def newcomer(run: samovar.Run) -> int:
+        with pytest.raises(ValueError, match=r"run\.part is known once run\.wrap has returned"):
+            _ = run.part
+        return wrapped(run)
+
+    assert together(tmp_path, [wrapped, newcomer]) == [0, 1]
+
+
 def test_what_fails_in_one_loop_is_told_to_the_others_who_go_on(tmp_path: Path) -> None:
     def failing(run: samovar.Run) -> None:
         with run:

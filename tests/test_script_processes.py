@@ -72,6 +72,16 @@ def test_train_says_where_a_scripts_prints_go_and_how_another_script_joins(tmp_p
     assert {record.members for record in read_run(tmp_path / "third").rounds if not record.caught_up} == {3}
 
 
+def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -> None:
+    """PyTorch counts for each thread: the peer's number was not the loop's, which had all cores beside the others."""
+    path = script(tmp_path, "print('threads', torch.get_num_threads())\nrun.leave()")
+    used = "torch.ones(300, 300) @ torch.ones(300, 300)\nrun = samovar.join()"
+    path.write_text(path.read_text().replace("run = samovar.join()", used))
+    ended = samovar_verb(tmp_path, "train", path, *TRAIN, "--threads", 1)
+    assert ended.code == 0, ended.err
+    assert [(tmp_path / f"run/peer-{n}.log").read_text() for n in "01"] == ["threads 1\n"] * 2
+
+
 def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
     body = "for _ in range(6 if first else 20): step()\nif not first: run.leave()"
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")

@@ -363,9 +363,9 @@ def test_scripts_average_with_their_site(tmp_path: Path) -> None:
     """Two peers of one site, which all see the same turns: after each they have the same weights."""
 
     def loop(run: Any) -> list[bytes]:
-        torch.manual_seed(run.part)
         model = torch.nn.Linear(3, 1)
         optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        torch.manual_seed(run.part)
         inputs, seen = torch.randn(4, 3), []
         for _ in range(8):
             optimizer.zero_grad()
