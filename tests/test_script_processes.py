@@ -105,6 +105,15 @@ def test_a_script_that_fails_under_the_launcher_is_one_clear_line(tmp_path: Path
     assert re.fullmatch(f"samovar: {said}", ended.complaint)
 
 
+def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path) -> None:
+    steps = "for _ in range(8): step()\n"
+    body = f"{steps}if not first: raise ValueError('a bug')\n{steps}run.leave()"
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--quorum", 1, "--json")
+    assert ended.code == 0, ended.err
+    assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
+    assert ended.result["lost"][0]["why"] == "ValueError: a bug; see run/peer-1.log"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -14,7 +14,7 @@ import click
 from ...protocols.addresses import split_address
 from ..checkpoint import CheckpointError
 from ..keys import Invite
-from ..launch import Launch, LaunchError, script_command
+from ..launch import Launch, LaunchError, Spawned, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
@@ -160,18 +160,25 @@ async def _train(
     return _STOPPED if stop.is_set() else 0
 
 
+def _why(peer: Spawned, code: int) -> str:
+    """What became of a peer process that did not come to its end."""
+    if code < 0:
+        return f"killed by signal {-code}"
+    return peer.error.removeprefix(f"peer {peer.orders.name}").lstrip(": ") or f"exited with {code}"
+
+
 def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
     accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
-    killed = [
-        Lost(peer=peer.orders.name, when=wall_s, why=f"killed by signal {-peer.exit_code}")
+    failed = [
+        Lost(peer=peer.orders.name, when=wall_s, why=_why(peer, peer.exit_code))
         for peer in launch.peers
-        if peer.ended is None and peer.exit_code is not None and peer.exit_code < 0
+        if peer.exit_code and not (peer.ended or {}).get("finished")
     ]
     return conclude(
         folder,
         wall_s=wall_s,
         accuracy=accuracies[-1] if accuracies else None,
-        lost=killed,
+        lost=failed,
         report=settings.report,
     )
