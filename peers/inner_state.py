@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
+from .tensors import averaged
+
 STEP = "step"
 
 
@@ -47,6 +49,11 @@ class InnerState:
             state[key] = torch.zeros((), device=place) if key == STEP else torch.zeros_like(parameter).detach()
         kept: Tensor = state[key]
         return kept
+
+
+def averaged_with(model: nn.Module, inner_state: InnerState | None) -> dict[str, Tensor]:
+    """Name -> tensor of what is averaged: of the model, and then of its optimizer's state, None: that is not."""
+    return averaged(model) | ({} if inner_state is None else inner_state.tensors())
 
 
 def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ class LaunchError(Exception):
 
 @dataclass(slots=True)
 class Spawned:
-    """A peer process. `ended` is what it told last: finished, accuracy."""
+    """A peer process. `ended` is what it told last: finished, accuracy; `failure`, why it could not do its work."""
 
     orders: Orders
     process: Process | None = None
@@ -34,7 +34,9 @@ class Spawned:
     member: dict[str, str] | None = None
     ended: dict[str, Any] | None = None
     exit_code: int | None = None
+    failure: str = ""
     error: str = ""
+    """The same as a line for the user, who is told which peer it is."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -116,13 +118,14 @@ class Launch:
                 peer.ended = content
                 self._await_stragglers(peer)
             elif kind == "error":
-                self._failed(peer, content)
+                self._failed(peer, content, f"peer {peer.orders.name}: {content}")
         peer.exit_code = await peer.process.wait()
         peer.ready.set()
         self._tell_of_end(peer)
         gathered = all(other.member for other in self.peers)
         if (peer.exit_code > 0 or not gathered) and not peer.error:
-            self._failed(peer, f"peer {peer.orders.name} {self._death(peer)}")
+            death = self._death(peer)
+            self._failed(peer, death, f"peer {peer.orders.name} {death}")
 
     def _tell_of_end(self, peer: Spawned) -> None:
         """Those who are left need not wait until its silence tells."""
@@ -132,9 +135,9 @@ class Launch:
                 if other.control is not None and other is not peer:
                     other.control.tell("gone", gone)
 
-    def _failed(self, peer: Spawned, error: str) -> None:
+    def _failed(self, peer: Spawned, failure: str, error: str) -> None:
         """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
-        peer.error = error
+        peer.failure, peer.error = failure, error
         if not self._going and not self._stopping:
             self._end(error)
 

@@ -95,7 +95,7 @@ class Opening:
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
     """Tell a launcher why its peer cannot do its work, and where the traceback is if one is needed."""
     where = "" if is_plain(error) else f"; see {log_path(Path(orders.folder), orders.name)}"
-    control.tell("error", f"peer {orders.name}: {one_line(error)}{where}")
+    control.tell("error", f"{one_line(error)}{where}")
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:

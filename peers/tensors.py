@@ -43,6 +43,11 @@ def own(model: nn.Module) -> Mapping[str, Tensor]:
     return {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
 
 
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> tensor of all of a model: what is averaged, and what stays each peer's own."""
+    return {**averaged(model), **own(model)}
+
+
 def moved(batch: object, device: torch.device) -> object:
     """The batch with all its tensors on `device`."""
     if isinstance(batch, Tensor):

@@ -17,9 +17,9 @@ from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
-from .inner_state import InnerState
+from .inner_state import InnerState, averaged_with
 from .task import Task, TaskError
-from .tensors import averaged, merged, moved, own, parameters_in, samples_in
+from .tensors import merged, moved, parameters_in, samples_in, tensors_of
 
 T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
@@ -82,7 +82,7 @@ class Trainer:
         self.model = _made(task, "model", nn.Module, task.model()).to(device)
         self.optimizer = _made(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
         self._inner_state = InnerState(self.optimizer, self.model) if inner == "averaged" else None
-        self.tensors = self._averaged()
+        self.tensors = averaged_with(self.model, self._inner_state)
         self.layout = Layout.of(self.tensors)
         self.steps = 0
         self.steps_in_round = 0
@@ -96,9 +96,6 @@ class Trainer:
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self._chance = Chance(derive(seed, "steps", part), device)
-
-    def _averaged(self) -> dict[str, Tensor]:
-        return averaged(self.model) | ({} if self._inner_state is None else self._inner_state.tensors())
 
     @property
     def learning_rate(self) -> float:
@@ -211,9 +208,7 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Everything that the next local step depends on."""
-        tensors = {
-            f"model/{name}": tensor.detach() for name, tensor in {**averaged(self.model), **own(self.model)}.items()
-        }
+        tensors = {f"model/{name}": tensor.detach() for name, tensor in tensors_of(self.model).items()}
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, drawn_numbers = self._chance.to_plain()
@@ -240,11 +235,11 @@ class Trainer:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
         with torch.no_grad():
-            for name, tensor in {**averaged(self.model), **own(self.model)}.items():
+            for name, tensor in tensors_of(self.model).items():
                 tensor.copy_(tensors[f"model/{name}"])
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
-        self.tensors = self._averaged()  # the optimizer's are others now
+        self.tensors = averaged_with(self.model, self._inner_state)  # the optimizer's are others now
         self._losses = list(tensors["losses"].to(self.device))
         self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
         self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]

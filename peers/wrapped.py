@@ -14,8 +14,8 @@ from ..aggregation.vector import Layout, Part
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
 from .gradients import summed
-from .inner_state import InnerState
-from .tensors import averaged, merged, parameters_in
+from .inner_state import InnerState, averaged_with
+from .tensors import merged, parameters_in
 from .trainer import finite
 
 
@@ -100,4 +100,4 @@ class Wrapped:
         """Looked up anew, as a loop may load another state into its optimizer."""
         if self._gradients:
             return summed(self._model)
-        return averaged(self._model) | ({} if self._inner_state is None else self._inner_state.tensors())
+        return averaged_with(self._model, self._inner_state)

@@ -28,6 +28,7 @@ from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached
 from samovar.peers.links import parse_link
 from samovar.peers.records import RoundRecord
 from samovar.peers.settings import Settings
+from samovar.peers.task import Task
 from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.scenarios.scenario import Group, Scenario
 
@@ -53,7 +54,7 @@ FLAT = [System(period) for period in (SYNCHRONOUS, "4", "16", "64", ADAPTIVE, "p
 SITED = [System(*pair) for pair in (("16", 1), ("16", 4), ("64", 1), ("64", 4), (ADAPTIVE, 4))]
 
 
-def run(name: str, system: System, seed: int, latency_s: float, until_s: float) -> list[RoundRecord]:
+def run(name: str, task: Task, system: System, seed: int, latency_s: float, until_s: float) -> list[RoundRecord]:
     problem = PROBLEMS[name]
     settings = Settings(
         peers=4, site="east;east;west;west", site_period=system.site_period, period=system.period, period_initial=16,
@@ -63,14 +64,14 @@ def run(name: str, system: System, seed: int, latency_s: float, until_s: float) 
     groups = tuple(Group(peers=2, site=site, link=parse_link(NEAR), step_s=STEP_S) for site in ("east", "west"))
     trunk = LinkSpec(bandwidth_Bps=1e12, latency_s=latency_s)
     scenario = Scenario(settings=settings, groups=groups, trunks=(("east", "west", trunk),))
-    return [record for record in play(problem.task(seed), scenario, until_s)[1] if record.peer == "0"]
+    return [record for record in play(task, scenario, until_s)[1] if record.peer == "0"]
 
 
 def latency_of(name: str) -> float:
     """Of the line between the sites, such that an average of all takes `AVERAGING_S`."""
     guess_s = 2.0
     for _ in range(2):  # once more, as on a slower line another schedule is chosen
-        rounds = run(name, System("4"), 0, guess_s, 200.0)
+        rounds = run(name, PROBLEMS[name].task(0), System("4"), 0, guess_s, 200.0)
         guess_s *= AVERAGING_S / statistics.median(one.wait_s + one.transfer_s for one in rounds[5:])
     return guess_s
 
@@ -79,8 +80,9 @@ def curve_of(job: tuple[System, int], name: str, latency_s: float, until_s: floa
     system, seed = job
     torch.set_num_threads(1)
     until_s *= LONGER if system.period == SYNCHRONOUS else 1.0
-    rounds = run(name, system, seed, latency_s, until_s)
-    return smoothed(at_first(PROBLEMS[name].task(seed)), rounds, until_s)
+    task = PROBLEMS[name].task(seed)
+    rounds = run(name, task, system, seed, latency_s, until_s)
+    return smoothed(at_first(task), rounds, until_s)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import click
 from ...protocols.addresses import split_address
 from ..checkpoint import CheckpointError
 from ..keys import Invite
-from ..launch import Launch, LaunchError, Spawned, script_command
+from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
@@ -84,7 +84,8 @@ def train(
             keep_settings()
 
         def met(members: list[dict[str, str]]) -> None:
-            keep_settings()  # of a run that is resumed not before all peers could go on with them
+            if resume is not None:
+                keep_settings()  # not before all peers could go on with them
             commands = [_join_command(task, script, invite, member) for member in members]
             local = split_address(members[0]["address"])[0].startswith("127.")
             output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")
@@ -160,18 +161,15 @@ async def _train(
     return _STOPPED if stop.is_set() else 0
 
 
-def _why(peer: Spawned, code: int) -> str:
-    """What became of a peer process that did not come to its end."""
-    if code < 0:
-        return f"killed by signal {-code}"
-    return peer.error.removeprefix(f"peer {peer.orders.name}").lstrip(": ") or f"exited with {code}"
-
-
 def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
     accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
     failed = [
-        Lost(peer=peer.orders.name, when=wall_s, why=_why(peer, peer.exit_code))
+        Lost(
+            peer=peer.orders.name,
+            when=wall_s,
+            why=f"killed by signal {-peer.exit_code}" if peer.exit_code < 0 else peer.failure,
+        )
         for peer in launch.peers
         if peer.exit_code and not (peer.ended or {}).get("finished")
     ]

@@ -14,7 +14,7 @@ _CHALLENGE_S = 0.05
 _CHALLENGED_MAX = 8
 _PINGS_KEPT = 64
 _REMEMBERED_S = 30.0
-"""A round trip is the shortest of the last seconds, so many or twice as many: that has waited for nothing."""
+"""A round trip is the shortest of the last seconds, so many or twice as many: that has waited for the least."""
 
 
 class Binding:
