@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 from ..protocols.catch_up import CatchUpFailed
 from ..protocols.delivery.link import PeerLost
@@ -15,23 +16,29 @@ _PLAIN = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
 
 def is_plain(error: BaseException) -> bool:
     """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
-    is told with its kind and its traceback."""
-    return isinstance(error, _PLAIN) and not _comes_of_the_users_code(error) and bool(str(error).strip())
+    is told with its kind and where that was."""
+    return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
-def _comes_of_the_users_code(error: BaseException) -> bool:
-    """Whether a task's function or a script, and not this library, made the call that failed, maybe inside torch."""
-    theirs = False
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+def users_line(error: BaseException) -> str | None:
+    """Where in a task's function or a script the call that failed was made, maybe inside torch; None: it was this
+    library that made it."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
         module, package = (str(frame.f_globals.get(name) or "") for name in ("__name__", "__package__"))
         if package.partition(".")[0] == _LIBRARY:
-            theirs = False
+            place = None
         elif module == "__main__" or module.startswith(MODULE_PREFIX):
-            theirs = True
-    return theirs
+            place = f"{_as_seen_from_here(Path(frame.f_code.co_filename))}, line {line}"
+    return place
+
+
+def _as_seen_from_here(file: Path) -> Path:
+    return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
 
 
 def one_line(error: BaseException) -> str:
     """What to tell a user of `error`."""
-    text = " ".join(str(error).split())
-    return text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
+    text, place = " ".join(str(error).split()), users_line(error)
+    told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
+    return told if place is None else f"{place}: {told}"

@@ -65,7 +65,10 @@ class Peer:
         """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
         all; `residual`: what its codec had left out up to there; `elapsed_s`: how long the run had gone on before, when
         it is resumed; `steps`: local steps of the whole run, None when a script decides. Raises ValueError when the
-        state is another outer step's."""
+        state is another outer step's, or beyond the end."""
+        if steps is not None and state.step > steps:
+            gone = f"this run has gone {state.step} local steps"
+            raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
         self._record, self._elapsed_before_s = record, elapsed_s
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""

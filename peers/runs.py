@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +42,22 @@ def make_folder(wished: str | None, task: Path) -> Path:
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
     (folder / COMMAND_FILE).write_text(shlex.join(words) + "\n", encoding="utf-8")
     return folder
+
+
+@contextlib.contextmanager
+def kept(folder: Path) -> Iterator[None]:
+    """Keep the folder to this process meanwhile. Raises ValueError when another one's run still goes on in it."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: this run still goes on, in another process: stop that one first") from None
+        except OSError:  # a file system that has no locks
+            pass
+        yield
+    finally:
+        os.close(file)
 
 
 def _next_free(stem: str) -> Path:

@@ -216,6 +216,7 @@ class Trainer:
         tensors |= {"losses": torch.stack(self._losses) if self._losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
+            "optimizer_kind": type(self.optimizer).__name__,
             "random": drawn_numbers,
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
@@ -234,6 +235,9 @@ class Trainer:
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
+        mine, theirs = type(self.optimizer).__name__, numbers.get("optimizer_kind", type(self.optimizer).__name__)
+        if mine != theirs:
+            raise CheckpointError(f"the checkpoint is of another optimizer than {self.task.path}: {theirs}, not {mine}")
         with torch.no_grad():
             for name, tensor in tensors_of(self.model).items():
                 tensor.copy_(tensors[f"model/{name}"])

@@ -20,6 +20,8 @@ from live import ROOT, STEADY, Ended, Live, children, run_here, samovar, verb
 from samovar.peers.checkpoint import load
 from samovar.peers.keys import Invite
 from samovar.peers.records import read_run
+from samovar.peers.runs import kept
+from samovar.peers.settings import Settings
 from samovar.protocols.addresses import split_address
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -34,6 +36,7 @@ FILES = {
     "exits.py": MODEL + DATA + LOSS + "raise SystemExit(3)\n",
     "no_batches.py": MODEL + "def data(part, parts): return []\n" + LOSS,
     "diverges.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() * float('nan')\n",
+    "misfit.py": MODEL + DATA + "def loss(model, batch):\n    return model(batch.sum(1)).mean()\n",
     "negative.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() - 100\n",
     "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
     "near.toml": 'seed = 3\nperid = "adaptive"\n',
@@ -119,6 +122,7 @@ def complaint(result: Result) -> str:
         ("simulate exits.py", "exits.py: cannot be imported: SystemExit: 3"),
         ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
         ("simulate diverges.py --quiet", "the loss is not finite any more at local step 16 (learning rate 0.1); lower"),
+        ("simulate misfit.py --quiet", "misfit.py, line 6: RuntimeError: "),
         ("simulate negative.py --quiet", "the loss of an adaptive period (a fixed one takes any) must be finite and "),
         ("report nowhere", "nowhere: not a run folder, it has neither peer-*.jsonl nor result.json"),
         (f"join here good.py --invite {INVITE}", "'here' is no address: write tcp://HOST:PORT, e.g. tcp://"),
@@ -152,6 +156,17 @@ def test_a_run_that_never_began_leaves_its_folder_free(folder: Path) -> None:
     (folder / "mine").mkdir()
     (folder / "mine" / "peer-0.jsonl").touch()  # as a spawned peer leaves it
     assert verb("simulate", "good.py", "--run", "mine", "--peers", 2, "--steps", 20, "--quiet").exit_code == 0
+
+
+def test_a_run_that_still_goes_on_is_not_resumed(folder: Path) -> None:
+    settings = Settings(run="mine", steps=20)
+    (folder / "mine/checkpoint").mkdir(parents=True)
+    (folder / "mine/checkpoint/peer-0.safetensors").touch()
+    (folder / "mine/settings.json").write_text(settings.to_json())
+    with kept(folder / "mine"):
+        said = complaint(verb("train", "good.py", "--resume", "mine", "--steps", 40))
+    assert said == "mine: this run still goes on, in another process: stop that one first"
+    assert Settings.from_json((folder / "mine/settings.json").read_text()) == settings
 
 
 # What only shows when there is a run

@@ -126,6 +126,12 @@ def test_records_tell_of_the_local_steps_before_a_stop_too() -> None:
     assert [round(record.steps_per_s * record.compute_s) for record in rounds] == [8, 8]
 
 
+def test_a_run_that_has_gone_further_than_it_is_to_go_is_refused() -> None:
+    beyond = [checkpoint(part, 11, 100.0, 0) for part in range(2)]
+    with pytest.raises(ValueError, match="gone 88 local steps, and is to end after 80: give more --steps"):
+        run_virtual(trained(still_trainers(), beyond))
+
+
 def moving_trainers() -> list[Trainer]:
     return [Trainer(toy_task(64), seed=0, part=part, parts=2, device=torch.device("cpu")) for part in range(2)]
 

@@ -121,6 +121,13 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line() -> None:
         trainer_of(other).restore(snapshot)
 
 
+def test_a_checkpoint_of_another_optimizer_is_refused_in_one_line() -> None:
+    task, snapshot = noisy_task(), trainer_of(noisy_task()).snapshot()
+    other = replace(task, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    with pytest.raises(CheckpointError, match=r"another optimizer than noisy\.py: Adam, not SGD$"):
+        trainer_of(other).restore(snapshot)
+
+
 def test_a_contribution_is_weighted_by_samples_and_loading_begins_a_new_round() -> None:
     trainer = trainer_of(noisy_task())
     trainer.train(3)

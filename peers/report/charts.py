@@ -178,7 +178,9 @@ def _scale(name: str, values: Sequence[float]) -> Figure:
     if name == "loss" and low > 0 and high > 100 * low:
         return {"type": "log", "dtick": 1}
     if name == "accuracy":
-        return {"tickformat": ".0%" if high - low > 0.05 else ".2%"}
+        room = max(0.06 * (high - low), 0.01)  # plotly would leave so much that it counts beyond 100 %
+        within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if high <= 1 else {}
+        return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
     if name == "loss":
         return {}
     return {"range": [0, high * 1.12 or 1], "tickformat": "~s"} | ({"dtick": 1} if high <= 8 else {})

@@ -13,7 +13,7 @@ from typing import Self
 import click
 from rich.console import Console
 
-from ..errors import is_plain, one_line
+from ..errors import is_plain, one_line, users_line
 from ..records import Record, Result, read_record, read_run
 from ..report.write import write_report
 from .command_line import fail
@@ -22,13 +22,14 @@ from .progress import Progress, final_table
 
 
 def run_verb(work: Callable[[], int]) -> None:
-    """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2."""
+    """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2; only a
+    defect of this library with its traceback."""
     try:
         code = work()
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        if not is_plain(error):
+        if not is_plain(error) and users_line(error) is None:
             traceback.print_exc()
         code = fail(one_line(error))
     sys.exit(code)

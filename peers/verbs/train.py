@@ -17,7 +17,7 @@ from ..keys import Invite
 from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
-from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, make_folder
+from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, kept, make_folder
 from ..settings import Settings
 from ..task import TaskError, check_average, kind_of
 from .command_line import fail
@@ -80,9 +80,6 @@ def train(
         def keep_settings() -> None:
             (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
 
-        if resume is None:
-            keep_settings()
-
         def met(members: list[dict[str, str]]) -> None:
             if resume is not None:
                 keep_settings()  # not before all peers could go on with them
@@ -93,7 +90,10 @@ def train(
             if script:
                 output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
-        code = asyncio.run(_train(launch, output, settings, folder, met))
+        with kept(folder):
+            if resume is None:
+                keep_settings()
+            code = asyncio.run(_train(launch, output, settings, folder, met))
         if code == _STOPPED:
             resumable = not script and _has_checkpoint(folder, settings.peers)
             output.say(f"stopped; go on with: samovar train {task} --resume {folder}" if resumable else "stopped")
