@@ -2,7 +2,7 @@
 
 `{"index": 1, "peers": 4, "host": "127.0.0.1", "contacts": []}` makes its DHT and is answered with its `addresses`;
 `{"elements": n}` fills a vector with index + 1; `{"average": true}` averages it, and is answered with the `seconds`
-from the call to the result in the vector, which is checked. The end of the lines ends it.
+from the call to the result in the vector, null when that is not the mean. The end of the lines ends it.
 """
 
 import contextlib
@@ -57,8 +57,8 @@ def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             averager.step(timeout=GROUP_S)
             taken = time.perf_counter() - began
             with averager.get_tensors() as (vector,):
-                assert bool((vector == (peers + 1) / 2).all()), "hivemind: a wrong mean"
-            yield {"seconds": taken}
+                right = bool((vector == (peers + 1) / 2).all())
+            yield {"seconds": taken if right else None}
     if averager is not None:
         averager.shutdown()
     dht.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import subprocess
 import time
@@ -40,7 +41,8 @@ class System(Protocol):
     async def open(self, exchange: Exchange) -> None: ...
 
     async def taken(self, elements: int, all_ready: AllReady) -> float:
-        """Seconds from its vector to the result, which is checked; it begins when all are ready."""
+        """Seconds from its vector to the result, which is checked; it begins when all are ready. Infinite: what a
+        rival gave was wrong."""
 
     def close(self) -> None: ...
 
@@ -166,7 +168,8 @@ class Hivemind:
     async def taken(self, elements: int, all_ready: AllReady) -> float:
         await self.tell({"elements": elements})
         await all_ready()
-        return (await self.tell({"average": True}))["seconds"]
+        seconds = (await self.tell({"average": True}))["seconds"]
+        return math.inf if seconds is None else seconds
 
     async def tell(self, order: dict[str, Any]) -> dict[str, Any]:
         """Its answer."""

@@ -14,6 +14,7 @@ from samovar.protocols.delivery.lane import (
     Pace,
     Packet,
     Pulse,
+    suiting_chunk,
 )
 from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
 from samovar.protocols.wire import Buffer, Frame, Lane, Packed, PeerMisbehaved
@@ -205,7 +206,7 @@ def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_floo
     pace.measured(WINDOW_BYTES_START / 2, full=False)
     assert pace.bandwidth_Bps is None, "less than could have been says nothing"
     pace.measured(125_000, full=True)
-    assert (pace.window_bytes, pace.chunk_bytes) == (2 * WINDOW_BYTES_START, WINDOW_BYTES_START // 2)
+    assert (pace.window_bytes, pace.chunk_bytes) == (2 * WINDOW_BYTES_START, WINDOW_BYTES_START // 4)
     pace.measured(1e9, full=True)
     assert pace.window_bytes == 4 * WINDOW_BYTES_START
     for _ in range(10):
@@ -215,10 +216,40 @@ def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_floo
         pace.measured(1.0, full=True)
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MIN, CHUNK_BYTES_MIN)
     pace.broke()
-    assert pace.window_bytes == WINDOW_BYTES_MIN
+    assert (pace.window_bytes, pace.bandwidth_Bps) == (WINDOW_BYTES_MIN, None)
     before = pace.window_bytes
     pace.measured(0.5, full=False)
     assert pace.window_bytes == before
+
+
+def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:
+    pace = Pace(patience_s=8.0)
+    for _ in range(10):
+        pace.measured(1e9, full=True)
+    assert pace.window_bytes == WINDOW_BYTES_MAX
+    pace.broke()
+    assert (pace.window_bytes, pace.bandwidth_Bps) == (WINDOW_BYTES_START, None)
+    pace.measured(1e9, full=True)
+    assert pace.window_bytes == 2 * WINDOW_BYTES_START
+
+
+def test_acknowledgements_that_have_waited_do_not_make_a_way_look_slower() -> None:
+    pace = Pace(patience_s=8.0)
+    for _ in range(10):
+        pace.measured(1e5, full=True)
+    for _ in range(7):
+        pace.measured(3e4, full=True)
+        assert pace.bandwidth_Bps == 1e5
+    pace.measured(3e4, full=True)
+    assert pace.bandwidth_Bps == 3e4, "after so many it is slower"
+
+
+def test_a_chunk_is_a_small_part_of_what_may_wait_but_not_so_small_that_messages_cost_more_than_it() -> None:
+    assert suiting_chunk(512 * 1024, 1e6) == 32 * 1024, "a sixteenth"
+    assert suiting_chunk(8 << 20, 1e9) == 1 << 20, "2 ms, at most what a message holds"
+    assert suiting_chunk(64 * 1024, 1e5) == 8 * 1024, "8 KiB"
+    assert suiting_chunk(16 * 1024, 1e9) == 4 * 1024, "a quarter"
+    assert suiting_chunk(0, 0.0) == CHUNK_BYTES_MIN
 
 
 def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -> None:

@@ -18,7 +18,7 @@ from ...aggregation.cost import Links, timeline
 from ...aggregation.schedules.known import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.shares import by_bandwidth, coarse
-from ...protocols.delivery.lane import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
+from ...protocols.delivery.lane import WINDOW_BYTES_MAX, suiting_chunk
 from ...protocols.link_spec import LinkSpec
 from ..links import parse_duration, parse_link, parse_size
 from ..report.plan_chart import Bar, plan_chart
@@ -138,8 +138,9 @@ def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
 
 
 def _chunk_bytes(link: LinkSpec) -> int:
-    """About what peers come to cut on such a link: what it carries in a fraction of a second."""
-    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, int(min(link.bandwidth_Bps, link.receives_Bps) / 8)))
+    """About what peers come to cut on such a link, where what it carries in half a second may wait."""
+    bandwidth_Bps = min(link.bandwidth_Bps, link.receives_Bps)
+    return suiting_chunk(min(bandwidth_Bps / 2, WINDOW_BYTES_MAX), bandwidth_Bps)
 
 
 def _planned(schedule: Schedule, links: Links, size: int, chunk_bytes: int) -> Planned:

@@ -16,10 +16,14 @@ CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
 _HORIZON_S, _HORIZONS = 1.0, 8
 """How much a link may have under way, beside what is on a long way anyway, in seconds of its measured bandwidth; and
-how many times that must be there within the patience, as links that share a way each measure what it carries alone. A
-chunk is a quarter of it."""
+how many times that must be there within the patience, as links that share a way each measure what it carries alone."""
+_CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.002
+"""A chunk goes on only when all of it is there, so it is a sixteenth of a window; but as each costs, it has so many
+bytes and takes so long, up to a quarter of the window."""
 _GREW = 1.75
 """A window that was doubled has found room when the rate is at least so many times what it was."""
+_RATES = 8
+"""The bandwidth is the greatest of so many rates."""
 _ASK_BYTES, _ASK_S = 32 * 1024, 0.02
 _MESSAGE_COST_BYTES = 256
 
@@ -195,41 +199,53 @@ class Inbound:
             yield due
 
 
+def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
+    """How large a payload suits a way of that bandwidth, on which so many bytes may wait: a multiple of 2 KiB."""
+    whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
+    fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
+
+
 class Pace:
     """How much may be under way on a link, from the rate at which what was sent has been acknowledged."""
 
     def __init__(self, patience_s: float) -> None:
-        self.bandwidth_Bps: float | None = None
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
+        self._begin(WINDOW_BYTES_START)
+
+    def _begin(self, window_bytes: int) -> None:
+        """Nothing is known of the way."""
+        self.bandwidth_Bps: float | None = None
+        self._rates_Bps: deque[float] = deque(maxlen=_RATES)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
-        self._open(WINDOW_BYTES_START)
+        self._open(window_bytes)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
         """`spare`: the share of the window that is not on a long way anyway."""
         self.window_bytes = window_bytes
-        fitting = int(spare * window_bytes) // 4 // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
-        self.chunk_bytes = max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
-        """How large a payload suits the way now: a quarter of what is spare, a multiple of 2 KiB."""
+        self.chunk_bytes = suiting_chunk(spare * window_bytes, self.bandwidth_Bps or 0.0)
+        """How large a payload suits the way now."""
 
     def limits(self) -> tuple[int, int]:
-        """How much may be under way, and after how much an acknowledgement is asked for: a third of what may be beside
-        what is on a long way anyway, so that the answer is there before the way runs empty."""
-        window_bytes = self.window_bytes
-        spare_bytes = window_bytes - int((self.bandwidth_Bps or 0.0) * self._round_trip_s)
-        return window_bytes, max(window_bytes // 8, spare_bytes // 3)
+        """How much may be under way, and after how much an acknowledgement is asked for: an eighth of what may be
+        beside what is on a long way anyway, so that the way does not run empty, nor much go out at once; or, as each
+        costs, after some time, but a third at most."""
+        window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
+        spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
+        ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * _ASK_S), spare_bytes / 3)
+        return window_bytes, max(window_bytes // 8, int(ask_bytes))
 
     def measured(self, rate_Bps: float, *, full: bool, round_trip_s: float | None = None, now: float = 0.0) -> None:
-        """A rate that was reached can be reached; a lower one tells of the way only if the way was full. The shortest
-        round trip ever is the way's: a busy way's other ones have waited behind what the window let go."""
+        """A rate that was reached can be reached; a lower one tells of the way only if the way was full, and if none of
+        the last was higher: most acknowledgements have waited behind other data. The shortest round trip ever is the
+        way's: a busy way's other ones have waited behind what the window let go."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, horizon_s, trying = self.bandwidth_Bps, self._horizon_s + self._round_trip_s, now < self._tried_until
-        if rate_Bps >= (self.window_bytes / horizon_s if before is None else before):
-            self.bandwidth_Bps = rate_Bps
-        elif full and not trying:
-            self.bandwidth_Bps = rate_Bps if before is None else 0.75 * before + 0.25 * rate_Bps
-        else:
+        if rate_Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not full):
             return
+        self._rates_Bps.append(rate_Bps)
+        self.bandwidth_Bps = max(self._rates_Bps)
         fitting = int(self.bandwidth_Bps * horizon_s)
         longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
         if full and longer and rate_Bps >= _GREW * self._grew_to_Bps:
@@ -242,6 +258,5 @@ class Pace:
         self._open(window_bytes, self._horizon_s / horizon_s)
 
     def broke(self) -> None:
-        """The link was lost with something under way: that may have been too much for the way."""
-        self.bandwidth_Bps, self._grew_to_Bps, self._tried_until, self._round_trip_s = None, 0.0, 0.0, 0.0
-        self._open(max(WINDOW_BYTES_MIN, self.window_bytes // 2))
+        """The link was lost with something under way: that may have been too much, so the way is learned anew."""
+        self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, WINDOW_BYTES_START)))
