@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from samovar.protocols import wire
+from samovar.protocols.delivery.binding import Binding
 from samovar.protocols.delivery.lane import (
     CHUNK_BYTES_MIN,
     WINDOW_BYTES_MAX,
@@ -127,9 +128,9 @@ def test_a_pong_to_another_link_of_ours_proves_nothing() -> None:
     b = Side("a", 2 << 40, Clock())
     b.link.pulse(ping=True)
     for pong in (0, 1, 2 << 40, (2 << 40) + 1000, 2**63 - 1):
-        b.link.arrived(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, pong)), b"", 0)
+        b.link.arrived(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, pong, 0.0)), b"", 0)
         assert b.link.towards == 0
-    b.link.arrived(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, (2 << 40) + 1)), b"", 0)
+    b.link.arrived(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, (2 << 40) + 1, 0.0)), b"", 0)
     assert b.link.towards == 7
 
 
@@ -176,7 +177,7 @@ def test_a_peer_that_breaks_the_rules_is_said_to() -> None:
     here, there = b.link.incarnation, a.link.incarnation
 
     def pulse(received: tuple[int, ...], limit: tuple[int, ...]) -> Frame:
-        return Frame(there, here, Lane.LINK, 0, Pulse(received, limit, 0, 0))
+        return Frame(there, here, Lane.LINK, 0, Pulse(received, limit, 0, 0, 0.0))
 
     for hostile in (pulse((1, 0), (0, 0)), pulse((0,), (0, 0)), pulse((0, 0), ()), pulse((0, 2**63 - 1), (0, 0))):
         with pytest.raises(PeerMisbehaved):
@@ -220,6 +221,30 @@ def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_floo
     before = pace.window_bytes
     pace.measured(0.5, full=False)
     assert pace.window_bytes == before
+
+
+def test_while_acknowledgements_wait_on_their_own_way_more_may_be_under_way_on_the_other() -> None:
+    rates = {"full": True, "round_trip_s": 0.1}
+    pace = Pace(patience_s=8.0)
+    for _ in range(8):
+        pace.measured(1e6, **rates)
+    assert pace.window_bytes == 1.1e6
+    pace.measured(1e6, waited_s=0.4, **rates)
+    assert pace.window_bytes == 1.5e6
+    pace.measured(1e6, waited_s=30.0, **rates)
+    assert pace.window_bytes == 2.1e6, "as much again at most, whatever clocks say"
+    pace.measured(1e6, **rates)
+    assert pace.window_bytes == 1.1e6
+
+
+def test_how_long_a_pulse_has_waited_is_what_it_took_beyond_the_shortest_and_clocks_may_differ() -> None:
+    binding = Binding(1 << 40)
+    assert binding.waited_s(1000.0, now=5.0) == 0.0
+    assert binding.waited_s(1001.0, now=6.3) == pytest.approx(0.3)
+    assert binding.waited_s(1001.9, now=6.8) == 0.0, "shorter than any before"
+    assert binding.waited_s(1002.0, now=7.3) == pytest.approx(0.4)
+    binding.waited_s(1003.0, now=40.0)
+    assert binding.waited_s(1050.0, now=87.0) == pytest.approx(0.0), "the other clock stood still"
 
 
 def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:

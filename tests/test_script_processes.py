@@ -95,7 +95,7 @@ def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("step()\nraise ValueError('mine')", r"peer 0: ValueError: mine; see run/peer-0\.log"),
+        ("step()\nraise ValueError('mine')", r"peer 0: mine\.py, line \d+: ValueError: mine; see run/peer-0\.log"),
         ("step()\nos._exit(3)", r"peer 0 exited with 3: it said nothing; see run/peer-0\.log"),
     ],
 )
@@ -111,7 +111,8 @@ def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path)
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--quorum", 1, "--json")
     assert ended.code == 0, ended.err
     assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
-    assert ended.result["lost"][0]["why"] == "ValueError: a bug; see run/peer-1.log"
+    why = ended.result["lost"][0]["why"]
+    assert re.fullmatch(r"mine\.py, line \d+: ValueError: a bug; see run/peer-1\.log", why)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,25 @@ _CHALLENGE_S = 0.05
 _CHALLENGED_MAX = 8
 _PINGS_KEPT = 64
 _REMEMBERED_S = 30.0
-"""A round trip is the shortest of the last seconds, so many or twice as many: that has waited for the least."""
+"""A trip is the shortest of the last seconds, so many or twice as many: that has waited for the least."""
+
+
+class Shortest:
+    """The shortest of the last trips, infinite: there was none."""
+
+    def __init__(self) -> None:
+        self._each_s, self._since = [math.inf, math.inf], 0.0
+
+    def take(self, trip_s: float, now: float) -> float:
+        """The shortest, with this one."""
+        if now > self._since + _REMEMBERED_S:
+            self._each_s, self._since = [math.inf, self._each_s[0]], now
+        self._each_s[0] = min(self._each_s[0], trip_s)
+        return self.trip_s
+
+    @property
+    def trip_s(self) -> float:
+        return min(self._each_s)
 
 
 class Binding:
@@ -26,8 +44,7 @@ class Binding:
         self.last_ping = self._bound_at_ping = incarnation
         self._challenged: dict[int, float] = {}
         self._pings: dict[int, float] = {}
-        self._shortest_s = [math.inf, math.inf]
-        self._shortest_since = 0.0
+        self._there_and_back, self._back = Shortest(), Shortest()
 
     def next_ping(self, now: float) -> int:
         self.last_ping += 1
@@ -41,15 +58,18 @@ class Binding:
         asked_at = self._pings.pop(pong, None)
         if asked_at is None:
             return False
-        if now > self._shortest_since + _REMEMBERED_S:
-            self._shortest_s, self._shortest_since = [math.inf, self._shortest_s[0]], now
-        self._shortest_s[0] = min(self._shortest_s[0], now - asked_at)
+        self._there_and_back.take(now - asked_at, now)
         return True
 
     @property
     def round_trip_s(self) -> float | None:
-        shortest_s = min(self._shortest_s)
-        return shortest_s if shortest_s < math.inf else None
+        trip_s = self._there_and_back.trip_s
+        return trip_s if trip_s < math.inf else None
+
+    def waited_s(self, sent_at_s: float, now: float) -> float:
+        """How much longer than others a pulse has been on its way, which was sent then on the other side's clock."""
+        trip_s = now - sent_at_s  # and how the clocks differ
+        return trip_s - self._back.take(trip_s, now)
 
     def proves(self, pong: int) -> bool:
         """Whether who sent `pong` lives, and later than the incarnation that is bound."""

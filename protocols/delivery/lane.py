@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
@@ -45,13 +45,15 @@ class Pulse:
     """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
 
     received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
-    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none).
+    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none). at_s: when it was sent, on its
+    sender's clock, of which only differences tell anything.
     """
 
     received: tuple[int, ...]
     limit: tuple[int, ...]
     ping: int
     pong: int
+    at_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -199,6 +201,12 @@ class Inbound:
             yield due
 
 
+def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
+    """What is told of the lanes."""
+    received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
+    return Pulse(received, limit, ping, pong, at_s)
+
+
 def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
     """How large a payload suits a way of that bandwidth, on which so many bytes may wait: a multiple of 2 KiB."""
     whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
@@ -235,13 +243,23 @@ class Pace:
         ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * _ASK_S), spare_bytes / 3)
         return window_bytes, max(window_bytes // 8, int(ask_bytes))
 
-    def measured(self, rate_Bps: float, *, full: bool, round_trip_s: float | None = None, now: float = 0.0) -> None:
+    def measured(
+        self,
+        rate_Bps: float,
+        *,
+        full: bool,
+        round_trip_s: float | None = None,
+        waited_s: float = 0.0,
+        now: float = 0.0,
+    ) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full, and if none of
-        the last was higher: most acknowledgements have waited behind other data. The shortest round trip ever is the
-        way's: a busy way's other ones have waited behind what the window let go."""
+        the last was higher. The shortest round trip ever is the way's: a busy way's other ones have waited behind what
+        the window let go. But for so long as acknowledgements have `waited_s` on their own way, behind what the other
+        side sends, this way has to have more to carry."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
-        before, horizon_s, trying = self.bandwidth_Bps, self._horizon_s + self._round_trip_s, now < self._tried_until
+        before, trying = self.bandwidth_Bps, now < self._tried_until
+        horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, self._horizon_s)
         if rate_Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not full):
             return
         self._rates_Bps.append(rate_Bps)

@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from ..witness import sometimes
 from .binding import Binding
-from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse
+from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse, pulse_of
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
@@ -161,8 +161,7 @@ class Link:
 
     def _ask_if_stopped(self) -> None:
         """While all waits for acknowledgements a ping is under way."""
-        waits = any(out.in_flight and (out.queue or self._draining) for out in self._out.values())
-        if waits and not self._asking:
+        if not self._asking and any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
             self._ask()
 
     def _ask(self) -> None:
@@ -234,8 +233,7 @@ class Link:
         number = self._binding.next_ping(self._clock()) if ping else 0
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
-        lanes = self._in.values()
-        body = Pulse(tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes), number, pong)
+        body = pulse_of(self._in.values(), number, pong, self._clock())
         self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"")
 
     def beat(self, *, ask: bool) -> None:
@@ -250,12 +248,14 @@ class Link:
     def _take_pulse(self, pulse: Pulse) -> None:
         if len(pulse.received) != len(_LANES) or len(pulse.limit) != len(_LANES):
             raise PeerMisbehaved("sent a pulse for another number of lanes")
+        waited_s = self._binding.waited_s(pulse.at_s, self._clock())
         for lane, received, limit in zip(_LANES, pulse.received, pulse.limit, strict=True):
             if received > self._out[lane].next_seq:
                 raise PeerMisbehaved("acknowledged what was never sent")
             rate = self._out[lane].acknowledge(received, limit, self._clock())
             if rate is not None and lane is Lane.DATA:
-                self._pace.measured(rate[0], full=rate[1], round_trip_s=self.round_trip_s, now=self._clock())
+                trip_s = self.round_trip_s
+                self._pace.measured(rate[0], full=rate[1], round_trip_s=trip_s, waited_s=waited_s, now=self._clock())
         if self._binding.take_pong(pulse.pong, self._clock()):
             self._take_pong(pulse.pong)
         if pulse.ping:
