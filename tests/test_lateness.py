@@ -61,7 +61,7 @@ CASES = [
     ("sharded", 2, 26_000),
     ("halving_doubling", 0, 20_000),
     ("halving_doubling", 2, 20_000),
-    ("double_tree", 0, 36_000),
+    ("double_tree", 0, 44_000),
     ("double_tree", 2, 26_000),
     ("naive", 0, 20_000),
 ]

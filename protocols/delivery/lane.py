@@ -14,9 +14,11 @@ WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
-_HORIZON_S, _HORIZONS = 1.0, 8
+_HORIZON_S, _HORIZONS = 0.7, 12
 """How much a link may have under way, beside what is on a long way anyway, in seconds of its measured bandwidth; and
 how many times that must be there within the patience, as links that share a way each measure what it carries alone."""
+_WAITED = 0.5
+"""So much of it more at most, while acknowledgements wait behind other data."""
 _CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.002
 """A chunk goes on only when all of it is there, so it is a sixteenth of a window; but as each costs, it has so many
 bytes and takes so long, up to a quarter of the window."""
@@ -259,7 +261,7 @@ class Pace:
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until
-        horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, self._horizon_s)
+        horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
         if rate_Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not full):
             return
         self._rates_Bps.append(rate_Bps)
