@@ -22,6 +22,7 @@ from samovar.peers.keys import Invite
 from samovar.peers.records import read_run
 from samovar.peers.runs import kept
 from samovar.peers.settings import Settings
+from samovar.protocols import wire
 from samovar.protocols.addresses import split_address
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -267,7 +268,8 @@ def test_a_peer_of_another_protocol_version_is_told_to_install_the_same(folder: 
         done = subprocess.run([sys.executable, "-c", OTHER_VERSION, *way], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr == (
-        f"samovar: cannot join at {here['address']}: speaks protocol version 3, this side speaks 4; "
+        f"samovar: cannot join at {here['address']}: speaks protocol version {wire.VERSION}, this side speaks "
+        f"{wire.VERSION + 1}; "
         "install the same samovar on both sides\n"
     )
 
