@@ -4,31 +4,41 @@ The owner of a part adds to its own that of the rank before it, then of the one 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .vector import parts
+from .vector import Part, parts
 
 _BLOCK = 32 * 1024
 """Elements summed at a time: few enough to stay in the cache."""
+_Array = npt.NDArray[np.floating[Any]]
+"""Of small ones a sum by NumPy takes a fifth of what it takes by PyTorch."""
 
 
 def sum_part(vectors: Sequence[Tensor], owner: int, out: Tensor) -> None:
     """Into ``out`` (n elements), where the part of rank ``owner`` is, the sum of all ``vectors`` (n elements each), two
     or more in rank order."""
-    start, stop = parts(out.numel(), len(vectors))[owner]
-    terms = [vectors[(owner - distance) % len(vectors)] for distance in range(len(vectors))]
-    for low in range(start, stop, _BLOCK):
-        block = slice(low, min(stop, low + _BLOCK))
-        torch.add(terms[0][block], terms[1][block], out=out[block])
-        for term in terms[2:]:
-            out[block].add_(term[block])
+    _add_up([vector.numpy() for vector in vectors], owner, parts(out.numel(), len(vectors))[owner], out.numpy())
 
 
 def sum_all(vectors: Sequence[Tensor]) -> Tensor:
     """The sum of all ``vectors``, a new one."""
-    out = torch.empty_like(vectors[0])
-    for owner in range(len(vectors)):
-        sum_part(vectors, owner, out)
-    return out
+    arrays = [vector.numpy() for vector in vectors]
+    out = np.empty_like(arrays[0])
+    for owner, part in enumerate(parts(len(out), len(vectors))):
+        _add_up(arrays, owner, part, out)
+    return torch.from_numpy(out)
+
+
+def _add_up(arrays: Sequence[_Array], owner: int, part: Part, out: _Array) -> None:
+    terms = [arrays[owner - distance] for distance in range(len(arrays))]
+    for low in range(part.start, part.stop, _BLOCK):
+        block = slice(low, min(part.stop, low + _BLOCK))
+        here = out[block]
+        np.add(terms[0][block], terms[1][block], out=here)
+        for term in terms[2:]:
+            np.add(here, term[block], out=here)

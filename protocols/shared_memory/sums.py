@@ -114,7 +114,7 @@ async def _until(flags: Flags, turn: int, woken: Callable[[], None] = lambda: No
     """Wait until all flags have come to `turn`: first looking and letting others on, then in naps, as a straggler may
     take seconds; `woken` is called after each."""
     looks = 0
-    while int(flags.min()) < turn:
+    while min(flags.tolist()) < turn:
         looks += 1
         if looks > _LOOKS:
             await asyncio.sleep(_NAP_S)
