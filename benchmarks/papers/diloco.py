@@ -43,7 +43,7 @@ from samovar.sims.world import World
 PEERS, PERIOD, FRAGMENTS = 4, 50, 5
 LINK, STEP_TIME = "100mbit,5ms", "200ms"
 PRETRAINING, STEPS = 800, 500
-QUICK_PRETRAINING, QUICK_STEPS = 100, 100
+QUICK_PRETRAINING, QUICK_STEPS = 20, 100
 OUTER = "nesterov:0.7:0.9"
 PARALLEL, DILOCO, INT8, STREAMING, DELAYED, MIXED, PLAIN, MOMENTS = (
     "data parallel", "DiLoCo", "DiLoCo, int8", "streaming, int8", "... delayed", "... and mixed", "plain averaging",

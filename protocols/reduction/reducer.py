@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ...aggregation.agreed import LinkCosts, seconds_of
 from ...aggregation.codecs.codec import HopCodec
-from ...aggregation.in_order import sum_all
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
 from ..endpoint import Endpoint
+from ..in_order import sum_all
 from ..members.view import View
 from ..rounds import Key
 from ..shared_memory.commons import Commons

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...aggregation.in_order import sum_all, sum_part
 from ...aggregation.vector import parts
+from ..in_order import sum_all, sum_part
 from ..meter import Meter
 from ..off_loop import off_loop
 from ..transport import PeerId

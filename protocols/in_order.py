@@ -3,6 +3,8 @@
 The owner of a part adds to its own that of the rank before it, then of the one before that, and so on around.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .vector import Part, parts
+from ..aggregation.vector import Part, parts
 
 _BLOCK = 32 * 1024
 """Elements summed at a time: few enough to stay in the cache."""
