@@ -267,7 +267,7 @@ def test_acknowledgements_that_have_waited_do_not_make_a_way_look_slower() -> No
 
 def test_a_chunk_is_a_small_part_of_what_may_wait_but_not_so_small_that_messages_cost_more_than_it() -> None:
     assert suiting_chunk(512 * 1024, 1e6) == 32 * 1024, "a sixteenth"
-    assert suiting_chunk(8 << 20, 1e9) == 1 << 20, "2 ms, at most what a message holds"
+    assert suiting_chunk(8 << 20, 1e9) == 1 << 20, "8 ms, at most what a message holds"
     assert suiting_chunk(64 * 1024, 1e5) == 8 * 1024, "8 KiB"
     assert suiting_chunk(16 * 1024, 1e9) == 4 * 1024, "a quarter"
     assert suiting_chunk(0, 0.0) == CHUNK_BYTES_MIN

@@ -19,7 +19,7 @@ _HORIZON_S, _HORIZONS = 0.7, 12
 how many times that must be there within the patience, as links that share a way each measure what it carries alone."""
 _WAITED = 0.5
 """So much of it more at most, while acknowledgements wait behind other data."""
-_CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.002
+_CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
 """A chunk goes on only when all of it is there, so it is a sixteenth of a window; but as each costs, it has so many
 bytes and takes so long, up to a quarter of the window."""
 _GREW = 1.75
