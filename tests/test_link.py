@@ -6,18 +6,16 @@ import pytest
 
 from samovar.protocols import wire
 from samovar.protocols.delivery.binding import Binding
-from samovar.protocols.delivery.lane import (
+from samovar.protocols.delivery.lane import Outbound, Packet, Pulse
+from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
+from samovar.protocols.delivery.pace import (
     CHUNK_BYTES_MIN,
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_MIN,
     WINDOW_BYTES_START,
-    Outbound,
     Pace,
-    Packet,
-    Pulse,
     suiting_chunk,
 )
-from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
 from samovar.protocols.wire import Buffer, Frame, Lane, Packed, PeerMisbehaved
 
 from .conformance import Parcel, Postcard

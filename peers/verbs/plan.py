@@ -18,7 +18,7 @@ from ...aggregation.cost import Links, timeline
 from ...aggregation.schedules.known import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.shares import by_bandwidth, coarse
-from ...protocols.delivery.lane import WINDOW_BYTES_MAX, suiting_chunk
+from ...protocols.delivery.pace import WINDOW_BYTES_MAX, suiting_chunk
 from ...protocols.link_spec import LinkSpec
 from ..links import parse_duration, parse_link, parse_size
 from ..report.plan_chart import Bar, plan_chart

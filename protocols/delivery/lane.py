@@ -1,4 +1,4 @@
-"""A lane of a link, one class for each direction: order, exactly once, and credit; and the pace that suits the way."""
+"""A lane of a link, one class for each direction: order, exactly once, and credit."""
 
 from __future__ import annotations
 
@@ -8,25 +8,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
+from .pace import ASK_S, CHUNK_BYTES_MIN
 
-WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 << 20
-"""Heartbeats go behind what is under way: on the slowest way it must be there well before the patience ends."""
-CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
-_HORIZON_S, _HORIZONS = 0.7, 12
-"""How much a link may have under way, beside what is on a long way anyway, in seconds of its measured bandwidth; and
-how many times that must be there within the patience, as links that share a way each measure what it carries alone."""
-_WAITED = 0.5
-"""So much of it more at most, while acknowledgements wait behind other data."""
-_CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
-"""A chunk goes on only when all of it is there, so it is a sixteenth of a window; but as each costs, it has so many
-bytes and takes so long, up to a quarter of the window."""
-_GREW = 1.75
-"""A window that was doubled has found room when the rate is at least so many times what it was."""
-_RATES = 8
-"""The bandwidth is the greatest of so many rates."""
-_ASK_BYTES, _ASK_S = 32 * 1024, 0.02
+_ASK_BYTES = 32 * 1024
 _MESSAGE_COST_BYTES = 256
 
 
@@ -110,7 +96,7 @@ class Outbound:
         the way. `known`: the way is, somewhat."""
         if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
-        self.ask_at = now + _ASK_S
+        self.ask_at = now + ASK_S
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
@@ -207,76 +193,3 @@ def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> P
     """What is told of the lanes."""
     received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
     return Pulse(received, limit, ping, pong, at_s)
-
-
-def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
-    """How large a payload suits a way of that bandwidth, on which so many bytes may wait: a multiple of 2 KiB."""
-    whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
-    fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
-    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
-
-
-class Pace:
-    """How much may be under way on a link, from the rate at which what was sent has been acknowledged."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
-        self._begin(WINDOW_BYTES_START)
-
-    def _begin(self, window_bytes: int) -> None:
-        """Nothing is known of the way."""
-        self.bandwidth_Bps: float | None = None
-        self._rates_Bps: deque[float] = deque(maxlen=_RATES)
-        self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
-        self._open(window_bytes)
-
-    def _open(self, window_bytes: int, spare: float = 1.0) -> None:
-        """`spare`: the share of the window that is not on a long way anyway."""
-        self.window_bytes = window_bytes
-        self.chunk_bytes = suiting_chunk(spare * window_bytes, self.bandwidth_Bps or 0.0)
-        """How large a payload suits the way now."""
-
-    def limits(self) -> tuple[int, int]:
-        """How much may be under way, and after how much an acknowledgement is asked for: an eighth of what may be
-        beside what is on a long way anyway, so that the way does not run empty, nor much go out at once; or, as each
-        costs, after some time, but a third at most."""
-        window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
-        spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
-        ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * _ASK_S), spare_bytes / 3)
-        return window_bytes, max(window_bytes // 8, int(ask_bytes))
-
-    def measured(
-        self,
-        rate_Bps: float,
-        *,
-        full: bool,
-        round_trip_s: float | None = None,
-        waited_s: float = 0.0,
-        now: float = 0.0,
-    ) -> None:
-        """A rate that was reached can be reached; a lower one tells of the way only if the way was full, and if none of
-        the last was higher. The shortest round trip ever is the way's: a busy way's other ones have waited behind what
-        the window let go. But for so long as acknowledgements have `waited_s` on their own way, behind what the other
-        side sends, this way has to have more to carry."""
-        if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
-            self._round_trip_s = round_trip_s
-        before, trying = self.bandwidth_Bps, now < self._tried_until
-        horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
-        if rate_Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not full):
-            return
-        self._rates_Bps.append(rate_Bps)
-        self.bandwidth_Bps = max(self._rates_Bps)
-        fitting = int(self.bandwidth_Bps * horizon_s)
-        longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
-        if full and longer and rate_Bps >= _GREW * self._grew_to_Bps:
-            # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
-            self._grew_to_Bps, fitting, self._tried_until = rate_Bps, 2 * self.window_bytes, now + horizon_s
-        elif trying:
-            fitting = max(fitting, self.window_bytes)
-        # A window at most doubles at a time: one lucky sample must not flood a slow link.
-        window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
-        self._open(window_bytes, self._horizon_s / horizon_s)
-
-    def broke(self) -> None:
-        """The link was lost with something under way: that may have been too much, so the way is learned anew."""
-        self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, WINDOW_BYTES_START)))

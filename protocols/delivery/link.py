@@ -2,7 +2,7 @@
 
 Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
 (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. Behind a third of a window goes a ping, whose pong acknowledges what came before it; what it does not is posted
+writer. Behind a part of a window goes a ping, whose pong acknowledges what came before it; what it does not is posted
 again (exact on a way that keeps order, harmless on others): nothing is sent again on a guess.
 
 Each message is for one incarnation of the peer, to which the link has to be bound first (`binding`).
@@ -18,7 +18,8 @@ from ..transport import PeerId
 from ..wire import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from ..witness import sometimes
 from .binding import Binding
-from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Pace, Packet, Pulse, pulse_of
+from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Packet, Pulse, pulse_of
+from .pace import Pace
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
@@ -254,8 +255,7 @@ class Link:
                 raise PeerMisbehaved("acknowledged what was never sent")
             rate = self._out[lane].acknowledge(received, limit, self._clock())
             if rate is not None and lane is Lane.DATA:
-                trip_s = self.round_trip_s
-                self._pace.measured(rate[0], full=rate[1], round_trip_s=trip_s, waited_s=waited_s, now=self._clock())
+                self._pace.measured(*rate, self.round_trip_s, waited_s, self._clock())
         if self._binding.take_pong(pulse.pong, self._clock()):
             self._take_pong(pulse.pong)
         if pulse.ping:

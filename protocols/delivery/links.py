@@ -10,8 +10,9 @@ from functools import lru_cache
 from ..transport import PeerId, Transport
 from ..wire import Buffer
 from ..witness import buggify
-from .lane import CREDIT_BYTES_MIN, Pace
+from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
+from .pace import Pace
 
 INBOUND_BYTES_MAX = 256 << 20
 """What all peers together may have under way towards this one; each may overshoot its share by one message."""
