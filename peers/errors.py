@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _PLAIN = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
 
 def is_plain(error: BaseException) -> bool:
     """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
-    is told with its kind and where that was."""
+    is told with its kind, and a user's own with the place."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
@@ -33,12 +34,17 @@ def users_line(error: BaseException) -> str | None:
     return place
 
 
-def _as_seen_from_here(file: Path) -> Path:
-    return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+def _as_seen_from_here(file: Path) -> str:
+    """Others are told of it, too: where else a script lies is nobody's business."""
+    with contextlib.suppress(OSError, ValueError):  # the working folder is gone, or another one
+        return str(file.relative_to(Path.cwd()))
+    return file.name
 
 
 def one_line(error: BaseException) -> str:
     """What to tell a user of `error`."""
     text, place = " ".join(str(error).split()), users_line(error)
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
+    if place is not None and error.__cause__ is not None:
+        told += f" (from {type(error.__cause__).__name__}: {' '.join(str(error.__cause__).split())})"
     return told if place is None else f"{place}: {told}"

@@ -131,6 +131,8 @@ class Trainer:
         loss = self.task.loss(self.model, batch)
         if not isinstance(loss, Tensor) or loss.dim():
             raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {_shown(loss)}")
+        if not loss.requires_grad:
+            raise TaskError(f"{self.task.path}: what loss() returned does not depend on the model: was it detached?")
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         if self.variate is not None:

@@ -1,6 +1,7 @@
 """Sums in the order of the sharded schedule, for whoever has all vectors at hand: the same bits as by messages.
 
-The owner of a part adds to its own that of the rank before it, then of the one before that, and so on around.
+The owner of a part adds to its own that of the rank before it, then of the one before that, and so on around. By NumPy,
+which takes a quarter of PyTorch's time for small ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from ..aggregation.vector import Part, parts
 _BLOCK = 32 * 1024
 """Elements summed at a time: few enough to stay in the cache."""
 _Array = npt.NDArray[np.floating[Any]]
-"""Of small ones a sum by NumPy takes a fifth of what it takes by PyTorch."""
 
 
 def sum_part(vectors: Sequence[Tensor], owner: int, out: Tensor) -> None:
@@ -41,6 +41,7 @@ def _add_up(arrays: Sequence[_Array], owner: int, part: Part, out: _Array) -> No
     for low in range(part.start, part.stop, _BLOCK):
         block = slice(low, min(part.stop, low + _BLOCK))
         here = out[block]
-        np.add(terms[0][block], terms[1][block], out=here)
-        for term in terms[2:]:
-            np.add(here, term[block], out=here)
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+            np.add(terms[0][block], terms[1][block], out=here)
+            for term in terms[2:]:
+                np.add(here, term[block], out=here)

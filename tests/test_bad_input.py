@@ -38,6 +38,9 @@ FILES = {
     "no_batches.py": MODEL + "def data(part, parts): return []\n" + LOSS,
     "diverges.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() * float('nan')\n",
     "misfit.py": MODEL + DATA + "def loss(model, batch):\n    return model(batch.sum(1)).mean()\n",
+    "detached.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean().detach()\n",
+    "chained.py": MODEL + DATA + "def loss(model, batch):\n    try: return {}[1]\n"
+    "    except KeyError as error: raise TypeError('mine') from error\n",
     "negative.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() - 100\n",
     "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
     "near.toml": 'seed = 3\nperid = "adaptive"\n',
@@ -124,6 +127,8 @@ def complaint(result: Result) -> str:
         ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
         ("simulate diverges.py --quiet", "the loss is not finite any more at local step 16 (learning rate 0.1); lower"),
         ("simulate misfit.py --quiet", "misfit.py, line 6: RuntimeError: "),
+        ("simulate detached.py --quiet", "detached.py: what loss() returned does not depend on the model: was it"),
+        ("simulate chained.py --quiet", "chained.py, line 7: TypeError: mine (from KeyError: 1)"),
         ("simulate negative.py --quiet", "the loss of an adaptive period (a fixed one takes any) must be finite and "),
         ("report nowhere", "nowhere: not a run folder, it has neither peer-*.jsonl nor result.json"),
         (f"join here good.py --invite {INVITE}", "'here' is no address: write tcp://HOST:PORT, e.g. tcp://"),

@@ -14,6 +14,7 @@ from samovar.protocols.delivery.pace import (
     WINDOW_BYTES_MIN,
     WINDOW_BYTES_START,
     Pace,
+    Rate,
     suiting_chunk,
 )
 from samovar.protocols.wire import Buffer, Frame, Lane, Packed, PeerMisbehaved
@@ -202,22 +203,22 @@ def test_a_peer_that_takes_nothing_is_given_up_when_too_much_waits_for_it() -> N
 def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_flood_it() -> None:
     pace = Pace(patience_s=8.0)
     assert pace.window_bytes == WINDOW_BYTES_START
-    pace.measured(WINDOW_BYTES_START / 2, full=False)
+    pace.measured(Rate(WINDOW_BYTES_START / 2, False))
     assert pace.bandwidth_Bps is None, "less than could have been says nothing"
-    pace.measured(125_000, full=True)
+    pace.measured(Rate(125_000, True))
     assert (pace.window_bytes, pace.chunk_bytes) == (2 * WINDOW_BYTES_START, WINDOW_BYTES_START // 4)
-    pace.measured(1e9, full=True)
+    pace.measured(Rate(1e9, True))
     assert pace.window_bytes == 4 * WINDOW_BYTES_START
     for _ in range(10):
-        pace.measured(1e9, full=True)
+        pace.measured(Rate(1e9, True))
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MAX, 1 << 20)
     for _ in range(60):
-        pace.measured(1.0, full=True)
+        pace.measured(Rate(1.0, True))
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MIN, CHUNK_BYTES_MIN)
     pace.broke()
     assert (pace.window_bytes, pace.bandwidth_Bps) == (WINDOW_BYTES_MIN, None)
     before = pace.window_bytes
-    pace.measured(0.5, full=False)
+    pace.measured(Rate(0.5, False))
     assert pace.window_bytes == before
 
 
@@ -226,7 +227,7 @@ def test_while_acknowledgements_wait_on_their_own_way_more_may_be_under_way_on_t
     windows = []
     for waited_s in (0.0, 0.2, 30.0, 0.0):
         for _ in range(8):
-            pace.measured(1e6, full=True, round_trip_s=0.1, waited_s=waited_s)
+            pace.measured(Rate(1e6, True), round_trip_s=0.1, waited_s=waited_s)
         windows.append(pace.window_bytes)
     assert windows == pytest.approx([8e5, 1e6, 1.15e6, 8e5], abs=2), "half as much again at most, whatever clocks say"
 
@@ -241,25 +242,39 @@ def test_how_long_a_pulse_has_waited_is_what_it_took_beyond_the_shortest_and_clo
     assert binding.waited_s(1050.0, now=87.0) == pytest.approx(0.0), "the other clock stood still"
 
 
+def test_after_a_lucky_rate_a_window_grows_no_more_until_what_was_posted_since_is_there() -> None:
+    pace, now = Pace(patience_s=12.0), 0.0
+    for _ in range(20):
+        pace.measured(Rate(1e5, True, posted_at=now), now=(now := now + 1.0))
+    before = pace.window_bytes
+    pace.measured(Rate(1e7, True, posted_at=now), now=now + 0.01)
+    assert pace.window_bytes == 2 * before
+    for _ in range(7):
+        pace.measured(Rate(1e5, True, posted_at=now), now=now + 0.5)
+        assert pace.window_bytes == 2 * before
+    pace.measured(Rate(1e5, True, posted_at=now + 1.0), now=now + 2.0)
+    assert pace.window_bytes == before
+
+
 def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:
     pace = Pace(patience_s=8.0)
     for _ in range(10):
-        pace.measured(1e9, full=True)
+        pace.measured(Rate(1e9, True))
     assert pace.window_bytes == WINDOW_BYTES_MAX
     pace.broke()
     assert (pace.window_bytes, pace.bandwidth_Bps) == (WINDOW_BYTES_START, None)
-    pace.measured(1e9, full=True)
+    pace.measured(Rate(1e9, True))
     assert pace.window_bytes == 2 * WINDOW_BYTES_START
 
 
 def test_acknowledgements_that_have_waited_do_not_make_a_way_look_slower() -> None:
     pace = Pace(patience_s=8.0)
     for _ in range(10):
-        pace.measured(1e5, full=True)
+        pace.measured(Rate(1e5, True))
     for _ in range(7):
-        pace.measured(3e4, full=True)
+        pace.measured(Rate(3e4, True))
         assert pace.bandwidth_Bps == 1e5
-    pace.measured(3e4, full=True)
+    pace.measured(Rate(3e4, True))
     assert pace.bandwidth_Bps == 3e4, "after so many it is slower"
 
 
@@ -280,6 +295,6 @@ def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -
         out.queue.append(Packet(Packed(Lane.DATA, 0, b""), bytes(1000)))
         assert len(list(out.sendable(1 << 20, float(second), lambda packed, seq: b"head"))) == 1
     cost = out.posted_bytes / 24
-    told = [rate[0] / cost for rate in rates_Bps if rate is not None]
+    told = [rate.Bps / cost for rate in rates_Bps if rate is not None]
     assert len(told) > 6
     assert max(told) <= 1.0

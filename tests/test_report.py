@@ -180,12 +180,12 @@ def test_among_many_peers_those_that_were_missing_get_a_row() -> None:
     assert "p150" in figure["layout"]["yaxis"]["ticktext"]
 
 
-@pytest.mark.parametrize("accuracies", [(0.9,), (1.0, 1.0), (0.1, 0.99)])
+@pytest.mark.parametrize("accuracies", [(0.9,), (1.0, 1.0), (0.1, 0.99), (0.0,)])
 def test_no_axis_of_accuracy_goes_beyond_what_there_is(run: Run, accuracies: Sequence[float]) -> None:
     rounds = [dataclasses.replace(run.rounds[0], round=at + 1, accuracy=each) for at, each in enumerate(accuracies)]
     figure = Page(page(dataclasses.replace(run, rounds=tuple(rounds)), "")).figures["accuracy-time"]
     low, high = figure["layout"]["yaxis"]["range"]
-    assert 0 <= low < min(accuracies) <= max(accuracies) < high <= 1.01
+    assert 0 <= low <= min(accuracies) <= max(accuracies) < high <= 1.01
 
 
 @pytest.mark.parametrize("kept", [0, 1])

@@ -201,7 +201,7 @@ def main() -> int:
     seeds, rows, claims, drawn = range(options.seeds or (1 if options.quick else 3)), [], [], {}
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         if options.only != "LOG-H":
-            rows, claims = on_digits(pool, 640 if options.quick else 1600, seeds)
+            rows, claims = on_digits(pool, 1600, seeds)
         if options.only != "digits":
             more_rows, more_claims, drawn = on_log_h(pool, options.quick, seeds)
             rows, claims = rows + more_rows, claims + more_claims

@@ -179,7 +179,7 @@ def _scale(name: str, values: Sequence[float]) -> Figure:
         return {"type": "log", "dtick": 1}
     if name == "accuracy":
         room = max(0.06 * (high - low), 0.01)  # plotly would leave so much that it counts beyond 100 %
-        within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if high <= 1 else {}
+        within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if low >= 0 and high <= 1 else {}
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
     if name == "loss":
         return {}

@@ -12,7 +12,7 @@ import math
 _CHALLENGE_S = 0.05
 """How long an incarnation that we are not bound to has to answer before it is asked again."""
 _CHALLENGED_MAX = 8
-_PINGS_KEPT = 64
+_PINGS_KEPT = 256
 _REMEMBERED_S = 30.0
 """A trip is the shortest of the last seconds, so many or twice as many: that has waited for the least."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
-from .pace import ASK_S, CHUNK_BYTES_MIN
+from .pace import ASK_S, CHUNK_BYTES_MIN, Rate
 
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
@@ -129,10 +129,10 @@ class Outbound:
         before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
         return self.oldest is not None and self.oldest is before
 
-    def acknowledge(self, received: int, limit_bytes: int, now: float) -> tuple[float, bool] | None:
-        """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything, and
-        whether the way was full: the bytes acknowledged since the newest of them was posted, over that time; or over
-        the time it took to post them, if longer: acknowledgements that wait behind other data come in bunches."""
+    def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
+        """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything: the bytes
+        acknowledged since the newest of them was posted, over that time; or over the time it took to post them, if
+        longer: acknowledgements that wait behind other data come in bunches."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -144,7 +144,7 @@ class Outbound:
         if newest.acked_at is None or now <= newest.acked_at:
             return None
         rate_Bps = (self.acked_bytes - newest.acked_bytes) / max(now - newest.acked_at, newest.since_s)
-        return rate_Bps, newest.seq < self.full_until_seq
+        return Rate(rate_Bps, newest.seq < self.full_until_seq, newest.posted_at)
 
 
 @dataclass(slots=True)

@@ -255,7 +255,7 @@ class Link:
                 raise PeerMisbehaved("acknowledged what was never sent")
             rate = self._out[lane].acknowledge(received, limit, self._clock())
             if rate is not None and lane is Lane.DATA:
-                self._pace.measured(*rate, self.round_trip_s, waited_s, self._clock())
+                self._pace.measured(rate, self.round_trip_s, waited_s, self._clock())
         if self._binding.take_pong(pulse.pong, self._clock()):
             self._take_pong(pulse.pong)
         if pulse.ping:

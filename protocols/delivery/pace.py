@@ -6,7 +6,9 @@ directions are told apart by the senders' clocks, so that acknowledgements that 
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from typing import NamedTuple
 
 from ..wire import PAYLOAD_BYTES_MAX
 
@@ -17,9 +19,9 @@ ASK_S = 0.02
 """Acknowledgements are asked for no oftener, as each costs."""
 _HORIZON_S, _HORIZONS = 0.7, 12
 """How much a link may have under way, beside what is on a long way anyway, in seconds of its measured bandwidth; and
-how many times that must be there within the patience, as links that share a way each measure what it carries alone."""
+how many times that must be there within the patience, as links that share a way each measure what it carries alone.
+While acknowledgements wait behind other data it is half as much again, at most, so eight times."""
 _WAITED = 0.5
-"""So much of it more at most, while acknowledgements wait behind other data."""
 _CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
 """A chunk goes on only when all of it is there, so it is a sixteenth of a window; but as each costs, it has so many
 bytes and takes so long, up to a quarter of the window."""
@@ -27,6 +29,14 @@ _GREW = 1.75
 """A window that was doubled has found room when the rate is at least so many times what it was."""
 _RATES = 8
 """The bandwidth is the greatest of so many rates."""
+
+
+class Rate(NamedTuple):
+    """At which bytes were acknowledged. full: whether the way was. posted_at: when the last of them was posted."""
+
+    Bps: float
+    full: bool
+    posted_at: float = math.inf
 
 
 def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
@@ -48,6 +58,7 @@ class Pace:
         self.bandwidth_Bps: float | None = None
         self._rates_Bps: deque[float] = deque(maxlen=_RATES)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
+        self._most_bytes, self._turn_at = window_bytes, 0.0
         self._open(window_bytes)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
@@ -59,14 +70,14 @@ class Pace:
     def limits(self) -> tuple[int, int]:
         """How much may be under way, and after how much an acknowledgement is asked for: an eighth of what may be
         beside what is on a long way anyway, so that the way does not run empty, nor much go out at once; or, as each
-        costs, after some time, but a third at most."""
+        costs, after some time, but about a third at most."""
         window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
         spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
         ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * ASK_S), spare_bytes / 3)
         return window_bytes, max(window_bytes // 8, int(ask_bytes))
 
     def measured(
-        self, rate_Bps: float, full: bool, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = 0.0
+        self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
     ) -> None:
         """A rate that was reached can be reached; a lower one tells of the way only if the way was full, and if none of
         the last was higher. The shortest round trip ever is the way's: a busy way's other ones have waited behind what
@@ -76,19 +87,22 @@ class Pace:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until
         horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
-        if rate_Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not full):
+        if rate.Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not rate.full):
             return
-        self._rates_Bps.append(rate_Bps)
+        self._rates_Bps.append(rate.Bps)
         self.bandwidth_Bps = max(self._rates_Bps)
         fitting = int(self.bandwidth_Bps * horizon_s)
         longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
-        if full and longer and rate_Bps >= _GREW * self._grew_to_Bps:
+        if rate.full and longer and rate.Bps >= _GREW * self._grew_to_Bps:
             # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
-            self._grew_to_Bps, fitting, self._tried_until = rate_Bps, 2 * self.window_bytes, now + horizon_s
+            self._grew_to_Bps, fitting, self._tried_until = rate.Bps, 2 * self.window_bytes, now + horizon_s
         elif trying:
             fitting = max(fitting, self.window_bytes)
-        # A window at most doubles at a time: one lucky sample must not flood a slow link.
-        window_bytes = max(WINDOW_BYTES_MIN, min(fitting, 2 * self.window_bytes, WINDOW_BYTES_MAX))
+        # At most it doubles before what was posted since is there: a lucky rate, of an empty queue somewhere on the
+        # way, must not flood a slow link.
+        if rate.posted_at >= self._turn_at:
+            self._most_bytes, self._turn_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
+        window_bytes = max(WINDOW_BYTES_MIN, min(fitting, self._most_bytes))
         self._open(window_bytes, self._horizon_s / horizon_s)
 
     def broke(self) -> None:
