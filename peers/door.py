@@ -20,7 +20,7 @@ from .control import Orders
 from .keys import Invite, read_key
 from .opening import Opening, open_as, open_endpoint
 from .orders import founding_orders
-from .runs import SETTINGS_FILE, make_folder
+from .runs import keep_settings, make_folder
 from .settings import Settings
 from .stop import Stop
 
@@ -133,7 +133,7 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
         run = await door.ask_run(endpoint)
         settings = settings.with_agreed(run.settings)
         folder = make_folder(settings.run, task)
-        (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+        keep_settings(folder, settings)
     except BaseException:
         endpoint.abort()
         raise
@@ -166,7 +166,7 @@ def cores_for_one(contact: str, peers: int) -> int:
 async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Opening, dict[str, Any]]:
     """Found a run; returns also how others get in, as arguments of `samovar.join`. Raises OSError, ValueError."""
     folder = make_folder(settings.run, task)
-    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    keep_settings(folder, settings)
     (orders, *_), invite = founding_orders(task, settings, folder)
     opening = await open_as(orders if name is None else replace(orders, name=name))
     way = {"invite": invite.to_text()} if invite else {"peer_key": opening.endpoint.id, "insecure": True}

@@ -14,6 +14,7 @@ from pathlib import Path
 from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, Result, read_run
 from .report.overview import totals
 from .report.trace import write_trace
+from .settings import Settings
 
 SETTINGS_FILE = "settings.json"
 WAYS_IN_FILE = "join.txt"
@@ -42,6 +43,11 @@ def make_folder(wished: str | None, task: Path) -> Path:
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
     (folder / COMMAND_FILE).write_text(shlex.join(words) + "\n", encoding="utf-8")
     return folder
+
+
+def keep_settings(folder: Path, settings: Settings) -> None:
+    """Write down what the run goes by, for whoever resumes it or looks at it. Raises OSError."""
+    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -237,8 +237,8 @@ class Trainer:
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
-        mine, theirs = type(self.optimizer).__name__, numbers.get("optimizer_kind", type(self.optimizer).__name__)
-        if mine != theirs:
+        mine = type(self.optimizer).__name__
+        if (theirs := numbers.get("optimizer_kind", mine)) != mine:
             raise CheckpointError(f"the checkpoint is of another optimizer than {self.task.path}: {theirs}, not {mine}")
         with torch.no_grad():
             for name, tensor in tensors_of(self.model).items():

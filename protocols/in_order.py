@@ -38,10 +38,10 @@ def sum_all(vectors: Sequence[Tensor]) -> Tensor:
 
 def _add_up(arrays: Sequence[_Array], owner: int, part: Part, out: _Array) -> None:
     terms = [arrays[owner - distance] for distance in range(len(arrays))]
-    for low in range(part.start, part.stop, _BLOCK):
-        block = slice(low, min(part.stop, low + _BLOCK))
-        here = out[block]
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+        for low in range(part.start, part.stop, _BLOCK):
+            block = slice(low, min(part.stop, low + _BLOCK))
+            here = out[block]
             np.add(terms[0][block], terms[1][block], out=here)
             for term in terms[2:]:
                 np.add(here, term[block], out=here)

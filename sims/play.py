@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..peers.records import Record, RecordFile, Result
-from ..peers.runs import SETTINGS_FILE, conclude
+from ..peers.runs import conclude, keep_settings
 from ..peers.task import Task, check_average
 from ..peers.verbs.output import Output
 from .loop import run_virtual
@@ -67,7 +67,7 @@ def play(
     that in its own time."""
     settings = scenario.settings
     check_average(settings.average, task.path)
-    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    keep_settings(folder, settings)
     task_file = task.path.resolve() if task.path.is_file() else None
     again = replace(scenario, settings=replace(settings, run=None))
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")

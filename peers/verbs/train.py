@@ -17,7 +17,7 @@ from ..keys import Invite
 from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
-from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, kept, make_folder
+from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
 from ..settings import Settings
 from ..task import TaskError, check_average, kind_of
 from .command_line import fail
@@ -77,12 +77,9 @@ def train(
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
         launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
 
-        def keep_settings() -> None:
-            (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
-
         def met(members: list[dict[str, str]]) -> None:
             if resume is not None:
-                keep_settings()  # not before all peers could go on with them
+                keep_settings(folder, settings)  # not before all peers could go on with them
             commands = [_join_command(task, script, invite, member) for member in members]
             local = split_address(members[0]["address"])[0].startswith("127.")
             output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")
@@ -92,7 +89,7 @@ def train(
 
         with kept(folder):
             if resume is None:
-                keep_settings()
+                keep_settings(folder, settings)
             code = asyncio.run(_train(launch, output, settings, folder, met))
         if code == _STOPPED:
             resumable = not script and _has_checkpoint(folder, settings.peers)

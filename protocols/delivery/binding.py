@@ -50,7 +50,7 @@ class Binding:
         self.last_ping += 1
         self._pings[self.last_ping] = now
         if len(self._pings) > _PINGS_KEPT:
-            del self._pings[min(self._pings)]
+            del self._pings[next(iter(self._pings))]  # the oldest
         return self.last_ping
 
     def take_pong(self, pong: int, now: float) -> bool:
