@@ -7,10 +7,12 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
 from ..aggregation.buckets import buckets
+from ..aggregation.codecs.codec import summed_bytes
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.vector import Layout
@@ -74,16 +76,18 @@ class Peer:
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
         site = "" if settings.site_period is None else identity.site
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine, site)
+        codec = None if settings.codec == "none" else parse_codec(settings.codec)
+        size_bytes = partial(summed_bytes, codec, layout, settings.fragments)
         self.averaging = LocalSGD(
             endpoint,
             lambda standing, installed: self._join(member, run, layout, standing, installed),
             layout=layout,
-            schedule=lambda view: schedule_for(settings, layout, view, self.state.links),
+            schedule=lambda view: schedule_for(settings, size_bytes(len(view.ids)), view, self.state.links),
             period=period_policy(settings),
             outer=outer_step(settings, parameters, state),
             state=state,
             steps=steps,
-            codec=None if settings.codec == "none" else parse_codec(settings.codec),
+            codec=codec,
             residual=residual,
             buckets=buckets(layout) if settings.average == "gradients" else (),
             fragments=settings.fragments,

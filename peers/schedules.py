@@ -16,17 +16,18 @@ SMALL_MODEL_BYTES = 256 * 1024
 known of them."""
 
 
-def schedule_for(settings: Settings, layout: Layout, view: View, costs: LinkCosts) -> Schedule:
-    """The schedule of ``--schedule``. On one machine the sharded one is done in shared memory, and what is very small
-    takes one hop with it; else it is the fastest for what the links cost, as all have measured and agreed."""
+def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCosts) -> Schedule:
+    """The schedule of ``--schedule``, for what a round sums up. On one machine the sharded one is done in shared
+    memory, and what is very small takes one hop with it; else it is the fastest for what the links cost, as all have
+    measured and agreed."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
-    if view.one_machine or takes_one_hop(layout.nbytes, len(view.ids)):
+    if view.one_machine or takes_one_hop(size_bytes, len(view.ids)):
         return SCHEDULES["sharded"]
-    usual = "halving_doubling" if layout.nbytes <= SMALL_MODEL_BYTES else "ring"
+    usual = "halving_doubling" if size_bytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
     known = [SCHEDULES[name] for name in (usual, *others)]
-    return fastest(known, costs, len(view.ids), layout.nbytes, view.bandwidths_Bps)
+    return fastest(known, costs, len(view.ids), size_bytes, view.bandwidths_Bps)
 
 
 def uneven(settings: Settings, layout: Layout) -> bool:

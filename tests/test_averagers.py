@@ -8,6 +8,7 @@ import pytest
 import torch
 from simulated import no_complaints  # noqa: F401
 
+from samovar.aggregation.codecs.codec import summed_bytes
 from samovar.aggregation.codecs.known import CODECS, parse_codec
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
@@ -26,10 +27,16 @@ SIZE = 2 * CELL + 300
 
 
 def played(
-    codec: str, *, peers: int = 4, schedule: str = "ring", size: int = SIZE, faults: tuple[Fault, ...] = ()
+    codec: str,
+    *,
+    peers: int = 4,
+    schedule: str = "ring",
+    size: int = SIZE,
+    faults: tuple[Fault, ...] = (),
+    steps: int = 8,
 ) -> World:
     settings = Settings(
-        peers=peers, period="2", steps=8, codec=codec, schedule=schedule, patience_s=1.0, seed=3, device="cpu"
+        peers=peers, period="2", steps=steps, codec=codec, schedule=schedule, patience_s=1.0, seed=3, device="cpu"
     )
     world = World(toy_task(size), replace(Scenario.plain(settings), faults=faults))
     run_virtual(world.run(within_s=300), seed=3)
@@ -69,6 +76,16 @@ def test_all_peers_end_with_the_same_bits_and_near_what_no_codec_gives(codec: st
     assert (model_of(world) - exact).norm() <= worst * moved
     if codec != "power_sgd":  # the toy model is one row, which no rank is lower than
         assert sent_by(world) < sent_by(plain), "fewer bytes were sent"
+
+
+@pytest.mark.parametrize("peers", [2, 5])
+@pytest.mark.parametrize("codec", ["none", *CODECS])
+def test_a_round_sends_what_its_deadline_and_its_schedule_are_foreseen_by(codec: str, peers: int) -> None:
+    few, many = (sent_by(played(codec, peers=peers, steps=steps)) for steps in (4, 12))
+    layout = Layout.of(dict(toy_task(SIZE).model().named_parameters()))
+    foreseen = summed_bytes(None if codec == "none" else parse_codec(codec), layout, 1, peers)
+    headers = 700 * peers * (peers - 1)
+    assert (many - few) / 4 == pytest.approx(2 * (peers - 1) * foreseen, rel=0.1, abs=headers)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -178,12 +178,14 @@ def test_fragments_are_averaged_in_turn_as_by_hand() -> None:
 
 
 def sent(**settings) -> list[int]:
-    """Bytes in the rounds of one peer but the first."""
+    """Bytes in each round but the first, of all peers."""
     records: list[Record] = []
     simulation = Scenario.plain(Settings(**{**FEW, "steps": 2, "period": "1", **settings}))
     world = World(load_task(TASKS / "megabyte.py"), simulation, records.append)
     run_virtual(world.run())
-    return [record.bytes_sent for record in records if isinstance(record, RoundRecord) and record.peer == "0"][1:]
+    rounds = [record for record in records if isinstance(record, RoundRecord)]
+    last = max(record.round for record in rounds)
+    return [sum(one.bytes_sent for one in rounds if one.round == number) for number in range(2, last + 1)]
 
 
 @pytest.mark.parametrize("codec", ["none", "int8", "top_k:0.1"])

@@ -218,7 +218,7 @@ def test_what_makes_no_sense_to_be_told_is_not_counted(
 ) -> None:
     company, learned = simulate(Company(3).run()), list[Mapping[str, int]]()
     monkeypatch.setattr(Membership, "learn", lambda self, bandwidths: learned.append(bandwidths))
-    heard = Bandwidths(company[0].endpoint, company[0].membership, 10**6, lambda: UNKNOWN)
+    heard = Bandwidths(company[0].endpoint, company[0].membership, lambda world: 10**6, lambda: UNKNOWN)
     for peer in ("p0", "p1", "p2"):
         heard.told(peer, levels)
     for _ in range(9):
@@ -250,12 +250,12 @@ def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> N
 
 
 def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
-    settings, layout, costs = Settings(peers=8), layout_of(4_000_000), LinkCosts(0.005, 1e-7)
+    settings, nbytes, costs = Settings(peers=8), 16_000_000, LinkCosts(0.005, 1e-7)
     members = tuple(Member(f"p{index}", f"p{index}", "", index, 1) for index in range(8))
-    assert schedule_for(settings, layout, View(1, members, True), costs).name == "ring"
+    assert schedule_for(settings, nbytes, View(1, members, True), costs).name == "ring"
     known = View(2, tuple(replace(m, bandwidth_Bps=10**7 // (1 + 3 * (m.data_part % 2))) for m in members), True)
     assert known.shares == pytest.approx([0.25, 0.0] * 4)
-    assert schedule_for(settings, layout, known, costs).name == "sharded"
+    assert schedule_for(settings, nbytes, known, costs).name == "sharded"
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,22 @@ class SketchCodec(Protocol):
 Codec = HopCodec | GatherCodec | SketchCodec
 
 
+def summed_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
+    """Bytes of the vector for which a plain allreduce sends as many as a round among ``world`` peers sends, where it
+    averages one of so many fragments with this codec. Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer,
+    all to all (p-1) n.
+    """
+    if codec is None:
+        whole = layout.nbytes
+    elif codec.family == "hop":
+        whole = codec.encoded_bytes(layout.size)
+    elif codec.family == "gather":
+        whole = codec.encoded_bytes(layout.size) * world // 2
+    else:
+        whole = sum(codec.elements(layout)) * layout.dtype.itemsize
+    return whole // fragments
+
+
 def seed_of(*what: object) -> int:
     """A seed for ``what``: the same wherever that is written alike."""
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")

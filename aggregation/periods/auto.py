@@ -7,8 +7,9 @@ from .policy import Motion, Numbers, PeriodState, check_number, recall
 
 _ALIKE = 1.5
 """Periods within this factor are as good as the same."""
-_GROWTH = 16
-"""A period grows by this factor at most: what was measured last may not last."""
+_FIRST, _GROWTH = 4, 8
+"""The period until something has been measured, and the factor that one grows by at most: what was measured last may
+not last."""
 _MIXED = -2.0
 """So many rounds after a change tell of the period before it."""
 
@@ -34,8 +35,8 @@ class Auto:
     """Knows neither the horizon nor a good period, and measures what decides on both.
 
     **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
-    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From 1
-    it gets there by factors of 16.
+    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From
+    4 it gets there by factors of 8.
 
     **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
     the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
@@ -64,7 +65,7 @@ class Auto:
     watches: ClassVar[bool] = True
 
     def start(self) -> PeriodState:
-        return PeriodState(1)
+        return PeriodState(_FIRST)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
         """As the protocol says; raises ValueError on a learning rate that is negative or not finite."""
@@ -76,7 +77,7 @@ class Auto:
             seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
         elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):
             seen = seen._replace(halvings=seen.halvings + 1)
-        wanted = min(self._wanted(seen), _GROWTH * state.period)
+        wanted = min(self._wanted(seen) if seen.step_s else state.period, _GROWTH * state.period)
         if max(wanted, state.period) <= _ALIKE * min(wanted, state.period):
             return PeriodState(state.period, seen)
         kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
@@ -104,8 +105,6 @@ class Auto:
         return drifting and seen.together <= 0
 
     def _wanted(self, seen: Seen) -> float:
-        if seen.step_s == 0:
-            return 1.0
         whole = min(self.share * seen.averaging_s / seen.step_s, self.period_max)
         return max(1.0, whole / 2 ** min(seen.halvings, 1000.0))
 

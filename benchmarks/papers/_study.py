@@ -21,7 +21,7 @@ from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import Hung, World
 
 PEERS, STEP_S, AVERAGING_S = 4, 1.0, 4.0
-GRID_S, SMOOTH_S, FLOOR = 20.0, 200.0, 0.25
+GRID_S, SMOOTH_S, FLOOR = 4.0, 200.0, 0.25
 """The floor is the mean over this last part of the run."""
 SYNCHRONOUS = "1"
 FIXED = (SYNCHRONOUS, "2", "4", "8", "16", "32", "64")

@@ -40,7 +40,7 @@ ALPHA, RATE = AVERAGING_S / STEP_S, "10mbit"
 UNTIL, QUICK = 4000, 400
 """The time of the longest run, in local steps."""
 SOONER, WITHIN = 2.5, 0.15
-LATE, MORE = 1.2, 4
+LATE, MORE = 1.2, 20
 """A real run takes the local steps that are foretold for so many times the time, and so many grid points more."""
 PILOT, WARM = 80, 3
 """Local steps of the short run; rounds that do not count for an averaging, as links still learn their pace."""
