@@ -36,10 +36,10 @@ from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world import World
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
-FAST_S, SLOW_S, PERIOD = 0.01, 0.05, 16
+FAST_S, SLOW_S, PERIOD, STEPS = 0.01, 0.05, 16, 1600
 WITHOUT, EQUAL, OWN = "without it", "equal pace", "own pace"
 AVERAGING_S, UNTIL_S, SYNCHRONOUS_UNTIL_S, LEVELS = 40.0, 12_000.0, 45_000.0, (10, 5, 3, 2, 1.5, 1.2)
-QUICK = 0.12
+QUICK = 0.06
 """Of the time."""
 NEAR = "1tbit,500ms"
 
@@ -128,9 +128,9 @@ def drifted(job: tuple[System, int], far_s: float, share: float) -> list[float]:
     return smoothed(at_first(task), rounds, until_s)
 
 
-def on_digits(pool: Pool, steps: int, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[Claim]]:
-    names = (WITHOUT, EQUAL, OWN)
-    done = pool.map(classified, [(name, steps, seed) for name in names for seed in seeds], chunksize=1)
+def on_digits(pool: Pool, quick: bool, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[Claim]]:
+    names = (WITHOUT, OWN) if quick else (WITHOUT, OWN, EQUAL)
+    done = pool.map(classified, [(name, STEPS, seed) for name in names for seed in seeds], chunksize=1)
     rows = []
     print(f"\n{'digits, one of four peers is 5 times slower':<46}{'steps/s of the others':>22}{'accuracy':>10}")
     for number, name in enumerate(names):
@@ -138,11 +138,11 @@ def on_digits(pool: Pool, steps: int, seeds: Sequence[int]) -> tuple[list[dict[s
         speed, accuracy = (statistics.fmean(getattr(one, key) for one in found) for key in ("steps_per_s", "accuracy"))
         rows.append({"work": "digits", "system": name, "steps_per_s": speed, "accuracy": accuracy})
         print(f"{name:<46}{speed:>22.1f}{accuracy:>10.4f}")
-    share = rows[2]["steps_per_s"] / rows[0]["steps_per_s"]
-    lost = rows[0]["accuracy"] - rows[2]["accuracy"]
-    ours = f"{share:.3f}, at equal pace {rows[1]['steps_per_s'] / rows[0]['steps_per_s']:.3f}"
+    shares = [row["steps_per_s"] / rows[0]["steps_per_s"] for row in rows[1:]]
+    lost = rows[0]["accuracy"] - rows[1]["accuracy"]
+    ours = ", at equal pace ".join(f"{share:.3f}" for share in shares)
     return rows, [
-        Claim("(ours)", "steps/s of the others at least 0.95 of those without the slow peer", ours, share >= 0.95),
+        Claim("(ours)", "steps/s of the others at least 0.95 of those without the slow peer", ours, shares[0] >= 0.95),
         Claim("(ours)", "accuracy within 0.01 of a run without it", f"{lost:+.4f} lost", lost <= 0.01),
     ]
 
@@ -201,7 +201,7 @@ def main() -> int:
     seeds, rows, claims, drawn = range(options.seeds or (1 if options.quick else 3)), [], [], {}
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         if options.only != "LOG-H":
-            rows, claims = on_digits(pool, 1600, seeds)
+            rows, claims = on_digits(pool, options.quick, seeds)
         if options.only != "digits":
             more_rows, more_claims, drawn = on_log_h(pool, options.quick, seeds)
             rows, claims = rows + more_rows, claims + more_claims
