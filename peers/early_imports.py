@@ -24,7 +24,7 @@ def import_what(task: Path) -> bool:
     """Import the installed modules that a task file imports. What cannot be is left to whoever loads the file, who
     tells. Returns whether this process can be forked still."""
     for name in _modules_of(task):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             if _is_installed(name):
                 importlib.import_module(name)
     return threading.active_count() == 1 and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

@@ -15,6 +15,10 @@ _LIBRARY = __name__.partition(".")[0]
 _PLAIN = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
 
 
+class EvaluationFailed(ValueError):
+    """A task's evaluate() cannot be used: whichever peer judges the model, it fails. One line, with the place."""
+
+
 def is_plain(error: BaseException) -> bool:
     """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
     is told with its kind, and a user's own with the place."""

@@ -119,6 +119,8 @@ class Launch:
                 self._await_stragglers(peer)
             elif kind == "error":
                 self._failed(peer, content, f"peer {peer.orders.name}: {content}")
+            elif kind == "error for all":
+                self._end(f"peer {peer.orders.name}: {content}")
         peer.exit_code = await peer.process.wait()
         peer.ready.set()
         self._tell_of_end(peer)

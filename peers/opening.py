@@ -18,7 +18,7 @@ from ..protocols.shaping.transport import Shaped
 from ..protocols.transport import PeerId, Transport
 from ..protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
-from .errors import is_plain, one_line
+from .errors import EvaluationFailed, is_plain, one_line
 from .links import parse_link
 from .orders import log_path
 from .records import Record, RecordFile
@@ -93,9 +93,10 @@ class Opening:
 
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Tell a launcher why its peer cannot do its work, and where the traceback is if one is needed."""
-    where = "" if is_plain(error) else f"; see {log_path(Path(orders.folder), orders.name)}"
-    control.tell("error", f"{one_line(error)}{where}")
+    """Tell a launcher why its peer cannot do its work, or none can, and where the traceback is if one is needed."""
+    for_all = isinstance(error, EvaluationFailed)
+    where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
+    control.tell("error for all" if for_all else "error", f"{one_line(error)}{where}")
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:

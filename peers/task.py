@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Literal
 
 import torch
@@ -79,7 +80,10 @@ def load_task(path: Path) -> Task:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == spec.origin]
+        place = f"{path}, line {lines[-1]}" if lines else f"{path}"
+        mend = f"; install it for {sys.executable}" if isinstance(error, ModuleNotFoundError) else ""
+        raise TaskError(f"{place}: cannot be imported: {type(error).__name__}: {error}{mend}") from error
     given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
     for name, function in given.items():
         if function is not None and not callable(function):

@@ -17,6 +17,7 @@ from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
+from .errors import EvaluationFailed, one_line
 from .inner_state import InnerState, averaged_with
 from .task import Task, TaskError
 from .tensors import merged, moved, parameters_in, samples_in, tensors_of
@@ -204,9 +205,15 @@ class Trainer:
         Chance(derive(self._seed, "evaluate"), self.device).take()
         with torch.no_grad():
             self.model.eval()
-            accuracy = float(self.task.evaluate(self.model))
+            try:
+                found = self.task.evaluate(self.model)
+            except Exception as error:
+                raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
             self.model.train()
-        return accuracy
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            raise EvaluationFailed(f"{self.task.path}: evaluate() is to return a number, not {found!r:.60}") from None
 
     def snapshot(self) -> Snapshot:
         """Everything that the next local step depends on."""

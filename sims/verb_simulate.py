@@ -13,7 +13,7 @@ from ..peers.runs import make_folder
 from ..peers.settings import Settings
 from ..peers.task import load_task
 from ..peers.verbs.flags import click_options
-from ..peers.verbs.output import Output, run_options, run_verb
+from ..peers.verbs.output import Output, prints_aside, run_options, run_verb
 from .measure import measured_step_time
 from .play import play
 from .scenarios.file import read_scenario
@@ -84,13 +84,15 @@ def _sweep(count: int, seed: object, *, smallest: bool, as_json: bool, quiet: bo
 
 
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
-    functions = load_task(task)
+    with prints_aside(as_json):
+        functions = load_task(task)
     folder = make_folder(settings.run, task)
     output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
     if settings.step_time == MEASURED:
         settings = replace(settings, step_time=measured_step_time(functions, settings))
         output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
-    result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
+    with prints_aside(as_json):
+        result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
     output.end(result)
     _tell_digest(output, result, as_json=as_json)
     return 0
@@ -100,11 +102,13 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
     found = read_scenario(file, flags)
     task = task or found.task
     # The toy task ends soon, or never; of anybody's own task nobody knows.
-    functions = load_task(task) if task else toy_task(found.scenario.toy_size)
+    with prints_aside(as_json):
+        functions = load_task(task) if task else toy_task(found.scenario.toy_size)
     within_s = None if task else bound_s(found.scenario)
     folder = make_folder(found.scenario.settings.run, file)
     output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
-    result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
+    with prints_aside(as_json):
+        result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     output.end(result)
     if result.broken is not None:
         output.say("\n".join(("the last events:", *last)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -34,6 +35,10 @@ FILES = {
     "no_loss.py": MODEL + DATA,
     "no_python.py": MODEL + "def data(part, parts: return 1\n",
     "raises.py": MODEL + DATA + LOSS + "1 / 0\n",
+    "lacks.py": "import nobody_has_this\n" + MODEL + DATA + LOSS,
+    "judges.py": MODEL + DATA + LOSS + "def evaluate(model): return 1 / 0\n",
+    "grades.py": MODEL + DATA + LOSS + "def evaluate(model): return 'good'\n",
+    "talks.py": "print('begun')\n" + MODEL + DATA + LOSS + "def evaluate(model): return print('judging') or 0.5\n",
     "exits.py": MODEL + DATA + LOSS + "raise SystemExit(3)\n",
     "no_batches.py": MODEL + "def data(part, parts): return []\n" + LOSS,
     "diverges.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() * float('nan')\n",
@@ -60,6 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -115,15 +121,23 @@ def complaint(result: Result) -> str:
         ("train good.py --key key.pub", "key.pub is the public half of a key: give the .key file"),
         ("train good.py --authorized nowhere", "cannot read list of keys nowhere: no such file or directory"),
         ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),
-        ("train good.py --resume nowhere", "nowhere: nothing to resume, it has no settings.json"),
+        ("train good.py --resume nowhere", "nowhere: nothing to resume, there is no such folder"),
+        ("train good.py --resume empty", "empty: nothing to resume, it has no settings.json"),
+        ("train script.py --epochs 3", "no such option '--epochs'; did you mean --steps? (a script's own go after --)"),
         ("train good.py --resume begun", "these settings lack peers: is it the same version of Samovar"),
         ("train good.py extra", "good.py: only a script is given arguments, not a task: extra"),
         ("train script.py --resume begun", "script.py: a script keeps its own checkpoints, --resume is for tasks"),
         ("simulate good.py --peers 0", "--peers must be a whole number from 1 to 1000000, got 0"),
         ("simulate good.py --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as"),
         ("simulate script.py", "script.py: this is a training script, and here a task is due, with model(), "),
-        ("simulate raises.py", "raises.py: cannot be imported: ZeroDivisionError: division by zero"),
-        ("simulate exits.py", "exits.py: cannot be imported: SystemExit: 3"),
+        ("simulate raises.py", "raises.py, line 6: cannot be imported: ZeroDivisionError: division by zero"),
+        ("simulate exits.py", "exits.py, line 6: cannot be imported: SystemExit: 3"),
+        (
+            "simulate lacks.py",
+            "lacks.py, line 1: cannot be imported: ModuleNotFoundError: No module named 'nobody_has_",
+        ),
+        ("simulate judges.py --quiet", "in evaluate(): judges.py, line 6: ZeroDivisionError: division by zero"),
+        ("simulate grades.py --quiet", "grades.py: evaluate() is to return a number, not 'good'"),
         ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
         ("simulate diverges.py --quiet", "the loss is not finite any more at local step 16 (learning rate 0.1); lower"),
         ("simulate misfit.py --quiet", "misfit.py, line 6: RuntimeError: "),
@@ -302,7 +316,24 @@ def test_a_port_in_use_is_told_with_what_to_do(folder: Path) -> None:
 
 def test_a_task_that_fails_in_the_peers_is_one_line(folder: Path) -> None:
     ended = samovar(folder, "train", "raises.py", "--peers", 2, "--json")
-    assert re.fullmatch(r"peer \d: raises\.py: cannot be imported: ZeroDivisionError: division by zero", failed(ended))
+    assert re.fullmatch(r"peer \d: raises\.py, line 6: cannot be imported: ZeroDivisionError: .*", failed(ended))
+
+
+def test_a_task_that_cannot_judge_its_model_ends_the_run_and_costs_no_other_peer(folder: Path) -> None:
+    """After some rounds, where a peer that fails alone would be done without."""
+    ended = samovar(folder, "train", "judges.py", *"--peers 2 --period 1 --evaluate-every 5 --json".split())
+    assert re.fullmatch(
+        r"peer 0: in evaluate\(\): judges\.py, line 6: ZeroDivisionError: division by zero; see runs/\S+/peer-0\.log",
+        failed(ended),
+    )
+    assert (folder / "runs/judges-001/checkpoint/peer-1.safetensors").exists(), "it stopped in good order"
+
+
+def test_what_a_task_prints_is_no_part_of_the_json(folder: Path) -> None:
+    told = verb("simulate", "talks.py", "--peers", 2, "--steps", 20, "--period", 10, "--json")
+    assert json.loads(told.stdout)["accuracy"] == 0.5
+    assert "begun\n" in told.stderr
+    assert "judging\n" in told.stderr
 
 
 def test_a_loss_that_becomes_nan_ends_the_run(folder: Path) -> None:

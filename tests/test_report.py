@@ -19,7 +19,7 @@ from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
 
 from samovar.peers.records import EventRecord, Run
 from samovar.peers.report.charts import MOST_POINTS
-from samovar.peers.report.gantt import MOST_SLOTS
+from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
 from samovar.peers.report.write import page, write_report
@@ -158,6 +158,13 @@ def test_plotly_accepts_every_figure(run: Run) -> None:
     assert len(figures) > 5
     for figure in figures.values():
         graph_objects.Figure(figure)
+
+
+def test_a_long_run_s_timeline_has_bars_wide_enough_to_be_seen() -> None:
+    pytest.importorskip("plotly")
+    figures = Page(page(in_memory(synthetic_records(peers=2, rounds=3000, lost=None)), "")).figures
+    bars = [trace["y"] for trace in figures["timeline-time"]["data"] if trace["type"] == "bar"]
+    assert max(part.count(row) for part in bars for row in (0, 1)) == MOST_IN_ROW
 
 
 def test_64_peers_and_1000_rounds_stay_a_file_that_a_browser_opens(tmp_path: Path) -> None:

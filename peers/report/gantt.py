@@ -1,7 +1,8 @@
 """The timeline of a report: a row a peer, and in it compute, wait and transfer as they followed each other.
 
-At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of three bars are drawn, so that a browser stays quick: in a longer
-run a bar is the sum of several rounds, and in a larger one those peers are left out that there is least to say about.
+At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of three bars are drawn, so that a browser stays quick, and so few
+in a row that each bar is wide enough to be seen: in a longer run one is the sum of several rounds, and in a larger one
+those peers are left out that there is least to say about.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .timeline import PARTS, Slot, slots
 
 MOST_ROWS: Final = 64
 MOST_SLOTS: Final = 2000
+MOST_IN_ROW: Final = 160
 PART_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c"}
 BACK_INK: Final = "#2f7d5f"
 
@@ -36,7 +38,8 @@ def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
 def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Absence]) -> Figure:
     """The timeline of the peers in `names`, with a cross where one was lost and a triangle where one came."""
     row = {name: index for index, name in enumerate(names)}
-    drawn = slots((record for record in run.rounds if record.peer in row), most=MOST_SLOTS)
+    most = min(MOST_SLOTS, MOST_IN_ROW * len(names))
+    drawn = slots((record for record in run.rounds if record.peer in row), most=most)
     came = [(event.subject, event.time_s, event.why) for event in run.events if event.event == "joined"]
     lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
     layout = base_layout(axis)

@@ -57,4 +57,6 @@ def _usage_line(error: click.ClickException) -> str:
     near, context = getattr(error, "possibilities", None), getattr(error, "ctx", None)
     said = " ".join((error.message if near else error.format_message()).split()).rstrip(".")
     hint = f"did you mean {near[0]}?" if near else f"see {context.command_path} --help" if context else ""
-    return "; ".join(filter(None, [said[:1].lower() + said[1:], hint]))
+    hands_on = context and any(parameter.name == "arguments" for parameter in context.command.params)
+    other = " (a script's own go after --)" if hands_on and isinstance(error, click.NoSuchOption) else ""
+    return "; ".join(filter(None, [said[:1].lower() + said[1:], hint])) + other

@@ -19,7 +19,7 @@ from ..settings import Settings
 from ..stop import Stop
 from ..task import TaskError, kind_of
 from .flags import click_options
-from .output import Output, run_options, run_verb
+from .output import Output, prints_aside, run_options, run_verb
 
 _FLAGS = (
     "device",
@@ -87,7 +87,7 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
         record(what)
         output.put(what)
 
-    with output, file:
+    with output, file, prints_aside(as_json):
         ended = await run_peer(opening, tell)
     result = conclude(
         folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -45,6 +46,11 @@ def run_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def prints_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """What a task prints in this process goes to stderr while stdout is for JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 class Output:

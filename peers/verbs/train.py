@@ -104,6 +104,8 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Set
         other = "--run" if config is None else "--config"
         raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
     file = folder / SETTINGS_FILE
+    if not folder.exists():
+        raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"))
