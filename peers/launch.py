@@ -45,7 +45,7 @@ class Launch:
 
     def __init__(self, all_orders: list[Orders], command: list[str] | None, record: Callable[[str], None]) -> None:
         self.peers = [Spawned(orders) for orders in all_orders]
-        self._spawner = Spawner(command, all_orders[0].task)
+        self._spawner = Spawner(command)
         self._record = record
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""

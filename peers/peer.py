@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor
 
 from ..aggregation.buckets import buckets
-from ..aggregation.codecs.codec import summed_bytes
+from ..aggregation.codecs.codec import allreduce_bytes
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.vector import Layout
@@ -77,7 +77,7 @@ class Peer:
         site = "" if settings.site_period is None else identity.site
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine, site)
         codec = None if settings.codec == "none" else parse_codec(settings.codec)
-        size_bytes = partial(summed_bytes, codec, layout, settings.fragments)
+        size_bytes = partial(allreduce_bytes, codec, layout, settings.fragments)
         self.averaging = LocalSGD(
             endpoint,
             lambda standing, installed: self._join(member, run, layout, standing, installed),

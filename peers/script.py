@@ -21,12 +21,12 @@ import torch
 from .background import Background
 from .control import CONTROL_VARIABLE
 from .door import Door, open_alone, open_at, own_name
-from .early_imports import import_all_of_torch
 from .fields import SettingsError
 from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_limit
 from .own_loop import Run
 from .settings import Settings
 from .stop import Stop
+from .torch_imports import import_all_of_torch
 
 
 def join(

@@ -42,10 +42,8 @@ class Process(Protocol):
 class Spawner:
     """Spawns peers of a script by its `command`, or, where that is None, of a task. One for a run."""
 
-    def __init__(self, command: list[str] | None, task: str | None = None) -> None:
-        """`task`: its file, whose imports forks have in common."""
+    def __init__(self, command: list[str] | None) -> None:
         self._command = _ALONE if command is None and sys.platform != "linux" else command
-        self._task = [] if task is None else [task]
         self._zygote: Zygote | None = None
         self._stopped = False
 
@@ -54,7 +52,7 @@ class Spawner:
         if self._command is not None:
             return await _execute(self._command, control, log)
         if self._zygote is None:
-            self._zygote = await Zygote.start(self._task, log)
+            self._zygote = await Zygote.start(log)
             if self._stopped:
                 self._zygote.kill()
         return await self._zygote.fork(control, log)
@@ -127,11 +125,11 @@ class Zygote:
         self.failure = ""
 
     @classmethod
-    async def start(cls, arguments: list[str], log: Path) -> Zygote:
+    async def start(cls, log: Path) -> Zygote:
         """What it has to complain of goes to `log`."""
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await _execute([*_ZYGOTE, *arguments], theirs, log)
+            process = await _execute(_ZYGOTE, theirs, log)
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:

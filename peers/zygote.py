@@ -1,8 +1,8 @@
-"""The zygote: a process that has imported PyTorch, and what else the task imports, from which its peers are forked.
+"""The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
 
 To import it takes a core two to four seconds, more than many a short run; here all peers of a machine share one import,
 and the memory of it. The zygote computes nothing and opens nothing that a peer would have to share: a fork of it is as
-good as a new process. Where a module that the task imports does more than that, it begins anew without.
+good as a new process.
 
 It hears requests on a line that it inherits: the path of a log, with a file descriptor for the new peer's own control
 line; and tells `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line
@@ -17,25 +17,21 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import traceback
-from pathlib import Path
 
 import numpy
 
 from .control import CONTROL_VARIABLE
-from .early_imports import import_all_of_torch, import_what
 from .process import main as be_a_peer
+from .torch_imports import import_all_of_torch
 
 PATH_BYTES_MAX = 4096
 _PR_SET_NAME = 15
 
 
 def main() -> None:
-    """Fork peers of the task that is given, if any, until nobody wants any more."""
+    """Fork peers until nobody wants any more."""
     import_all_of_torch()
-    if len(sys.argv) > 1 and not import_what(Path(sys.argv[1])):
-        os.execv(sys.executable, [sys.executable, "-m", "samovar.peers.zygote"])  # noqa: S606
     line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))
     woken, waker = socket.socketpair()
     for end in (woken, waker):

@@ -35,15 +35,10 @@ LEVEL_MAX = 127
 
 
 class Bandwidths:
-    """One peer's part in it. `size_bytes`: what is summed up in a round, for so many members; `costs`: what links cost,
-    as agreed."""
+    """One peer's part in it. `size_bytes`: what is summed up in a round; `costs`: what links cost, as agreed."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        membership: Membership,
-        size_bytes: Callable[[int], int],
-        costs: Callable[[], LinkCosts],
+        self, endpoint: Endpoint, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
     ) -> None:
         self._endpoint, self._membership, self._size_bytes, self._costs = endpoint, membership, size_bytes, costs
         self._generation = 0
@@ -84,10 +79,10 @@ class Bandwidths:
     def _worth(self, view: View, found: list[int]) -> bool:
         bandwidths, everybody = coarse(found), [True] * len(found)
         alike = (1 / len(found),) * len(found)
-        latency_s, size_bytes = 2 * self._costs().alpha_s, self._size_bytes(len(found))
+        latency_s = 2 * self._costs().alpha_s
 
         def seconds(shares: tuple[float, ...] | None) -> float:
-            return latency_s + size_bytes * bottleneck(shares or alike, bandwidths, everybody)
+            return latency_s + self._size_bytes * bottleneck(shares or alike, bandwidths, everybody)
 
         return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.shares)
 

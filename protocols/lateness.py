@@ -62,15 +62,15 @@ class Late:
 
 
 class Lateness:
-    """One peer's part in it, and the judge's. `size_bytes`: what is summed up in a round, for so many members;
-    `costs`: what links cost, as agreed."""
+    """One peer's part in it, and the judge's. `size_bytes`: what is summed up in a round; `costs`: what links cost, as
+    agreed."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         membership: Membership,
         reducer: Reducer,
-        size_bytes: Callable[[int], int],
+        size_bytes: int,
         costs: Callable[[], LinkCosts],
     ) -> None:
         self._endpoint, self._membership, self._reducer = endpoint, membership, reducer
@@ -133,8 +133,7 @@ class Lateness:
         if costs.bandwidth_Bps is not None and costs.bandwidth_Bps > (self._best.bandwidth_Bps or 0.0):
             self._best, self._foreseen = costs, None
         if self._foreseen is None or self._foreseen[0] != generation:
-            size_bytes = self._size_bytes(len(self._membership.view.ids))
-            self._foreseen = generation, self._reducer.foreseen_s(size_bytes, self._best)
+            self._foreseen = generation, self._reducer.foreseen_s(self._size_bytes, self._best)
         return self._foreseen[1]
 
     def _tell(self) -> None:

@@ -25,7 +25,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ..aggregation.codecs.codec import Codec, summed_bytes
+from ..aggregation.codecs.codec import Codec
 from ..aggregation.fragments import Fragments
 from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
@@ -114,12 +114,12 @@ class LocalSGD:
             over=self._over,
             adopt=self._adopt,
         )
-        size_bytes = partial(summed_bytes, codec, layout, len(self._fragments.parts))
-        late = Lateness(endpoint, self.membership, self._reducer, size_bytes, lambda: self.state.links)
+        summed_bytes = layout.nbytes // len(self._fragments.parts)
+        late = Lateness(endpoint, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
         self._attempts = Attempts(
             self.membership, self._lag, self._entry, self._inbox, late, state=lambda: self.state, over=self._over
         )
-        bandwidths = Bandwidths(endpoint, self.membership, size_bytes, lambda: self.state.links) if uneven else None
+        bandwidths = Bandwidths(endpoint, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
 
     @property

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from simulated import no_complaints  # noqa: F401
 
-from samovar.aggregation.codecs.codec import summed_bytes
+from samovar.aggregation.codecs.codec import allreduce_bytes
 from samovar.aggregation.codecs.known import CODECS, parse_codec
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
+from samovar.peers import schedules
 from samovar.peers.settings import Settings
 from samovar.protocols.reduction.averagers import averager_for
 from samovar.protocols.reduction.coded import CELL, CodedAllreduce
@@ -24,6 +26,9 @@ from samovar.sims.world import World
 
 SIZE = 2 * CELL + 300
 """Inputs of the toy model: a few cells of the grid for each part, not all of them whole."""
+
+
+LARGE = 500_000
 
 
 def played(
@@ -78,14 +83,33 @@ def test_all_peers_end_with_the_same_bits_and_near_what_no_codec_gives(codec: st
         assert sent_by(world) < sent_by(plain), "fewer bytes were sent"
 
 
-@pytest.mark.parametrize("peers", [2, 5])
-@pytest.mark.parametrize("codec", ["none", *CODECS])
-def test_a_round_sends_what_its_deadline_and_its_schedule_are_foreseen_by(codec: str, peers: int) -> None:
-    few, many = (sent_by(played(codec, peers=peers, steps=steps)) for steps in (4, 12))
-    layout = Layout.of(dict(toy_task(SIZE).model().named_parameters()))
-    foreseen = summed_bytes(None if codec == "none" else parse_codec(codec), layout, 1, peers)
-    headers = 700 * peers * (peers - 1)
+@pytest.mark.parametrize("codec", ["none", "int8", "top_k", "random_k"])
+def test_a_round_sends_what_its_schedule_is_chosen_by(codec: str) -> None:
+    """Of each family one codec."""
+    peers = 5
+    few, many = (sent_by(played(codec, peers=peers, size=LARGE, steps=steps)) for steps in (4, 12))
+    layout = Layout.of(dict(toy_task(LARGE).model().named_parameters()))
+    foreseen = allreduce_bytes(None if codec == "none" else parse_codec(codec), layout, 1, peers)
+    headers = 600 * peers * (peers - 1)
     assert (many - few) / 4 == pytest.approx(2 * (peers - 1) * foreseen, rel=0.1, abs=headers)
+
+
+@pytest.mark.parametrize(
+    ("settings", "nbytes"), [({}, 400_004), ({"fragments": 4}, 100_001), ({"codec": "int8"}, None)]
+)
+def test_auto_chooses_by_what_a_round_sends(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], nbytes: int | None
+) -> None:
+    asked, fastest = set[int](), schedules.fastest
+
+    def heard(known: Any, costs: Any, world: int, size_bytes: int, *more: Any) -> Any:
+        asked.add(size_bytes)
+        return fastest(known, costs, world, size_bytes, *more)
+
+    monkeypatch.setattr(schedules, "fastest", heard)
+    wished = Settings(peers=3, period="2", steps=8, patience_s=1.0, device="cpu", **settings)
+    run_virtual(World(toy_task(100_000), Scenario.plain(wished)).run(within_s=300), seed=3)
+    assert asked == {parse_codec("int8").encoded_bytes(100_001) if nbytes is None else nbytes}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -1,7 +1,6 @@
 """Spawning: peers of a task are forked from one process, each as much its own as one that was started anew."""
 
 import asyncio
-import os
 import socket
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from samovar.peers import spawn
 from samovar.peers.control import Control
 from samovar.peers.spawn import Fork, Spawner, SpawnError
 
@@ -79,60 +77,4 @@ async def test_who_stops_does_not_wait_for_the_zygote(tmp_path: Path) -> None:
         spawner.stop()
         with pytest.raises(SpawnError, match="gone"):
             await spawning
-    await spawner.close()
-
-
-ZYGOTE = """
-import os, sys
-import samovar.peers.early_imports as early
-from samovar.peers import zygote
-
-def tell():
-    print([name in sys.modules for name in ("library", "mine")], flush=True)
-    os._exit(0)
-
-early.sysconfig.get_path = lambda kind: os.environ["INSTALLED"]
-zygote.be_a_peer = tell
-zygote.main()
-"""
-"""One for which what is installed is in a folder of the test's, and whose forks tell what has been imported."""
-
-
-def task_with(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A task file that imports a library, and a module beside it."""
-    installed, task = folder / "installed", folder / "task.py"
-    installed.mkdir()
-    (installed / "library.py").write_text(library)
-    (folder / "mine.py").write_text("")
-    task.write_text("import missing\nimport mine\nfrom library import anything\n")
-    monkeypatch.setenv("INSTALLED", str(installed))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(installed), os.environ.get("PYTHONPATH")))))
-    monkeypatch.setattr(spawn, "_ZYGOTE", [sys.executable, "-c", ZYGOTE])
-    monkeypatch.chdir(folder)
-    return str(task)
-
-
-async def test_forks_have_the_libraries_that_their_task_imports_but_no_module_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spawner, log = Spawner(None, task_with("anything = 1", tmp_path, monkeypatch)), tmp_path / "peer-0.log"
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        process = await spawner.spawn(theirs, log)
-        assert await process.wait() == 0
-    await spawner.close()
-    assert log.read_text("utf-8") == "[True, False]\n"
-
-
-async def test_a_library_that_starts_a_thread_is_left_to_each_peer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    spawner = Spawner(None, task_with(library, tmp_path, monkeypatch))
-    process, seen, control = await forked(spawner, tmp_path / "peer-0.log")
-    zygote = seen.parent()
-    assert zygote is not None
-    assert zygote.cmdline()[1:] == ["-m", "samovar.peers.zygote"], "begun anew, without the task"
-    await control.close()
-    assert await process.wait() == 1
     await spawner.close()

@@ -142,7 +142,7 @@ class SketchCodec(Protocol):
 Codec = HopCodec | GatherCodec | SketchCodec
 
 
-def summed_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
+def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
     """Bytes of the vector for which a plain allreduce sends as many as a round among ``world`` peers sends, where it
     averages one of so many fragments with this codec. Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer,
     all to all (p-1) n.

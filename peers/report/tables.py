@@ -68,7 +68,8 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
     if not sum(spent):
         return ""
     compute, wait, transfer = (f"{part / sum(spent):.0%}" for part in spent)
-    told = f"Of the peers' time {compute} was compute, {wait} waiting for others and {transfer} transfer."
+    told = f"Of the peers' time {compute} was compute, {wait} waiting for others, or for what is on its way, and "
+    told += f"{transfer} transfer."
     if hidden := sum(peer.hidden_s for peer in peers):
         told += f" Averaging went on for {seconds_text(hidden)} behind local steps."
     waited: dict[str, float] = {}

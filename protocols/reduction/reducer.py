@@ -66,7 +66,8 @@ class Reducer:
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
         """How long a sum of so many bytes should take in the present view, on links that cost this; None: nothing is
-        known, or memory is shared."""
+        known, or memory is shared. What a codec leaves out is not taken off: to encode takes time, too, and who catches
+        up, and the sums of sites, take all of it."""
         view = self._view()
         if self.shares_memory:
             return None
