@@ -160,6 +160,12 @@ def test_plotly_accepts_every_figure(run: Run) -> None:
         graph_objects.Figure(figure)
 
 
+def test_who_joined_from_elsewhere_is_told_of_though_its_records_are_there() -> None:
+    records, said = synthetic_records(lost=None), "none lost; up to 4 in a round: who joined from elsewhere keeps"
+    assert said not in page(in_memory(records), "")
+    assert said in page(in_memory({name: records[name] for name in list(records)[:3]}), "")
+
+
 def test_a_long_run_s_timeline_has_bars_wide_enough_to_be_seen() -> None:
     pytest.importorskip("plotly")
     figures = Page(page(in_memory(synthetic_records(peers=2, rounds=3000, lost=None)), "")).figures

@@ -32,6 +32,10 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost = sum(bool(absence.lost_s) for absence in missing)
+    fate = f"{lost:,} lost" if lost else "none lost"
+    most = max((record.members for record in run.rounds), default=0)
+    if most > len(peers):
+        fate += f"; up to {most:,} in a round: who joined from elsewhere keeps its own records"
     ending = "" if result else "not finished"
     if result and result.virtual_s is not None:
         ending = f"{seconds_text(result.virtual_s)} of virtual time"
@@ -40,7 +44,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
             (
                 _tile("Accuracy", accuracy_text(accuracy), "" if accuracy is not None else "not measured"),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
-                _tile("Peers", f"{len(peers):,}", f"{lost:,} lost" if lost else "none lost", bad=lost > 0),
+                _tile("Peers", f"{len(peers):,}", fate, bad=lost > 0),
                 _tile("Rounds", f"{rounds:,}", _periods([record.period for record in run.rounds])),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
