@@ -35,14 +35,14 @@ def periods(policy: PeriodPolicy, rounds: list[tuple[Motion, float]]) -> list[in
 
 def test_auto_begins_with_what_averaging_costs() -> None:
     """8 times alpha: from there on at most an eighth is left to gain."""
-    assert periods(Auto(), [(STILL, 0.1), *[(COSTS, 0.1)] * 2]) == [4, 4, 32, 32]
+    assert periods(Auto(), [(STILL, 0.1), *[(COSTS, 0.1)] * 3]) == [4, 4, 16, 32, 32]
     assert periods(Auto(), [(COSTS._replace(averaging_s=0.01), 0.1)] * 3) == [4, 1, 1, 1]
     assert periods(Auto(), [(COSTS._replace(averaging_s=1e9), 0.1)] * 6)[-1] == Auto().period_max
 
 
 def test_auto_takes_a_first_slow_averaging_for_what_it_is() -> None:
     slow = [(COSTS._replace(averaging_s=40.0), 0.1)] * 4
-    assert periods(Auto(), [*slow, (COSTS, 0.1), (COSTS, 0.1)]) == [4, 32, 256, 256, 256, 32, 32]
+    assert periods(Auto(), [*slow, (COSTS, 0.1), (COSTS, 0.1)]) == [4, 16, 64, 256, 256, 32, 32]
 
 
 def test_noise_alone_never_shortens_auto() -> None:
@@ -55,8 +55,8 @@ def test_drift_shortens_auto_once_the_mean_gets_nowhere() -> None:
 
 
 def test_peers_at_their_own_ends_shorten_auto_early() -> None:
-    ended = periods(Auto(), [(DRIFT._replace(late=0.01), 0.1)] * 7)
-    assert ended == [4, *[32] * 6, 16], "two rounds after a change tell of the period before"
+    ended = periods(Auto(), [(DRIFT._replace(late=0.01), 0.1)] * 8)
+    assert ended == [4, 16, *[32] * 6, 16], "two rounds after a change tell of the period before"
 
 
 def test_half_the_learning_rate_lengthens_auto_again() -> None:

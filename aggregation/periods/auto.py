@@ -7,7 +7,7 @@ from .policy import Motion, Numbers, PeriodState, check_number, recall
 
 _ALIKE = 1.5
 """Periods within this factor are as good as the same."""
-_FIRST, _GROWTH = 4, 8
+_FIRST, _GROWTH = 4, 4
 """The period until something has been measured, and the factor that one grows by at most: what was measured last may
 not last."""
 _MIXED = -2.0
@@ -36,7 +36,7 @@ class Auto:
 
     **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
     the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From
-    4 it gets there by factors of 8.
+    4 it gets there by factors of 4.
 
     **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
     the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
