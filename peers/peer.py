@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from torch import Tensor
 
@@ -77,7 +77,7 @@ class Peer:
         site = "" if settings.site_period is None else identity.site
         member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine, site)
         codec = None if settings.codec == "none" else parse_codec(settings.codec)
-        size_bytes = partial(allreduce_bytes, codec, layout, settings.fragments)
+        size_bytes = cache(partial(allreduce_bytes, codec, layout, settings.fragments))
         self.averaging = LocalSGD(
             endpoint,
             lambda standing, installed: self._join(member, run, layout, standing, installed),

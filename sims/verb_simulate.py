@@ -86,12 +86,11 @@ def _sweep(count: int, seed: object, *, smallest: bool, as_json: bool, quiet: bo
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
         functions = load_task(task)
-    folder = make_folder(settings.run, task)
-    output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
-    if settings.step_time == MEASURED:
-        settings = replace(settings, step_time=measured_step_time(functions, settings))
-        output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
-    with prints_aside(as_json):
+        folder = make_folder(settings.run, task)
+        output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
+        if settings.step_time == MEASURED:
+            settings = replace(settings, step_time=measured_step_time(functions, settings))
+            output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
         result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
     output.end(result)
     _tell_digest(output, result, as_json=as_json)
@@ -102,12 +101,11 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
     found = read_scenario(file, flags)
     task = task or found.task
     # The toy task ends soon, or never; of anybody's own task nobody knows.
+    within_s = None if task else bound_s(found.scenario)
     with prints_aside(as_json):
         functions = load_task(task) if task else toy_task(found.scenario.toy_size)
-    within_s = None if task else bound_s(found.scenario)
-    folder = make_folder(found.scenario.settings.run, file)
-    output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
-    with prints_aside(as_json):
+        folder = make_folder(found.scenario.settings.run, file)
+        output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
         result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     output.end(result)
     if result.broken is not None:

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -49,6 +51,17 @@ def no_complaints() -> Iterator[None]:
     yield
     gc.collect()
     assert not complaints
+
+
+def printed_under_hash_seed(hash_seed: str, code: str) -> str:
+    """What `code` prints in a process of its own, which any warning ends."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(filter(None, sys.path))},
+    ).stdout
 
 
 def layout_of(size: int) -> Layout:

@@ -29,6 +29,7 @@ SIZE = 2 * CELL + 300
 
 
 LARGE = 500_000
+"""Of which headers are a small part."""
 
 
 def played(

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +11,7 @@ from pathlib import Path
 import planted
 import pytest
 import torch
+from simulated import printed_under_hash_seed
 
 import samovar
 from samovar.peers.settings import Settings
@@ -294,13 +293,7 @@ DIGESTS = (
 
 def test_a_seed_gives_the_same_digest_under_any_hash_seed_and_no_other_seed_gives_it() -> None:
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    told = subprocess.run(
-        [sys.executable, "-W", "error", "-c", DIGESTS],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(filter(None, sys.path))},
-    ).stdout.split()
+    told = printed_under_hash_seed(hash_seed, DIGESTS).split()
     assert told == [judge(draw(seed)).digest for seed in (2, 5, 9, 10)], "this process has another hash seed"
     assert len(set(told)) == 4
 

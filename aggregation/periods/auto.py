@@ -77,7 +77,7 @@ class Auto:
             seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
         elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):
             seen = seen._replace(halvings=seen.halvings + 1)
-        wanted = min(self._wanted(seen) if seen.step_s else min(state.period, self.period_max), _GROWTH * state.period)
+        wanted = min(self._wanted(seen, state.period), _GROWTH * state.period)
         if max(wanted, state.period) <= _ALIKE * min(wanted, state.period):
             return PeriodState(state.period, seen)
         kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
@@ -104,7 +104,9 @@ class Auto:
         drifting = seen.rounds >= self.rounds and seen.drift > self.drift_still * seen.apart
         return drifting and seen.together <= 0
 
-    def _wanted(self, seen: Seen) -> float:
+    def _wanted(self, seen: Seen, period: int) -> float:
+        if seen.step_s == 0:
+            return min(period, self.period_max)
         whole = min(self.share * seen.averaging_s / seen.step_s, self.period_max)
         return max(1.0, whole / 2 ** min(seen.halvings, 1000.0))
 

@@ -103,13 +103,14 @@ def link(name: str) -> str:
     """One on which an averaging of this problem's model takes four times as long as a local step: all of it latency."""
     latency_s = 1.0
     for _ in range(3):  # on another link another schedule may be chosen
-        begun = run(PROBLEMS[name].task(0), "4", seed=0, link=_far(latency_s), until_s=400, block_s=1e6)
+        begun = run(PROBLEMS[name].task(0), "4", seed=0, link=far_link(latency_s), until_s=400, block_s=1e6)
         took_s = statistics.median(one.wait_s + one.transfer_s for one in begun[len(begun) // 2 :])
         latency_s *= AVERAGING_S / took_s
-    return _far(latency_s)
+    return far_link(latency_s)
 
 
-def _far(latency_s: float) -> str:
+def far_link(latency_s: float) -> str:
+    """All latency."""
     return f"1tbit,{round(1e6 * latency_s)}us"
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from _common import Claim, Curve, chart, conclude, parser
-from _study import FLOOR, GRID_S, at_first, play, reached, smoothed
+from _study import FLOOR, GRID_S, at_first, far_link, play, reached, smoothed
 from _tasks import log_h
 
 from samovar.peers.links import parse_link
@@ -76,7 +76,7 @@ def classified(job: tuple[str, int, int]) -> Classified:
 
 def mixed(latency_s: float) -> list[Group]:
     """Two fast peers, and six that are slow and far."""
-    far = parse_link(f"1tbit,{round(1e6 * latency_s)}us")
+    far = parse_link(far_link(latency_s))
     return [Group(peers=2, link=parse_link(NEAR), step_s=1.0), Group(peers=6, link=far, step_s=4.0)]
 
 
