@@ -249,11 +249,13 @@ def test_after_a_lucky_rate_a_window_grows_no_more_until_what_was_posted_since_i
     before = pace.window_bytes
     pace.measured(Rate(1e7, True, posted_at=now), now=now + 0.01)
     assert pace.window_bytes == 2 * before
-    for _ in range(7):
-        pace.measured(Rate(1e5, True, posted_at=now), now=now + 0.5)
-        assert pace.window_bytes == 2 * before
-    pace.measured(Rate(1e5, True, posted_at=now + 1.0), now=now + 2.0)
-    assert pace.window_bytes == before
+    for _ in range(3):
+        for _ in range(7):
+            pace.measured(Rate(1e5, True, posted_at=now), now=now + 0.5)
+            assert pace.window_bytes == 2 * before
+        now += 1.0
+    pace.measured(Rate(1e5, True, posted_at=now), now=now + 0.5)
+    assert pace.window_bytes == before, "after three round trips it is forgotten"
 
 
 def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:
@@ -268,14 +270,30 @@ def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:
 
 
 def test_acknowledgements_that_have_waited_do_not_make_a_way_look_slower() -> None:
-    pace = Pace(patience_s=8.0)
-    for _ in range(10):
-        pace.measured(Rate(1e5, True))
-    for _ in range(7):
-        pace.measured(Rate(3e4, True))
-        assert pace.bandwidth_Bps == 1e5
-    pace.measured(Rate(3e4, True))
-    assert pace.bandwidth_Bps == 3e4, "after so many it is slower"
+    pace, now = Pace(patience_s=8.0), 0.0
+    for round_trip in range(6):
+        slower = round_trip > 2
+        for _ in range(20):
+            pace.measured(Rate(3e4 if slower else 1e5, True, posted_at=now), now=now + 0.1)
+            if round_trip < 5:
+                assert pace.bandwidth_Bps == 1e5
+        now += 0.2
+    assert pace.bandwidth_Bps == 3e4, "after three round trips it is slower"
+
+
+def test_what_goes_out_at_once_after_a_pause_does_not_make_a_long_way_look_slower() -> None:
+    """Of such a burst the acknowledgements come one close upon the other, a round trip later: the first of them tells
+    of an eighth of the window in that time."""
+    pace, now, windows = Pace(patience_s=100.0), 0.0, []
+    for _ in range(8):
+        burst = pace.window_bytes
+        for eighths in range(1, 9):
+            rate = Rate(burst * eighths / 8 / 2.0, True, posted_at=now)
+            pace.measured(rate, round_trip_s=2.0, now=now + 2.0 + eighths / 1e3)
+        windows.append(pace.window_bytes)
+        now += 10.0
+    assert windows == sorted(windows), "it never falls"
+    assert windows[-1] > 20 * WINDOW_BYTES_START
 
 
 def test_a_chunk_is_a_small_part_of_what_may_wait_but_not_so_small_that_messages_cost_more_than_it() -> None:

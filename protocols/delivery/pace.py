@@ -27,8 +27,9 @@ _CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
 bytes and takes so long, up to a quarter of the window."""
 _GREW = 1.75
 """A window that was doubled has found room when the rate is at least so many times what it was."""
-_RATES = 8
-"""The bandwidth is the greatest of so many rates."""
+_ROUND_TRIPS = 3
+"""The bandwidth is the greatest rate of so many round trips, the present one among them: not of so many rates, as those
+of what goes out at once, after a pause, rise from nothing while the acknowledgements of it come in."""
 
 
 class Rate(NamedTuple):
@@ -56,9 +57,9 @@ class Pace:
     def _begin(self, window_bytes: int) -> None:
         """Nothing is known of the way."""
         self.bandwidth_Bps: float | None = None
-        self._rates_Bps: deque[float] = deque(maxlen=_RATES)
+        self._rates_Bps: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
-        self._most_bytes, self._turn_at = window_bytes, 0.0
+        self._most_bytes, self._round_trip_at = window_bytes, 0.0
         self._open(window_bytes)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
@@ -89,19 +90,22 @@ class Pace:
         horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
         if rate.Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not rate.full):
             return
-        self._rates_Bps.append(rate.Bps)
+        # At most it doubles before what was posted since is there: a lucky rate, of an empty queue somewhere on the
+        # way, must not flood a slow link.
+        if rate.posted_at >= self._round_trip_at:
+            self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
+            self._rates_Bps.append(rate.Bps)
+        else:
+            self._rates_Bps[-1] = max(self._rates_Bps[-1], rate.Bps)
         self.bandwidth_Bps = max(self._rates_Bps)
-        fitting = int(self.bandwidth_Bps * horizon_s)
+        # What is remembered keeps the window, and only what is seen now lets it grow.
+        fitting = int(min(self.bandwidth_Bps * horizon_s, max(rate.Bps * horizon_s, self.window_bytes)))
         longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
         if rate.full and longer and rate.Bps >= _GREW * self._grew_to_Bps:
             # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
             self._grew_to_Bps, fitting, self._tried_until = rate.Bps, 2 * self.window_bytes, now + horizon_s
         elif trying:
             fitting = max(fitting, self.window_bytes)
-        # At most it doubles before what was posted since is there: a lucky rate, of an empty queue somewhere on the
-        # way, must not flood a slow link.
-        if rate.posted_at >= self._turn_at:
-            self._most_bytes, self._turn_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
         window_bytes = max(WINDOW_BYTES_MIN, min(fitting, self._most_bytes))
         self._open(window_bytes, self._horizon_s / horizon_s)
 
