@@ -34,6 +34,7 @@ from .training import Ended, resume
 async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
     """Train the task of the orders to its end, or until told to stop. Closes the endpoint."""
     orders, settings, endpoint = opening.orders, opening.settings, opening.endpoint
+    torch.set_num_threads(orders.threads)  # of this thread, where small sums are made; later threads begin with it
     compute, peer = ThreadCompute(), None
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, opening))
@@ -77,7 +78,6 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
 
 
 def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
-    torch.set_num_threads(opening.orders.threads)
     task = load_task(Path(opening.orders.task))
     check_average(settings.average, task.path)
     part = opening.orders.part

@@ -177,6 +177,39 @@ def test_a_resumed_run_tells_what_its_codec_had_left_out(tmp_path: Path) -> None
         assert torch.equal(one.tensors["residual"], two.tensors["residual"])
 
 
+WATCHED = """
+import sys
+import threading
+
+import torch
+
+sys.path.insert(0, {examples!r})
+from digits import data, evaluate, loss, model, optimizer
+from samovar.aggregation.codecs.int8 import Int8
+
+encode = Int8.encode
+
+
+def watched(*arguments):
+    with open({told!r}, "a") as file:
+        file.write(f"{{threading.current_thread().name}} {{torch.get_num_threads()}},")
+    return encode(*arguments)
+
+
+Int8.encode = watched
+"""
+
+
+def test_what_a_peer_encodes_beside_its_training_takes_no_more_threads_than_that(tmp_path: Path) -> None:
+    """Each thread has a number of its own, and the default, all cores, for every peer of a machine slows all of them."""
+    task, told = tmp_path / "watched.py", tmp_path / "told"
+    task.write_text(WATCHED.format(examples=str(STEADY.parents[2] / "examples"), told=str(told)))
+    run = ("train", task, "--peers", 2, "--period", 4, "--steps", 8, "--codec", "int8", "--threads", 3, "--no-report")
+    ended = samovar(tmp_path, *run)
+    assert ended.code == 0, ended.err
+    assert set(told.read_text().split(",")) == {"MainThread 3", ""}
+
+
 def test_a_test_that_fails_leaves_no_run_behind(tmp_path: Path) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 100_000)
     run.until(lambda: run.rounds() > 0, "a round")
