@@ -12,7 +12,7 @@ from .addresses import split_address
 from .endpoint import Endpoint, Envelope
 from .members.view import Member
 from .transport import PeerId
-from .wire import Lane, message
+from .wire import PAYLOAD_BYTES_MAX, Lane, message
 
 _ADDRESSES_MAX = 16
 _CONNECT_S = 3.0
@@ -38,7 +38,7 @@ class Reached:
     members: tuple[Member, ...]
 
 
-@message(lane=Lane.DATA, payload_max=1 << 20)
+@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Load:
     """Bytes that only measure the way."""

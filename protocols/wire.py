@@ -17,10 +17,10 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 4
+VERSION = 5
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
-PAYLOAD_BYTES_MAX = 1 << 20
+PAYLOAD_BYTES_MAX = 2 << 20
 _PREFIX_FIELDS = 6
 _PREFIX_BYTES_MAX = 48
 """All of a header but its kind and fields: an array header and five integers."""

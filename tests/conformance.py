@@ -16,10 +16,10 @@ from samovar.protocols.delivery.lane import Outbound
 from samovar.protocols.delivery.link import Link
 from samovar.protocols.endpoint import Endpoint, Envelope
 from samovar.protocols.transport import Arrivals, PeerId, Transport
-from samovar.protocols.wire import Buffer, Lane, message
+from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
 
-@message(lane=Lane.DATA, payload_max=1 << 20)
+@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Parcel:
     n: int

@@ -7,7 +7,7 @@ import pytest
 
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint, Envelope
-from samovar.protocols.wire import Lane
+from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Lane
 
 from .conformance import (
     Parcel,
@@ -26,6 +26,7 @@ from .conformance import (
     stuck,
 )
 from .promises_of_flow import (
+    TOO_MUCH,
     a_cancelled_send_sends_nothing_and_what_follows_is_sent,
     a_receiver_that_never_consumes_holds_up_nobody_else,
     a_way_that_stands_still_holds_up_nobody_else,
@@ -69,7 +70,7 @@ async def a_silent_peer_is_lost_in_time_and_all_who_wait_for_it_are_told(world: 
     c.watch({a.id})
     collect(b, consume=False)
     b.on(Riddle, lambda envelope: None)
-    sending = asyncio.create_task(ship(a, b, 300, 100_000))
+    sending = asyncio.create_task(ship(a, b, *TOO_MUCH))
     asking = asyncio.create_task(ask(a, b, 2))
     await stuck(sending, a, b)
     loop = asyncio.get_running_loop()
@@ -224,13 +225,13 @@ async def a_message_that_no_receiver_would_take_is_refused_at_its_sender(world: 
     a, b, _ = await world.three()
     solve(b)
     with pytest.raises(ValueError, match="bytes"):
-        await a.send(b.id, Parcel(1), bytes((1 << 20) + 1))
+        await a.send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX + 1))
     with pytest.raises(ValueError, match=r"Postcard\.n"):
         a.post(b.id, Postcard(-1))
     with pytest.raises(ValueError, match="control"):
         a.post(b.id, Parcel(1))
     assert await ask(a, b, 1) == 2
-    await a.send(b.id, Parcel(1), bytes(1 << 20))
+    await a.send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX))
     await a.drain()
 
 

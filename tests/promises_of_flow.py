@@ -23,7 +23,8 @@ from .conformance import (
     stuck,
 )
 
-CREDIT_BYTES_MAX = 8 << 20
+TOO_MUCH = (300, 150_000)
+"""Parcels, and bytes of each: more than any credit."""
 
 
 async def a_way_that_stands_still_holds_up_nobody_else(world: World) -> None:
@@ -51,7 +52,7 @@ async def a_way_that_stands_still_holds_up_nobody_else(world: World) -> None:
 async def a_receiver_that_never_consumes_holds_up_nobody_else(world: World) -> None:
     a, b, c = await world.three()
     at_b, at_c = collect(b, consume=False), collect(c)
-    sending = asyncio.create_task(ship(a, b, 300, 100_000))
+    sending = asyncio.create_task(ship(a, b, *TOO_MUCH))
     await stuck(sending, a, b)
     await ship(a, c, 30, 30_000)
     await eventually(lambda: len(at_c[Parcel]) == 30)
@@ -76,7 +77,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
     await a.send(b.id, Postcard(0))
     at_b = collect(b, consume=False)
     world.ways["a"].posting = measure
-    sending = asyncio.create_task(ship(a, b, 3000, 10_000))
+    sending = asyncio.create_task(ship(a, b, 3000, 15_000))
     await stuck(sending, a, b)
     assert len(over) > 0
     assert max(over) <= 0
@@ -84,7 +85,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
     taken = 0
     while not sending.done():
         unused = at_b[Parcel][taken:]
-        assert sum(len(envelope.payload) for envelope in unused) <= CREDIT_BYTES_MAX + MESSAGE_BYTES_MAX
+        assert sum(len(envelope.payload) for envelope in unused) <= WINDOW_BYTES_MAX + MESSAGE_BYTES_MAX
         for envelope in unused:
             envelope.done()
             envelope.done()  # twice is harmless: it gives no credit twice
@@ -99,7 +100,7 @@ async def control_messages_overtake_data_that_is_stuck(world: World) -> None:
     a, b, _ = await world.three()
     solve(b)
     at_b = collect(b, consume=False)
-    sending = asyncio.create_task(ship(a, b, 300, 100_000))
+    sending = asyncio.create_task(ship(a, b, *TOO_MUCH))
     await stuck(sending, a, b)
     arrived = len(at_b[Parcel])
     for n in range(10):
@@ -114,7 +115,7 @@ async def control_messages_overtake_data_that_is_stuck(world: World) -> None:
 async def a_cancelled_send_sends_nothing_and_what_follows_is_sent(world: World) -> None:
     a, b, _ = await world.three()
     at_b = collect(b, consume=False)
-    sending = asyncio.create_task(ship(a, b, 300, 100_000))
+    sending = asyncio.create_task(ship(a, b, *TOO_MUCH))
     await stuck(sending, a, b)
     arrived = len(at_b[Parcel])
     sending.cancel()

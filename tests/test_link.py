@@ -9,6 +9,7 @@ from samovar.protocols.delivery.binding import Binding
 from samovar.protocols.delivery.lane import Outbound, Packet, Pulse
 from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
 from samovar.protocols.delivery.pace import (
+    CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_MIN,
@@ -181,7 +182,7 @@ def test_a_peer_that_breaks_the_rules_is_said_to() -> None:
     for hostile in (pulse((1, 0), (0, 0)), pulse((0,), (0, 0)), pulse((0, 0), ()), pulse((0, 2**63 - 1), (0, 0))):
         with pytest.raises(PeerMisbehaved):
             b.link.arrived(hostile, b"", 0)
-    for seq in range(2):
+    for seq in range(3):
         b.link.arrived(Frame(there, here, Lane.DATA, 1000 + seq, Parcel(seq)), bytes(1 << 20), 1 << 20)
     with pytest.raises(PeerMisbehaved, match="beyond its credit"):
         b.link.arrived(Frame(there, here, Lane.DATA, 2000, Parcel(9)), bytes(1 << 20), 1 << 20)
@@ -211,7 +212,7 @@ def test_a_window_follows_the_rate_of_the_way_and_one_lucky_sample_does_not_floo
     assert pace.window_bytes == 4 * WINDOW_BYTES_START
     for _ in range(10):
         pace.measured(Rate(1e9, True))
-    assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MAX, 1 << 20)
+    assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MAX, CHUNK_BYTES_MAX)
     for _ in range(60):
         pace.measured(Rate(1.0, True))
     assert (pace.window_bytes, pace.chunk_bytes) == (WINDOW_BYTES_MIN, CHUNK_BYTES_MIN)
@@ -298,7 +299,7 @@ def test_what_goes_out_at_once_after_a_pause_does_not_make_a_long_way_look_slowe
 
 def test_a_chunk_is_a_small_part_of_what_may_wait_but_not_so_small_that_messages_cost_more_than_it() -> None:
     assert suiting_chunk(512 * 1024, 1e6) == 32 * 1024, "a sixteenth"
-    assert suiting_chunk(8 << 20, 1e9) == 1 << 20, "8 ms, at most what a message holds"
+    assert suiting_chunk(8 << 20, 1e9) == CHUNK_BYTES_MAX, "8 ms, at most what a message holds"
     assert suiting_chunk(64 * 1024, 1e5) == 8 * 1024, "8 KiB"
     assert suiting_chunk(16 * 1024, 1e9) == 4 * 1024, "a quarter"
     assert suiting_chunk(0, 0.0) == CHUNK_BYTES_MIN

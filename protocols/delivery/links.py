@@ -12,11 +12,10 @@ from ..wire import Buffer
 from ..witness import buggify
 from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
-from .pace import Pace
+from .pace import WINDOW_BYTES_MAX, Pace
 
 INBOUND_BYTES_MAX = 256 << 20
 """What all peers together may have under way towards this one; each may overshoot its share by one message."""
-_CREDIT_BYTES_MAX = 8 << 20
 _LINKS_MAX = 1 << 15
 CLOSED = "this endpoint was closed"
 
@@ -24,7 +23,7 @@ CLOSED = "this endpoint was closed"
 @lru_cache
 def _share(links: int) -> int:
     """The credit of each of so many."""
-    return max(CREDIT_BYTES_MIN, min(_CREDIT_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
+    return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..wire import PAYLOAD_BYTES_MAX
 
-WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 8 << 20
+WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 32 << 20
 """Heartbeats go behind what is under way: on the slowest way it must be there well before the patience ends."""
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 ASK_S = 0.02

@@ -11,10 +11,10 @@ from ..endpoint import Endpoint, Envelope
 from ..meter import Meter
 from ..rounds import Key
 from ..transport import PeerId
-from ..wire import Lane, message
+from ..wire import PAYLOAD_BYTES_MAX, Lane, message
 
 
-@message(lane=Lane.DATA, payload_max=1 << 20)
+@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
