@@ -19,6 +19,7 @@ from _hivemind import PYTHON
 from torch import Tensor
 
 from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.peers.schedules import on_one_machine
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.membership import Membership, Standing
 from samovar.protocols.members.view import Member
@@ -26,8 +27,6 @@ from samovar.protocols.reduction.reducer import Reducer
 from samovar.protocols.verdict import Verdicts
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
-SMALL_BYTES = 256 * 1024
-"""Up to here the schedule of few messages."""
 WAYS = ("memory", "copied", "TCP", "CURVE")
 """Of our own."""
 Exchange = Callable[[Any], Awaitable[list[Any]]]
@@ -103,8 +102,8 @@ class Ours(Here):
         await self.membership.until(lambda: self.membership.settled)
 
     async def vector(self, elements: int) -> Tensor:
-        nbytes = 4 * elements
-        self.schedule = SCHEDULES["sharded" if nbytes <= SMALL_BYTES or self.way in ("memory", "copied") else "ring"]
+        in_memory = self.way in ("memory", "copied")
+        self.schedule = SCHEDULES["sharded"] if in_memory else on_one_machine(4 * elements)
         if self.way != "memory":
             return torch.empty(elements)
         slot = await self.reducer.buffer(elements, torch.float32, (0, self.round + 1))

@@ -15,14 +15,19 @@ SMALL_MODEL_BYTES = 256 * 1024
 """Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
 known of them."""
 
+ONE_MACHINE_BYTES = 2 << 20
+"""So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
+
 
 def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCosts) -> Schedule:
     """The schedule of ``--schedule``, for what a round sums up. On one machine the sharded one is done in shared
-    memory, and what is very small takes one hop with it; else it is the fastest for what the links cost, as all have
-    measured and agreed."""
+    memory, but what a codec encodes at each hop is sent; what is very small takes one hop with it; else it is the
+    fastest for what the links cost, as all have measured and agreed."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
-    if view.one_machine or takes_one_hop(size_bytes, len(view.ids)):
+    if view.one_machine:
+        return on_one_machine(size_bytes) if _encodes_hops(settings) else SCHEDULES["sharded"]
+    if takes_one_hop(size_bytes, len(view.ids)):
         return SCHEDULES["sharded"]
     usual = "halving_doubling" if size_bytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
@@ -30,8 +35,17 @@ def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCos
     return fastest(known, costs, len(view.ids), size_bytes, view.bandwidths_Bps)
 
 
+def on_one_machine(size_bytes: int) -> Schedule:
+    """The schedule for what is sent between peers on one machine."""
+    return SCHEDULES["naive" if size_bytes <= ONE_MACHINE_BYTES else "sharded"]
+
+
+def _encodes_hops(settings: Settings) -> bool:
+    return settings.codec != "none" and parse_codec(settings.codec).family == "hop"
+
+
 def uneven(settings: Settings, layout: Layout) -> bool:
     """Whether the parts of the sharded schedule go by bandwidth: where there can be any, and where a new view costs
     nothing else. With the other codecs each sends to all, or so little that it is not worth what they forget then."""
-    kept = settings.codec == "none" or parse_codec(settings.codec).family == "hop"
+    kept = settings.codec == "none" or _encodes_hops(settings)
     return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

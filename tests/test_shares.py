@@ -258,6 +258,18 @@ def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
     assert schedule_for(settings, nbytes, known, costs).name == "sharded"
 
 
+def test_what_peers_on_one_machine_have_to_send_takes_fewest_messages_unless_it_is_large() -> None:
+    members = tuple(Member(f"p{index}", f"p{index}", "", index, 1, "here") for index in range(4))
+    view, costs = View(1, members, True), LinkCosts(0.005, 1e-7)
+
+    def chosen(codec: str, nbytes: int) -> str:
+        return schedule_for(Settings(peers=4, codec=codec), nbytes, view, costs).name
+
+    assert chosen("int8", 1_000_000) == "naive", "each hop is encoded, so it is sent"
+    assert chosen("int8", 10_000_000) == "sharded"
+    assert {chosen(codec, 1_000_000) for codec in ("none", "top_k:0.1", "power_sgd:4")} == {"sharded"}, "in memory"
+
+
 @pytest.mark.parametrize(
     ("codec", "by_it"),
     [("none", True), ("int8", True), ("top_k:0.1", False), ("power_sgd:4", False), ("random_k:0.1", False)],
