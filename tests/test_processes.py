@@ -201,7 +201,7 @@ Int8.encode = watched
 
 
 def test_what_a_peer_encodes_beside_its_training_takes_no_more_threads_than_that(tmp_path: Path) -> None:
-    """Each thread has a number of its own, and the default, all cores, for every peer of a machine slows all of them."""
+    """Each thread has a number of its own; the default is all cores, and with that peers hold each other up."""
     task, told = tmp_path / "watched.py", tmp_path / "told"
     task.write_text(WATCHED.format(examples=str(STEADY.parents[2] / "examples"), told=str(told)))
     run = ("train", task, "--peers", 2, "--period", 4, "--steps", 8, "--codec", "int8", "--threads", 3, "--no-report")
