@@ -31,8 +31,8 @@ class RawSocket(Protocol):
 
     def fileno(self) -> int: ...
 
-    def receive(self) -> Arrived | None:
-        """The next message; None when there is none, and then the descriptor will fire for the one after."""
+    def receive(self) -> Arrived:
+        """The next message, of a socket that is ready for that."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -61,11 +61,13 @@ class Tap:
         """Take what has arrived and send what waits."""
         self._due = False
         for _ in range(_DRAIN_MAX):
-            arrived = None if self._closed else self._socket.receive()
-            if arrived is None:
+            if self._closed or not self._socket.ready()[0]:
                 break
-            self._take(arrived)
-        self._flush()
+            self._take(self._socket.receive())
+        else:
+            self._serve_soon()
+        if self._backlog:
+            self._flush()
 
     def post(self, frames: Sequence[Buffer]) -> bool:
         """Send now or as soon as the socket takes it; False when too much waits already."""

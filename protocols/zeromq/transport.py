@@ -31,6 +31,9 @@ _WATCHDOG_S = 0.25
 _ZERO_COPY_BYTES = 64 * 1024
 _LINGER_MS = 300
 _SELF_TEST_S = 10.0
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+"""As plain numbers: each is used for every message, and those of pyzmq are enumerations."""
 _FRAMES_KEPT = 8
 """Of what is to have two, with a route three, and of ZAP's requests seven."""
 
@@ -79,16 +82,13 @@ class _Socket:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def receive(self) -> Arrived | None:
-        try:
-            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
+    def receive(self) -> Arrived:
+        frame = self._socket.recv(_NOBLOCK, copy=False)
         # Z15: who it is comes from its key, not from the routing id, which anybody may choose.
         user = str(frame.get("User-Id")) if self._tells_user else ""
         frames, total = [_contents(frame)], 1
         while frame.more:
-            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            frame = self._socket.recv(_NOBLOCK, copy=False)
             total += 1
             if total <= _FRAMES_KEPT:
                 frames.append(_contents(frame))
@@ -98,8 +98,8 @@ class _Socket:
         """The first frame decides whether the message can go; the others follow it."""
         try:
             for frame in frames[:-1]:
-                self._socket.send(frame, zmq.NOBLOCK | zmq.SNDMORE)
-            self._socket.send(frames[-1], zmq.NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
+                self._socket.send(frame, _MORE)
+            self._socket.send(frames[-1], _NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
         except zmq.ZMQError as error:
             if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
                 raise
@@ -107,8 +107,8 @@ class _Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.getsockopt(zmq.EVENTS))
-        return bool(events & zmq.POLLIN), bool(events & zmq.POLLOUT)
+        events = int(self._socket.getsockopt(_EVENTS))
+        return bool(events & _IN), bool(events & _OUT)
 
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
