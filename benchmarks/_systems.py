@@ -19,11 +19,10 @@ from _hivemind import PYTHON
 from torch import Tensor
 
 from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.schedules import on_one_machine
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.membership import Membership, Standing
 from samovar.protocols.members.view import Member
-from samovar.protocols.reduction.reducer import Reducer
+from samovar.protocols.reduction.reducer import Reducer, on_one_machine
 from samovar.protocols.verdict import Verdicts
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
@@ -73,8 +72,9 @@ class Here(ABC):
 class Ours(Here):
     """A peer that sums and commits, on one of our ways."""
 
-    def __init__(self, way: str, index: int, peers: int, host: str) -> None:
-        self.way, self.index, self.peers, self.round = way, index, peers, 0
+    def __init__(self, way: str, index: int, peers: int, host: str, *, apart: bool) -> None:
+        """`apart`: each peer is on a machine of its own, with a link of its own."""
+        self.way, self.index, self.peers, self.round, self.apart = way, index, peers, 0, apart
         keys = KeyPair.new() if way == "CURVE" else None
         transport = ZeroMQTransport(keys, listen=f"tcp://{host}:0")
         self.endpoint = Endpoint(transport, patience_s=30, rng=random.Random(index))
@@ -102,8 +102,10 @@ class Ours(Here):
         await self.membership.until(lambda: self.membership.settled)
 
     async def vector(self, elements: int) -> Tensor:
-        in_memory = self.way in ("memory", "copied")
-        self.schedule = SCHEDULES["sharded"] if in_memory else on_one_machine(4 * elements)
+        if self.way in ("memory", "copied"):
+            self.schedule = SCHEDULES["sharded"]
+        else:
+            self.schedule = SCHEDULES["ring"] if self.apart else on_one_machine(4 * elements)
         if self.way != "memory":
             return torch.empty(elements)
         slot = await self.reducer.buffer(elements, torch.float32, (0, self.round + 1))

@@ -103,7 +103,7 @@ def system_of(way: str, work: Work, index: int) -> System:
         return Gloo(index, work.peers, work.store)
     if way == "hivemind":
         return Hivemind(index, work.peers, address)
-    return Ours(way, index, work.peers, address)
+    return Ours(way, index, work.peers, address, apart=bool(work.rate))
 
 
 def peer_process(start: Any, index: int, line: Connection) -> None:

@@ -15,8 +15,9 @@ SMALL_MODEL_BYTES = 256 * 1024
 """Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
 known of them."""
 
-ONE_MACHINE_BYTES = 2 << 20
-"""So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
+CODED_BYTES = 32 * 1024
+"""So much or less, encoded on one machine: as peers have its processors in common, fewest messages take least time.
+What is longer has as many cells on any schedule (`coded.CELL`), and better not all of them with one peer."""
 
 
 def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCosts) -> Schedule:
@@ -26,18 +27,13 @@ def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCos
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
     if view.one_machine:
-        return on_one_machine(size_bytes) if _encodes_hops(settings) else SCHEDULES["sharded"]
+        return SCHEDULES["naive" if _encodes_hops(settings) and size_bytes <= CODED_BYTES else "sharded"]
     if takes_one_hop(size_bytes, len(view.ids)):
         return SCHEDULES["sharded"]
     usual = "halving_doubling" if size_bytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
     known = [SCHEDULES[name] for name in (usual, *others)]
     return fastest(known, costs, len(view.ids), size_bytes, view.bandwidths_Bps)
-
-
-def on_one_machine(size_bytes: int) -> Schedule:
-    """The schedule for what is sent between peers on one machine."""
-    return SCHEDULES["naive" if size_bytes <= ONE_MACHINE_BYTES else "sharded"]
 
 
 def _encodes_hops(settings: Settings) -> bool:

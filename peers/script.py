@@ -78,6 +78,7 @@ async def _launched() -> Opening:
 async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[str, Any]]:
     raise_file_limit()
     opening, invitation = await open_alone(settings, task=_this_script(), name=name)
+    torch.set_num_threads(opening.orders.threads)
     how = ", ".join(f"{key}={value!r}" for key, value in invitation.items())
     waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
     print(f"samovar: {waits}join from another machine: samovar.join({how})", file=sys.stderr)
@@ -86,7 +87,9 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[st
 
 async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
     raise_file_limit()
-    return await open_at(door, settings, Stop(), name=name or own_name(), task=_this_script())
+    opening = await open_at(door, settings, Stop(), name=name or own_name(), task=_this_script())
+    torch.set_num_threads(opening.orders.threads)
+    return opening
 
 
 def _this_script() -> Path:

@@ -259,6 +259,18 @@ def test_after_a_lucky_rate_a_window_grows_no_more_until_what_was_posted_since_i
     assert pace.window_bytes == before, "after three round trips it is forgotten"
 
 
+def test_a_way_that_becomes_much_slower_is_found_out_before_three_full_windows_have_passed() -> None:
+    """Each of those takes as long then as the window is too large."""
+    pace, now = Pace(patience_s=12.0), 0.0
+    for _ in range(30):
+        pace.measured(Rate(1e7, True, posted_at=now), round_trip_s=0.01, now=(now := now + 0.1))
+    full, posted_at = pace.window_bytes, now
+    while pace.window_bytes == full:  # what comes now was posted before the first of it was there
+        now += 0.1
+        pace.measured(Rate(1e6, True, posted_at=posted_at), now=now)
+    assert now - posted_at < full / 1e6 / 2
+
+
 def test_a_way_on_which_a_link_was_lost_is_learned_anew() -> None:
     pace = Pace(patience_s=8.0)
     for _ in range(10):

@@ -8,9 +8,11 @@ import pytest
 import zmq
 
 from samovar.protocols.addresses import split_address
-from samovar.protocols.delivery.lane import Pulse
+from samovar.protocols.delivery.lane import Pulse, cost_bytes
+from samovar.protocols.delivery.pace import WINDOW_BYTES_MAX
 from samovar.protocols.wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, encode
 from samovar.protocols.zeromq import transport as zeromq
+from samovar.protocols.zeromq.tap import MESSAGES_MAX
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 from .conformance import ask, eventually, solve
@@ -249,3 +251,8 @@ async def test_closing_before_opening_and_twice_is_harmless(town: Town) -> None:
         opened.close()
     assert opened._context is not None
     assert opened._context.closed
+
+
+def test_no_window_holds_more_messages_than_a_socket_does() -> None:
+    """Z1: beyond that a ROUTER would drop them."""
+    assert WINDOW_BYTES_MAX // cost_bytes(b"", b"") < MESSAGES_MAX

@@ -15,7 +15,8 @@ from .link import Link, PeerLost
 from .pace import WINDOW_BYTES_MAX, Pace
 
 INBOUND_BYTES_MAX = 256 << 20
-"""What all peers together may have under way towards this one; each may overshoot its share by one message."""
+"""What all peers together may have under way towards this one; each may overshoot its share by one message, and keeps
+what it was granted while there were fewer."""
 _LINKS_MAX = 1 << 15
 CLOSED = "this endpoint was closed"
 

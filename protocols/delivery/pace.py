@@ -59,7 +59,7 @@ class Pace:
         self.bandwidth_Bps: float | None = None
         self._rates_Bps: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
-        self._most_bytes, self._round_trip_at = window_bytes, 0.0
+        self._most_bytes, self._round_trip_at, self._kept_at = window_bytes, 0.0, 0.0
         self._open(window_bytes)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
@@ -90,13 +90,7 @@ class Pace:
         horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
         if rate.Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not rate.full):
             return
-        # At most it doubles before what was posted since is there: a lucky rate, of an empty queue somewhere on the
-        # way, must not flood a slow link.
-        if rate.posted_at >= self._round_trip_at:
-            self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
-            self._rates_Bps.append(rate.Bps)
-        else:
-            self._rates_Bps[-1] = max(self._rates_Bps[-1], rate.Bps)
+        self._keep(rate, now, horizon_s)
         self.bandwidth_Bps = max(self._rates_Bps)
         # What is remembered keeps the window, and only what is seen now lets it grow.
         fitting = int(min(self.bandwidth_Bps * horizon_s, max(rate.Bps * horizon_s, self.window_bytes)))
@@ -108,6 +102,20 @@ class Pace:
             fitting = max(fitting, self.window_bytes)
         window_bytes = max(WINDOW_BYTES_MIN, min(fitting, self._most_bytes))
         self._open(window_bytes, self._horizon_s / horizon_s)
+
+    def _keep(self, rate: Rate, now: float, horizon_s: float) -> None:
+        """Remember it, with others of its round trip; one that is longer than the window should take, as on a way that
+        has become slower, counts as several."""
+        there = rate.posted_at >= self._round_trip_at
+        if there or now >= self._kept_at + horizon_s:
+            self._kept_at = now
+            self._rates_Bps.append(rate.Bps)
+        else:
+            self._rates_Bps[-1] = max(self._rates_Bps[-1], rate.Bps)
+        if there:
+            # At most it doubles before what was posted since is there: a lucky rate, of an empty queue somewhere on the
+            # way, must not flood a slow link.
+            self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
         """The link was lost with something under way: that may have been too much, so the way is learned anew."""

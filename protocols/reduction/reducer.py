@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...aggregation.agreed import LinkCosts, seconds_of
 from ...aggregation.codecs.codec import HopCodec
+from ...aggregation.schedules.naive import Naive
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
 from ..endpoint import Endpoint
@@ -28,6 +29,8 @@ from .gather import gather
 ONE_HOP_BYTES, ONE_HOP_WORLD = 8 * 1024, 8
 """So small a vector goes from everybody to everybody at once, and each adds up all of it as the owners of the sharded
 schedule would: one message's time instead of two."""
+ONE_MACHINE_BYTES = 2 << 20
+"""So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
 STAGES = 1 << 16
 """Sums in a round, at most."""
 
@@ -35,6 +38,11 @@ STAGES = 1 << 16
 def takes_one_hop(nbytes: int, world: int) -> bool:
     """Whether a vector of `nbytes` is summed so among `world` peers, when the schedule is the sharded one."""
     return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_WORLD
+
+
+def on_one_machine(nbytes: int) -> Schedule:
+    """The schedule for a vector that peers on one machine have to send, as they do not share memory."""
+    return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
 def _turn(key: Key, stage: int) -> int:
@@ -106,7 +114,9 @@ class Reducer:
 
     async def _by_messages(self, view: View, vector: Tensor, turn: Turn) -> Tensor:
         schedule, shares = self._cut(view)
-        if isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
+        if view.one_machine and isinstance(schedule, Sharded):
+            schedule, shares = on_one_machine(vector.nbytes), None
+        elif isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
             everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
             return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn, shares=shares)

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 from ..wire import Buffer
 
 _DRAIN_MAX = 128
-_BACKLOG_MAX = 1 << 15
+MESSAGES_MAX = 1 << 18
+"""To one peer: more than a window holds, however small they are."""
 
 
 class Arrived(NamedTuple):
@@ -31,8 +32,8 @@ class RawSocket(Protocol):
 
     def fileno(self) -> int: ...
 
-    def receive(self) -> Arrived:
-        """The next message, of a socket that is ready for that."""
+    def receive(self) -> Arrived | None:
+        """The next message, of a socket that is ready for that; None if it has gone meanwhile."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -63,7 +64,8 @@ class Tap:
         for _ in range(_DRAIN_MAX):
             if self._closed or not self._socket.ready()[0]:
                 break
-            self._take(self._socket.receive())
+            if (arrived := self._socket.receive()) is not None:
+                self._take(arrived)
         else:
             self._serve_soon()
         if self._backlog:
@@ -71,7 +73,7 @@ class Tap:
 
     def post(self, frames: Sequence[Buffer]) -> bool:
         """Send now or as soon as the socket takes it; False when too much waits already."""
-        if self._closed or len(self._backlog) >= _BACKLOG_MAX:
+        if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         self._backlog.append(frames)
         self._flush()

@@ -22,20 +22,15 @@ from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer
 from .redial import Redial
-from .tap import Arrived, Tap
+from .tap import MESSAGES_MAX, Arrived, Tap
 from .ways import Change, OutLink, Ways, claimed_name, new_route
 from .zap import verdict
 
 _DOMAIN = b"samovar"
-_WATCHDOG_S = 0.25
+_WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
 _ZERO_COPY_BYTES = 64 * 1024
-_LINGER_MS = 300
-_SELF_TEST_S = 10.0
-_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
-_EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
-"""As plain numbers: each is used for every message, and those of pyzmq are enumerations."""
-_FRAMES_KEPT = 8
-"""Of what is to have two, with a route three, and of ZAP's requests seven."""
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
+_FRAMES_KEPT = 8  # of what is to have two, with a route three, and of ZAP's requests seven
 
 _CHANGES: dict[int, Change] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: Change.CONNECTED,
@@ -82,8 +77,11 @@ class _Socket:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def receive(self) -> Arrived:
-        frame = self._socket.recv(_NOBLOCK, copy=False)
+    def receive(self) -> Arrived | None:
+        try:
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+        except zmq.Again:  # it went with its connection, just now
+            return None
         # Z15: who it is comes from its key, not from the routing id, which anybody may choose.
         user = str(frame.get("User-Id")) if self._tells_user else ""
         frames, total = [_contents(frame)], 1
@@ -107,8 +105,8 @@ class _Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.getsockopt(_EVENTS))
-        return bool(events & _IN), bool(events & _OUT)
+        events = int(self._socket.getsockopt(zmq.EVENTS))
+        return bool(events & zmq.POLLIN), bool(events & zmq.POLLOUT)
 
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
@@ -185,7 +183,10 @@ class ZeroMQTransport:
         # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.
         socket.maxmsgsize = max(PAYLOAD_BYTES_MAX, HEADER_BYTES_MAX) + 4096
         socket.linger = 0  # Z10
-        socket.sndhwm, socket.rcvhwm = 1 << 15, 256  # Z1: never met when sending, the link's window is far below it
+        socket.sndhwm, socket.rcvhwm = (
+            MESSAGES_MAX,
+            256,
+        )  # Z1: never met when sending, the link's window is far below it
         socket.immediate = 1  # Z25: nothing is queued for a peer that never answered
         socket.handshake_ivl = 5000  # Z26: a silent raw connection is closed after this
         socket.reconnect_ivl, socket.connect_timeout = -1, 5000  # Z18: see `redial`
