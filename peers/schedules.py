@@ -17,7 +17,7 @@ known of them."""
 
 CODED_BYTES = 32 * 1024
 """So much or less, encoded on one machine: as peers have its processors in common, fewest messages take least time.
-What is longer has as many cells on any schedule (`coded.CELL`), and better not all of them with one peer."""
+What is longer goes in cells (`coded.CELL`), hardly fewer of them so, and all of them by one peer."""
 
 
 def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCosts) -> Schedule:

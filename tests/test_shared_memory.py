@@ -207,6 +207,22 @@ async def test_without_proof_from_all_it_goes_by_messages(trouble: str, monkeypa
     assert all(torch.equal(result, want) for result in results)
 
 
+@pytest.mark.parametrize("first", [0, 2])
+async def test_memory_that_cannot_be_had_is_known_to_who_asks_for_it_late(first: int, monkeypatch) -> None:
+    monkeypatch.setattr(Segment, "create", classmethod(lambda *_: (_ for _ in ()).throw(OSError("no space left"))))
+    endpoints = await endpoints_of(3)
+    view = view_of(endpoints)
+    commons = [Commons(endpoint, lambda: view) for endpoint in endpoints]
+    soon = asyncio.create_task(commons[first].segment(1 << 20))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    late = [one.segment(1 << 20) for rank, one in enumerate(commons) if rank != first]
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(soon, *late) == [None] * 3
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
 async def test_each_generation_has_memory_of_its_own() -> None:
     endpoints = await endpoints_of(2)
     views = [view_of(endpoints)]

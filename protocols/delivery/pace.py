@@ -28,8 +28,9 @@ bytes and takes so long, up to a quarter of the window."""
 _GREW = 1.75
 """A window that was doubled has found room when the rate is at least so many times what it was."""
 _ROUND_TRIPS = 3
-"""The bandwidth is the greatest rate of so many round trips, the present one among them: not of so many rates, as those
-of what goes out at once, after a pause, rise from nothing while the acknowledgements of it come in."""
+"""The bandwidth is the greatest rate of so many round trips, or horizons if these are shorter, the present one among
+them: not of so many rates, as those of what goes out at once, after a pause, rise from nothing while it is
+acknowledged."""
 
 
 class Rate(NamedTuple):

@@ -1,4 +1,4 @@
-"""The reducer: sums over the members of a view, in memory that they share or by messages, with the same bits."""
+"""The reducer: sums over the members of a view, in memory that they share or by messages, the same bits on each."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .coded import CodedAllreduce
 from .gather import gather
 
 ONE_HOP_BYTES, ONE_HOP_WORLD = 8 * 1024, 8
-"""So small a vector goes from everybody to everybody at once, and each adds up all of it as the owners of the sharded
-schedule would: one message's time instead of two."""
+"""So small a vector, of peers apart, goes from everybody to everybody at once, and each adds up all of it as the owners
+of the sharded schedule would: one message's time instead of two."""
 ONE_MACHINE_BYTES = 2 << 20
 """So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
 STAGES = 1 << 16

@@ -138,8 +138,8 @@ class Commons:
             deal = self._deals.get(told.nbytes)
             if isinstance(told, Offer) and from_first:
                 self._attach(told, view)
-            elif isinstance(told, Use) and from_first and deal is not None:
-                deal.settle(told.all_have_it)
+            elif isinstance(told, Use) and from_first:  # maybe before anybody asked for it here
+                self._deals.setdefault(told.nbytes, _Deal()).settle(told.all_have_it)
             elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
                 rank = view.ids.index(envelope.sender)
                 deal.answers[envelope.sender] = told.could and deal.segment.proven(rank)

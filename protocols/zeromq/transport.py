@@ -26,10 +26,10 @@ from .tap import MESSAGES_MAX, Arrived, Tap
 from .ways import Change, OutLink, Ways, claimed_name, new_route
 from .zap import verdict
 
-_DOMAIN = b"samovar"
+_DOMAIN, _ZERO_COPY_BYTES = b"samovar", 64 * 1024
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
-_ZERO_COPY_BYTES = 64 * 1024
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
+_EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 _FRAMES_KEPT = 8  # of what is to have two, with a route three, and of ZAP's requests seven
 
 _CHANGES: dict[int, Change] = {
@@ -105,8 +105,8 @@ class _Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.getsockopt(zmq.EVENTS))
-        return bool(events & zmq.POLLIN), bool(events & zmq.POLLOUT)
+        events = int(self._socket.getsockopt(_EVENTS))
+        return bool(events & _IN), bool(events & _OUT)
 
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
