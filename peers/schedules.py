@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..aggregation.agreed import LinkCosts, fastest
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.schedules.known import SCHEDULES
@@ -27,7 +29,7 @@ def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCos
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
     if view.one_machine:
-        return SCHEDULES["naive" if _encodes_hops(settings) and size_bytes <= CODED_BYTES else "sharded"]
+        return SCHEDULES["naive" if _encodes_hops(settings.codec) and size_bytes <= CODED_BYTES else "sharded"]
     if takes_one_hop(size_bytes, len(view.ids)):
         return SCHEDULES["sharded"]
     usual = "halving_doubling" if size_bytes <= SMALL_MODEL_BYTES else "ring"
@@ -36,12 +38,13 @@ def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCos
     return fastest(known, costs, len(view.ids), size_bytes, view.bandwidths_Bps)
 
 
-def _encodes_hops(settings: Settings) -> bool:
-    return settings.codec != "none" and parse_codec(settings.codec).family == "hop"
+@cache
+def _encodes_hops(codec: str) -> bool:
+    return codec != "none" and parse_codec(codec).family == "hop"
 
 
 def uneven(settings: Settings, layout: Layout) -> bool:
     """Whether the parts of the sharded schedule go by bandwidth: where there can be any, and where a new view costs
     nothing else. With the other codecs each sends to all, or so little that it is not worth what they forget then."""
-    kept = settings.codec == "none" or _encodes_hops(settings)
+    kept = settings.codec == "none" or _encodes_hops(settings.codec)
     return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

@@ -205,22 +205,8 @@ def test_what_a_peer_encodes_beside_its_training_takes_no_more_threads_than_that
     """Each thread has a number of its own; the default is all cores, and with that peers hold each other up."""
     task, told, more = tmp_path / "watched.py", tmp_path / "told", (os.cpu_count() or 1) + 1
     task.write_text(WATCHED.format(examples=str(STEADY.parents[2] / "examples"), told=str(told)))
-    run = (
-        "train",
-        task,
-        "--peers",
-        2,
-        "--period",
-        4,
-        "--steps",
-        8,
-        "--codec",
-        "int8",
-        "--threads",
-        more,
-        "--no-report",
-    )
-    ended = samovar(tmp_path, *run)
+    options = ("--period", 4, "--steps", 8, "--codec", "int8", "--threads", more, "--no-report")
+    ended = samovar(tmp_path, "train", task, "--peers", 2, *options)
     assert ended.code == 0, ended.err
     assert set(told.read_text().split(",")) == {f"MainThread {more}", ""}
 

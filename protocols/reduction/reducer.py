@@ -114,11 +114,12 @@ class Reducer:
 
     async def _by_messages(self, view: View, vector: Tensor, turn: Turn) -> Tensor:
         schedule, shares = self._cut(view)
-        if view.one_machine and isinstance(schedule, Sharded):
-            schedule, shares = on_one_machine(vector.nbytes), None
-        elif isinstance(schedule, Sharded) and takes_one_hop(vector.nbytes, len(view.ids)):
-            everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
-            return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
+        if isinstance(schedule, Sharded):
+            if view.one_machine:
+                schedule, shares = on_one_machine(vector.nbytes), None
+            elif takes_one_hop(vector.nbytes, len(view.ids)):
+                everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
+                return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn, shares=shares)
 
     def _cut(self, view: View) -> tuple[Schedule, tuple[float, ...] | None]:

@@ -26,7 +26,8 @@ from .tap import MESSAGES_MAX, Arrived, Tap
 from .ways import Change, OutLink, Ways, claimed_name, new_route
 from .zap import verdict
 
-_DOMAIN, _ZERO_COPY_BYTES = b"samovar", 64 * 1024
+_DOMAIN = b"samovar"
+_ZERO_COPY_BYTES = 64 * 1024
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
 _EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
@@ -183,10 +184,7 @@ class ZeroMQTransport:
         # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.
         socket.maxmsgsize = max(PAYLOAD_BYTES_MAX, HEADER_BYTES_MAX) + 4096
         socket.linger = 0  # Z10
-        socket.sndhwm, socket.rcvhwm = (
-            MESSAGES_MAX,
-            256,
-        )  # Z1: never met when sending, the link's window is far below it
+        socket.sndhwm, socket.rcvhwm = MESSAGES_MAX, 256  # Z1: never met when sending, the link's window is below it
         socket.immediate = 1  # Z25: nothing is queued for a peer that never answered
         socket.handshake_ivl = 5000  # Z26: a silent raw connection is closed after this
         socket.reconnect_ivl, socket.connect_timeout = -1, 5000  # Z18: see `redial`
