@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pydoc_data.topics import topics
 
 import torch
@@ -30,9 +32,9 @@ class Text:
         cut = int(len(whole) * (1 - _HELD_OUT))
         self.characters, self.train, self.held_out = len(numbers), whole[:cut], whole[cut:]
 
-    def batches(self, part: int) -> Iterator[Batch]:
-        """Drawn from all of the training text, for each part others."""
-        generator = torch.Generator().manual_seed(part)
+    def batches(self, part: int, seed: int) -> Iterator[Batch]:
+        """Drawn from all of the training text, for each part and seed others."""
+        generator = torch.Generator().manual_seed(100 * seed + part)
         while True:
             yield self.draw(BATCH, generator)
 
@@ -102,14 +104,25 @@ class Scheduled(torch.optim.AdamW):
         super().step(closure)
 
 
-def pretrained(text: Text, steps: int) -> Transformer:
+@dataclass(frozen=True)
+class Start:
+    """What all systems begin with: the network, and which order of the text."""
+
+    text: Text
+    model: Transformer
+    seed: int
+
+
+@cache
+def pretrained(seed: int, steps: int) -> Start:
     """As the paper does it: what all runs begin with has been trained by one worker."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
+    text = Text()
     model = Transformer(text.characters)
     optimizer = Scheduled(model.parameters(), steps, PRETRAINING_RATE)
-    generator = torch.Generator().manual_seed(1000)
+    generator = torch.Generator().manual_seed(1000 + seed)
     for _ in range(steps):
         model.zero_grad()
         loss(model, text.draw(PRETRAINING_BATCH, generator)).backward()
         optimizer.step()
-    return model
+    return Start(text, model, seed)

@@ -1,13 +1,14 @@
 """DiLoCo (Douillard et al., arXiv 2311.08105) and Streaming DiLoCo (arXiv 2501.18512): a transformer trained by peers
 that talk every 50 steps, against synchronous data parallel with the same number of steps.
 
-    python benchmarks/papers/diloco.py [--quick] [--json FILE] [--figure FILE]
+    python benchmarks/papers/diloco.py [--quick] [--json FILE] [--figure FILE] [--seeds N]
 
 A character-level transformer learns the reference of the Python language (as pydoc has it). Four simulated peers run
 the real peer code, in virtual time, on links of 100 Mbit/s; a step takes 0.2 s. Inside is AdamW, whose state each peer
 keeps; outside Nesterov. As in the paper all begin with a network that one worker has trained before. Data parallel
 averages every gradient, and all take the same AdamW step. Bytes are those of all peers, headers, heartbeats and
-acknowledgements included. Held-out losses, nats a character.
+acknowledgements included. Held-out losses, nats a character, the mean of the seeds: each has its own network to begin
+with and its own order of the text.
 
 Peers wait for a fragment's mean, which takes a hundredth of the time between two; or, "delayed", go on and merge it 10
 steps later, with all that they have done since or half of each ("mixed").
@@ -17,15 +18,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import multiprocessing
+import statistics
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from _common import Claim, Curve, arguments, chart, conclude
+from _common import Claim, Curve, chart, conclude, parser
 from _simulated import connected, joined
-from _transformer import Scheduled, Text, Transformer, loss, pretrained
+from _transformer import Scheduled, Start, loss, pretrained
 
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import parse_duration, parse_link
@@ -97,21 +99,21 @@ class Trained:
         return self.curve[-1][1]
 
 
-def diloco(text: Text, start: Transformer, steps: int, wished: dict[str, object]) -> Trained:
+def diloco(start: Start, steps: int, wished: dict[str, object]) -> Trained:
     """The peers of a task, as `samovar simulate` has them."""
     task = Task(
         Path(__file__),
-        lambda: copy.deepcopy(start),
-        lambda part, parts: text.batches(part),
+        lambda: copy.deepcopy(start.model),
+        lambda part, parts: start.text.batches(part, start.seed),
         loss,
-        text.loss_held_out,
+        start.text.loss_held_out,
         lambda parameters: Scheduled(parameters, steps),
     )
     settings = Settings(
         peers=PEERS, steps=steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
         evaluate_every=max(1, PERIOD // int(str(wished["period"]))), **wished,
     )  # fmt: skip
-    curve: list[tuple[float, float]] = []
+    curve = list[tuple[float, float]]()
 
     def record(entry: Record) -> None:
         if isinstance(entry, RoundRecord) and entry.accuracy is not None:  # what `evaluate` gives
@@ -127,9 +129,9 @@ def diloco(text: Text, start: Transformer, steps: int, wished: dict[str, object]
 class Parallel:
     """A peer of synchronous data parallel: its gradients are averaged with those of all, and all take the same step."""
 
-    def __init__(self, text: Text, start: Transformer, index: int, steps: int) -> None:
-        self.text, self.index, self.steps = text, index, steps
-        self.model = copy.deepcopy(start)
+    def __init__(self, start: Start, index: int, steps: int) -> None:
+        self.text, self.index, self.steps = start.text, index, steps
+        self.model, self.batches = copy.deepcopy(start.model), start.text.batches(index, start.seed)
         self.parameters = dict(self.model.named_parameters())
         self.layout = Layout.of(self.parameters)
         self.curve: list[tuple[float, float]] = []
@@ -140,10 +142,10 @@ class Parallel:
             buckets=[(0, self.layout.size)],
         )  # fmt: skip
         await sgd.gather()
-        optimizer, batches = Scheduled(self.model.parameters(), self.steps), self.text.batches(self.index)
+        optimizer = Scheduled(self.model.parameters(), self.steps)
         for step in range(1, self.steps + 1):
             self.model.zero_grad()
-            loss(self.model, next(batches)).backward()
+            loss(self.model, next(self.batches)).backward()
             await asyncio.sleep(parse_duration(STEP_TIME))
             gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
             filling = Filling(self.layout.flatten(gradients), 1)
@@ -157,8 +159,8 @@ class Parallel:
         sgd.membership.close()
 
 
-def data_parallel(text: Text, start: Transformer, steps: int) -> Trained:
-    peers = [Parallel(text, start, index, steps) for index in range(PEERS)]
+def data_parallel(start: Start, steps: int) -> Trained:
+    peers = [Parallel(start, index, steps) for index in range(PEERS)]
 
     async def main() -> Trained:
         network = Network(parse_link(LINK), 1)
@@ -172,11 +174,50 @@ def data_parallel(text: Text, start: Transformer, steps: int) -> Trained:
     return run_virtual(main())
 
 
-def claims(found: dict[str, Trained], *, quick: bool) -> list[Claim]:
+def trained(name: str, seed: int, pretraining: int, steps: int) -> Trained:
+    torch.set_num_threads(1)
+    start = pretrained(seed, pretraining)
+    return data_parallel(start, steps) if name == PARALLEL else diloco(start, steps, SYSTEMS[name])
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs of one system, one a seed."""
+
+    runs: list[Trained]
+
+    @property
+    def curve(self) -> Curve:
+        each = zip(*(run.curve for run in self.runs), strict=True)
+        return [(at[0][0], statistics.fmean(loss for _, loss in at)) for at in each]
+
+    @property
+    def losses(self) -> list[float]:
+        return [run.loss for run in self.runs]
+
+    @property
+    def loss(self) -> float:
+        return statistics.fmean(self.losses)
+
+    @property
+    def sent(self) -> float:
+        return statistics.fmean(run.sent for run in self.runs)
+
+    @property
+    def peak(self) -> int:
+        return max(run.peak for run in self.runs)
+
+
+def claims(found: dict[str, Found], *, quick: bool) -> list[Claim]:
     base = found[PARALLEL]
 
     def lost(name: str, over: str) -> float:
         return 100 * (found[name].loss / found[over].loss - 1)
+
+    def told(name: str, over: str) -> str:
+        """With that of the best and of the worst seed."""
+        each = [100 * (ours / theirs - 1) for ours, theirs in zip(found[name].losses, found[over].losses, strict=True)]
+        return f"{lost(name, over):+.2f} % ({min(each):+.2f} to {max(each):+.2f})"
 
     def judged(held: bool) -> bool | None:
         return None if quick else held
@@ -187,20 +228,20 @@ def claims(found: dict[str, Trained], *, quick: bool) -> list[Claim]:
         Claim(
             "DiLoCo, 8 workers on C4: as good as fully synchronous (H = 500)",
             f"H = {PERIOD}, {PEERS} peers: loss within 2 %",
-            f"{lost(DILOCO, PARALLEL):+.2f} %",
+            told(DILOCO, PARALLEL),
             judged(lost(DILOCO, PARALLEL) <= 2),
         ),
         Claim(
             "plain averaging every H steps is worse than DiLoCo",
             "worse (the control)",
-            f"{lost(PLAIN, PARALLEL):+.2f} %",
+            told(PLAIN, PARALLEL),
             judged(found[PLAIN].loss > found[DILOCO].loss),
         ),
         Claim("with 500 times less communication (H = 500)", "40 times fewer bytes", f"{fewer:.1f} times", fewer >= 40),
         Claim(
             "Streaming DiLoCo: two orders of magnitude fewer bits, as good as before",
             "int8 and fragments: loss within another 1 %",
-            f"{lost(STREAMING, DILOCO):+.2f} %",
+            told(STREAMING, DILOCO),
             judged(lost(STREAMING, DILOCO) <= 1),
         ),
         Claim("(the same)", "150 times fewer bytes", f"{fewest:.0f} times", fewest >= 150),
@@ -213,30 +254,30 @@ def claims(found: dict[str, Trained], *, quick: bool) -> list[Claim]:
         Claim(
             "its communication overlaps with steps, which costs nothing (alpha = 0.5)",
             f"delayed by {PERIOD // FRAGMENTS} steps, mixed or not: loss within 1 %",
-            ", ".join(f"{lost(name, STREAMING):+.2f} %" for name in (MIXED, DELAYED)),
+            ", ".join(told(name, STREAMING) for name in (MIXED, DELAYED)),
             judged(max(lost(MIXED, STREAMING), lost(DELAYED, STREAMING)) <= 1),
         ),
     ]
 
 
 def main() -> int:
-    options = arguments(__doc__, "diloco")
-    torch.set_num_threads(1)
-    text = Text()
+    known = parser(__doc__, "diloco")
+    known.add_argument("--seeds", type=int, help="how many runs of each [default: 3, with --quick 1]")
+    options = known.parse_args()
+    seeds = range(options.seeds or (1 if options.quick else 3))
     before, steps = (QUICK_PRETRAINING, QUICK_STEPS) if options.quick else (PRETRAINING, STEPS)
-    start = pretrained(text, before)
-    print(f"{before} steps of pretraining: loss {text.loss_held_out(start):.4f}; then {steps} steps of {PEERS} peers")
-    print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}{'took':>8}")
-    found, rows = {}, []
-    for name in (PARALLEL, *SYSTEMS):
-        began = time.monotonic()
-        parallel = name == PARALLEL
-        run = data_parallel(text, start, steps) if parallel else diloco(text, start, steps, SYSTEMS[name])
-        found[name], took = run, f"{time.monotonic() - began:.0f} s"
-        print(f"{name:<18}{run.loss:>8.4f}{run.sent / 1e6:>9.2f} MB{run.peak / 1e6:>11.3f} MB{took:>8}", flush=True)
-        rows.append({"system": name, "loss": run.loss, "bytes": run.sent, "peak_bytes": run.peak, "curve": run.curve})
-    shown = {name: run.curve for name, run in found.items()}
-    figure = chart("Held-out loss over the steps of each peer", "steps", "nats a character", shown)
+    print(f"{before} steps of pretraining, then {steps} steps of {PEERS} peers; {len(seeds)} seeds")
+    print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}")
+    found, rows = dict[str, Found](), []
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for name in (PARALLEL, *SYSTEMS):
+            jobs = [(name, seed, before, steps) for seed in seeds]
+            run = found[name] = Found(pool.starmap(trained, jobs, chunksize=1))
+            print(f"{name:<18}{run.loss:>8.4f}{run.sent / 1e6:>9.2f} MB{run.peak / 1e6:>11.3f} MB", flush=True)
+            carried = {"bytes": run.sent, "peak_bytes": run.peak}
+            rows.append({"system": name, "loss": run.loss, "losses": run.losses, **carried, "curve": run.curve})
+    curves = {name: run.curve for name, run in found.items()}
+    figure = chart("Held-out loss over the steps of each peer", "steps", "nats a character", curves)
     return conclude(options, rows, claims(found, quick=options.quick), figure)
 
 
