@@ -140,7 +140,7 @@ async def a_restarted_peer_never_gets_what_was_meant_for_its_past_self(world: Wo
 
 
 async def closing_first_delivers_everything(world: World) -> None:
-    world.patience_s = 30.0  # within which all is delivered, and a busy machine takes its time
+    world.patience_s = 12.0  # within which all is delivered, and a busy machine takes its time
     a, b, c = await world.three()
     at_b, at_c = collect(b), collect(c)
     for n in range(60):

@@ -23,8 +23,8 @@ TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json",
 def test_a_killed_peer_is_named_and_the_others_finish(tmp_path: Path, seed: int) -> None:
     """At once, as who has spawned it sees it: by its silence they would not know of it in this test's time."""
     chance = random.Random(seed)
-    run = Live(tmp_path, *TRAIN, "--steps", 1600, "--patience-s", 10_000)
-    moment, victim = chance.randrange(1, 100), str(chance.randrange(4))
+    run = Live(tmp_path, *TRAIN, "--steps", 800, "--patience-s", 10_000)
+    moment, victim = chance.randrange(1, 50), str(chance.randrange(4))
     run.until(lambda: run.rounds() >= moment, f"round {moment}")
     run.peers()[victim].send_signal(signal.SIGKILL)
     ended = run.end()
@@ -33,7 +33,7 @@ def test_a_killed_peer_is_named_and_the_others_finish(tmp_path: Path, seed: int)
     events = [row for row in run.records() if row["kind"] == "event"]
     assert any(row["event"] == "lost" and row["why"] == "its process was killed by signal 9" for row in events)
     assert ended.result["accuracy"] >= 0.95
-    last = [row for row in run.records() if row["kind"] == "round" and row["step"] == 1600]
+    last = [row for row in run.records() if row["kind"] == "round" and row["step"] == 800]
     assert {row["peer"] for row in last} == set("0123") - {victim}
     assert {row["members"] for row in last} == {3}
     assert ended.left == []
