@@ -15,7 +15,7 @@ from torch.nn import functional
 WIDTH, LAYERS, HEADS, CONTEXT = 32, 2, 2, 32
 BATCH = 16
 """Sequences in a batch of one peer."""
-LEARNING_RATE, LEAST, WARM_UP = 4e-3, 0.1, 50
+LEAST, WARM_UP = 0.1, 50
 PRETRAINING_RATE, PRETRAINING_BATCH = 12e-3, 64
 _HELD_OUT, _ROUNDS_HELD_OUT = 0.1, 8
 
@@ -91,7 +91,7 @@ class Transformer(nn.Module):
 class Scheduled(torch.optim.AdamW):
     """AdamW whose learning rate rises for `WARM_UP` steps and falls along a cosine to a tenth at the end."""
 
-    def __init__(self, parameters: Iterator[nn.Parameter], steps: int, highest: float = LEARNING_RATE) -> None:
+    def __init__(self, parameters: Iterator[nn.Parameter], steps: int, highest: float) -> None:
         super().__init__(parameters, lr=highest, betas=(0.9, 0.99), weight_decay=0.1)
         self.taken, self.steps, self.highest = 0, steps, highest
 

@@ -1,14 +1,14 @@
 """DiLoCo (Douillard et al., arXiv 2311.08105) and Streaming DiLoCo (arXiv 2501.18512): a transformer trained by peers
 that talk every 50 steps, against synchronous data parallel with the same number of steps.
 
-    python benchmarks/papers/diloco.py [--quick] [--json FILE] [--figure FILE] [--seeds N]
+    python benchmarks/papers/diloco.py [--quick] [--json FILE] [--figure FILE] [--seeds N] [--fresh]
 
 A character-level transformer learns the reference of the Python language (as pydoc has it). Four simulated peers run
 the real peer code, in virtual time, on links of 100 Mbit/s; a step takes 0.2 s. Inside is AdamW, whose state each peer
-keeps; outside Nesterov. As in the paper all begin with a network that one worker has trained before. Data parallel
-averages every gradient, and all take the same AdamW step. Bytes are those of all peers, headers, heartbeats and
-acknowledgements included. Held-out losses, nats a character, the mean of the seeds: each has its own network to begin
-with and its own order of the text.
+keeps; outside Nesterov. As in the paper all begin with a network that one worker has trained before; with ``--fresh``
+with fresh weights, for eight times as many steps at twice the learning rate. Data parallel averages every gradient, and
+all take the same AdamW step. Bytes are those of all peers, headers, heartbeats and acknowledgements included. Held-out
+losses, nats a character, the mean of the seeds: each has its own network to begin with and its own order of the text.
 
 Peers wait for a fragment's mean, which takes a hundredth of the time between two; or, "delayed", go on and merge it 10
 steps later, with all that they have done since or half of each ("mixed").
@@ -23,6 +23,7 @@ import statistics
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from _common import Claim, Curve, chart, conclude, parser
@@ -42,10 +43,18 @@ from samovar.sims.network import Network
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world import World
 
+
+class Plan(NamedTuple):
+    """Of a run: steps of pretraining, steps of each peer, and the highest learning rate inside."""
+
+    pretraining: int
+    steps: int
+    rate: float
+
+
 PEERS, PERIOD, FRAGMENTS = 4, 50, 5
 LINK, STEP_TIME = "100mbit,5ms", "200ms"
-PRETRAINING, STEPS = 800, 500
-QUICK_PRETRAINING, QUICK_STEPS = 20, 100
+USUAL, FRESH, QUICK = Plan(800, 500, 4e-3), Plan(0, 4000, 8e-3), Plan(20, 100, 4e-3)
 OUTER = "nesterov:0.7:0.9"
 PARALLEL, DILOCO, INT8, STREAMING, DELAYED, MIXED, PLAIN, MOMENTS = (
     "data parallel", "DiLoCo", "DiLoCo, int8", "streaming, int8", "... delayed", "... and mixed", "plain averaging",
@@ -99,7 +108,7 @@ class Trained:
         return self.curve[-1][1]
 
 
-def diloco(start: Start, steps: int, wished: dict[str, object]) -> Trained:
+def diloco(start: Start, plan: Plan, wished: dict[str, object]) -> Trained:
     """The peers of a task, as `samovar simulate` has them."""
     task = Task(
         Path(__file__),
@@ -107,10 +116,10 @@ def diloco(start: Start, steps: int, wished: dict[str, object]) -> Trained:
         lambda part, parts: start.text.batches(part, start.seed),
         loss,
         start.text.loss_held_out,
-        lambda parameters: Scheduled(parameters, steps),
+        lambda parameters: Scheduled(parameters, plan.steps, plan.rate),
     )
     settings = Settings(
-        peers=PEERS, steps=steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
+        peers=PEERS, steps=plan.steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
         evaluate_every=max(1, PERIOD // int(str(wished["period"]))), **wished,
     )  # fmt: skip
     curve = list[tuple[float, float]]()
@@ -129,8 +138,8 @@ def diloco(start: Start, steps: int, wished: dict[str, object]) -> Trained:
 class Parallel:
     """A peer of synchronous data parallel: its gradients are averaged with those of all, and all take the same step."""
 
-    def __init__(self, start: Start, index: int, steps: int) -> None:
-        self.text, self.index, self.steps = start.text, index, steps
+    def __init__(self, start: Start, index: int, plan: Plan) -> None:
+        self.text, self.index, self.plan = start.text, index, plan
         self.model, self.batches = copy.deepcopy(start.model), start.text.batches(index, start.seed)
         self.parameters = dict(self.model.named_parameters())
         self.layout = Layout.of(self.parameters)
@@ -138,12 +147,12 @@ class Parallel:
 
     async def run(self, endpoint: Endpoint) -> None:
         sgd = await joined(
-            endpoint, self.index, first=0, founders=PEERS, layout=self.layout, schedule="ring", steps=self.steps,
+            endpoint, self.index, first=0, founders=PEERS, layout=self.layout, schedule="ring", steps=self.plan.steps,
             buckets=[(0, self.layout.size)],
         )  # fmt: skip
         await sgd.gather()
-        optimizer = Scheduled(self.model.parameters(), self.steps)
-        for step in range(1, self.steps + 1):
+        optimizer = Scheduled(self.model.parameters(), self.plan.steps, self.plan.rate)
+        for step in range(1, self.plan.steps + 1):
             self.model.zero_grad()
             loss(self.model, next(self.batches)).backward()
             await asyncio.sleep(parse_duration(STEP_TIME))
@@ -159,8 +168,8 @@ class Parallel:
         sgd.membership.close()
 
 
-def data_parallel(start: Start, steps: int) -> Trained:
-    peers = [Parallel(start, index, steps) for index in range(PEERS)]
+def data_parallel(start: Start, plan: Plan) -> Trained:
+    peers = [Parallel(start, index, plan) for index in range(PEERS)]
 
     async def main() -> Trained:
         network = Network(parse_link(LINK), 1)
@@ -174,10 +183,10 @@ def data_parallel(start: Start, steps: int) -> Trained:
     return run_virtual(main())
 
 
-def trained(name: str, seed: int, pretraining: int, steps: int) -> Trained:
+def trained(name: str, seed: int, plan: Plan) -> Trained:
     torch.set_num_threads(1)
-    start = pretrained(seed, pretraining)
-    return data_parallel(start, steps) if name == PARALLEL else diloco(start, steps, SYSTEMS[name])
+    start = pretrained(seed, plan.pretraining)
+    return data_parallel(start, plan) if name == PARALLEL else diloco(start, plan, SYSTEMS[name])
 
 
 @dataclass(frozen=True)
@@ -263,15 +272,16 @@ def claims(found: dict[str, Found], *, quick: bool) -> list[Claim]:
 def main() -> int:
     known = parser(__doc__, "diloco")
     known.add_argument("--seeds", type=int, help="how many runs of each [default: 3, with --quick 1]")
+    known.add_argument("--fresh", action="store_true", help="begin with fresh weights")
     options = known.parse_args()
     seeds = range(options.seeds or (1 if options.quick else 3))
-    before, steps = (QUICK_PRETRAINING, QUICK_STEPS) if options.quick else (PRETRAINING, STEPS)
-    print(f"{before} steps of pretraining, then {steps} steps of {PEERS} peers; {len(seeds)} seeds")
+    plan = QUICK if options.quick else FRESH if options.fresh else USUAL
+    print(f"{plan.pretraining} steps of pretraining, then {plan.steps} steps of {PEERS} peers; {len(seeds)} seeds")
     print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}")
     found, rows = dict[str, Found](), []
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for name in (PARALLEL, *SYSTEMS):
-            jobs = [(name, seed, before, steps) for seed in seeds]
+            jobs = [(name, seed, plan) for seed in seeds]
             run = found[name] = Found(pool.starmap(trained, jobs, chunksize=1))
             print(f"{name:<18}{run.loss:>8.4f}{run.sent / 1e6:>9.2f} MB{run.peak / 1e6:>11.3f} MB", flush=True)
             carried = {"bytes": run.sent, "peak_bytes": run.peak}
