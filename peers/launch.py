@@ -41,14 +41,11 @@ class Spawned:
 
 
 class Launch:
-    """All peer processes of one run on this machine. `command`: of a script's peers. `own_process`: nothing else was
-    ever done in this one. `record` gets each record as JSON text."""
+    """All peer processes of one run on this machine. `record` gets each record as JSON text."""
 
-    def __init__(
-        self, all_orders: list[Orders], command: list[str] | None, own_process: bool, record: Callable[[str], None]
-    ) -> None:
+    def __init__(self, all_orders: list[Orders], command: list[str] | None, record: Callable[[str], None]) -> None:
         self.peers = [Spawned(orders) for orders in all_orders]
-        self._spawner = Spawner(command, _log_of(all_orders[0]), own_process=own_process)
+        self._spawner = Spawner(command)
         self._record = record
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""
@@ -97,7 +94,7 @@ class Launch:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                peer.process = await self._spawner.spawn(theirs, _log_of(peer.orders))
+                peer.process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.orders.name))
             except SpawnError:
                 ours.close()
                 raise
@@ -209,16 +206,12 @@ class Launch:
 
     @staticmethod
     def _death(peer: Spawned) -> str:
-        code, log = peer.exit_code or 0, _log_of(peer.orders)
+        code, log = peer.exit_code or 0, log_path(Path(peer.orders.folder), peer.orders.name)
         if code < 0:
             return f"was killed by signal {-code}"
         if code == 0:
             return f"ended before it took part, see {log}"
         return f"exited with {code}: {_last_line(log)}; see {log}"
-
-
-def _log_of(orders: Orders) -> Path:
-    return log_path(Path(orders.folder), orders.name)
 
 
 def _last_line(log: Path) -> str:

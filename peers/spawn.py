@@ -1,7 +1,6 @@
 """How a launcher spawns its peers: those of a script as new processes, those of a task as forks of the zygote.
 
-Forks are for Linux, and for a launcher that nothing else is done in, as in the command's own process: elsewhere threads
-that a fork would not have may hold locks, and each peer is a new process.
+Forks are for Linux: elsewhere system libraries may have threads of their own by then, and each peer is a new process.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import os
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from typing import Protocol
 
 from .control import CONTROL_VARIABLE, Control
-from .zygote import fork_zygote
 
 _ALONE = [sys.executable, "-m", "samovar.peers.process"]
 """The command of one peer of a task, where it is not forked."""
+_ZYGOTE = [sys.executable, "-m", "samovar.peers.zygote"]
 
 
 class SpawnError(Exception):
@@ -42,24 +40,27 @@ class Process(Protocol):
 
 
 class Spawner:
-    """Spawns peers of a script by its `command`, or, where that is None, of a task. One for a run, to be made before
-    there is an event loop: the zygote is forked then. `log`: where that tells what it has to complain of.
-    `own_process`: nothing else was ever done in this process."""
+    """Spawns peers of a script by its `command`, or, where that is None, of a task. One for a run."""
 
-    def __init__(self, command: list[str] | None, log: Path, *, own_process: bool) -> None:
-        forks = command is None and own_process and sys.platform == "linux" and threading.active_count() == 1
-        self._zygote = Zygote(log) if forks else None
-        self._command = command or _ALONE
+    def __init__(self, command: list[str] | None) -> None:
+        self._command = _ALONE if command is None and sys.platform != "linux" else command
+        self._zygote: Zygote | None = None
+        self._stopped = False
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
         """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError."""
-        if self._zygote is None:
+        if self._command is not None:
             return await _execute(self._command, control, log)
+        if self._zygote is None:
+            self._zygote = await Zygote.start(log)
+            if self._stopped:
+                self._zygote.kill()
         return await self._zygote.fork(control, log)
 
     def stop(self) -> None:
         """Spawn no more: what waits for a fork fails."""
-        if self._zygote is not None and self._zygote.awaited:
+        self._stopped = True
+        if self._zygote is not None and self._zygote.forking:
             self._zygote.kill()
 
     @property
@@ -116,21 +117,24 @@ class Fork:
 class Zygote:
     """The launcher's side of the zygote."""
 
-    def __init__(self, log: Path) -> None:
-        self._pid, self._end = fork_zygote(log)
-        self._log = log
-        self._line: Control | None = None
-        self._listening: asyncio.Task[None] | None = None
+    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket, line: Control, log: Path) -> None:
+        self._process, self._end, self._line, self._log = process, end, line, log
         self._forks: dict[int, Fork] = {}
         self._forked: asyncio.Future[Fork] | None = None
+        self._listening = asyncio.create_task(self._listen())
         self.failure = ""
+
+    @classmethod
+    async def start(cls, log: Path) -> Zygote:
+        """What it has to complain of goes to `log`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await _execute(_ZYGOTE, theirs, log)
+        return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
         """One at a time. Raises SpawnError when the zygote is gone."""
         self._forked = asyncio.get_running_loop().create_future()
-        if self._listening is None:
-            self._line = await Control.over(self._end.dup())
-            self._listening = asyncio.create_task(self._listen(self._line))
         with contextlib.suppress(ConnectionError):  # `_gone` tells
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
         if self._listening.done():
@@ -138,16 +142,16 @@ class Zygote:
         return await self._forked
 
     async def close(self) -> None:
-        """Have it end; no fork may be left."""
+        """End it, even if it stands still; no fork may be left."""
         self._end.close()
-        if self._line is not None and self._listening is not None:
-            await self._line.close()
-            await self._listening
-        await asyncio.to_thread(os.waitpid, self._pid, 0)
+        await self._line.close()
+        await self._listening
+        self.kill()
+        await self._process.wait()
 
-    async def _listen(self, line: Control) -> None:
+    async def _listen(self) -> None:
         while True:
-            kind, content = await line.hear()
+            kind, content = await self._line.hear()
             if kind == "forked" and self._forked is not None:
                 fork = self._forks[content] = Fork(content)
                 self._forked.set_result(fork)
@@ -158,13 +162,14 @@ class Zygote:
                 return self._gone()
 
     @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for a fork, or nobody lives by it."""
-        return not self._forks or (self._forked is not None and not self._forked.done())
+    def forking(self) -> bool:
+        """Whether somebody waits for a fork."""
+        return self._forked is not None and not self._forked.done()
 
     def kill(self) -> None:
-        """End it at once, and its forks with it. Not once it is closed: its number may be another's by then."""
-        os.kill(self._pid, signal.SIGKILL)
+        """End it at once, and its forks with it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     def _gone(self) -> None:
         """Nobody would tell how its forks end, so they end now."""

@@ -1,11 +1,12 @@
 """The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
 
 To import it takes a core two to four seconds, more than many a short run; here all peers of a machine share one import,
-and the memory of it, and the launcher theirs: the zygote is a fork of it. It computes nothing and opens nothing that a
-peer would have to share: a fork of it is as good as a new process.
+and the memory of it. The zygote computes nothing and opens nothing that a peer would have to share: a fork of it is as
+good as a new process.
 
-It hears requests on its line: the path of a log, with a file descriptor for the new peer's own control line; and tells
-`{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line does.
+It hears requests on a line that it inherits: the path of a log, with a file descriptor for the new peer's own control
+line; and tells `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line
+does.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import traceback
-from io import TextIOWrapper
-from pathlib import Path
-from typing import NoReturn
 
 import numpy
 
@@ -33,35 +30,11 @@ PATH_BYTES_MAX = 4096
 _PR_SET_NAME = 15
 
 
-def fork_zygote(log: Path) -> tuple[int, socket.socket]:
-    """Fork one from this process; its number, and this end of its line. What it has to complain of goes to `log`. No
-    other thread of this process may ever have done anything: a fork would keep for ever what locks it held."""
-    ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if not pid:
-        ours.close()
-        _be_a_zygote(theirs, log)
-    theirs.close()
-    return pid, ours
-
-
-def _be_a_zygote(line: socket.socket, log: Path) -> NoReturn:
-    try:
-        _leave_the_parent(os.fsencode(log), "zygote")
-        import_all_of_torch()
-        gc.freeze()  # what is there stays: to look through it again and again would also copy it, for each fork
-        _serve(line)
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def _serve(line: socket.socket) -> None:
+def main() -> None:
     """Fork peers until nobody wants any more."""
+    import_all_of_torch()
+    gc.freeze()  # what is there stays: peers need not look through it again and again, and copy it by that
+    line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))
     woken, waker = socket.socketpair()
     for end in (woken, waker):
         end.setblocking(False)
@@ -101,22 +74,15 @@ def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     line.close()
-    _leave_the_parent(log, os.path.basename(os.fsdecode(log)).removesuffix(".log"))
-    os.set_inheritable(control, True)
-    os.environ[CONTROL_VARIABLE] = str(control)
-    # Python reseeds its own generator after a fork, PyTorch's is seeded alike in every process, NumPy's is neither.
-    numpy.random.seed()  # noqa: NPY002
-
-
-def _leave_the_parent(log: bytes, name: str) -> None:
-    """Ctrl-C there is not for this process, nor is its terminal. What is printed can be followed in the log."""
     os.setsid()
     nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for ours, standard in ((nothing, 0), (out, 1), (out, 2)):
         os.dup2(ours, standard)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
+    os.set_inheritable(control, True)
+    os.environ[CONTROL_VARIABLE] = str(control)
+    # Python reseeds its own generator after a fork, PyTorch's is seeded alike in every process, NumPy's is neither.
+    numpy.random.seed()  # noqa: NPY002
+    name = os.path.basename(os.fsdecode(log)).removesuffix(".log")
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)
 
 
@@ -134,3 +100,7 @@ def _bury(line: socket.socket) -> None:
 
 def _tell(line: socket.socket, kind: str, content: object) -> None:
     line.sendall(json.dumps({kind: content}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

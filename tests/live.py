@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -87,7 +86,7 @@ class Live:
         try:
             children = psutil.Process(self.process.pid).children()
             for zygote in children:
-                if zygote.name() == "samovar zygote":
+                if "samovar.peers.zygote" in zygote.cmdline():
                     children = zygote.children()
         except psutil.NoSuchProcess:
             children = []
@@ -156,22 +155,10 @@ def verb(*arguments: object) -> Result:
 
 
 def samovar(folder: Path, *arguments: object) -> Ended:
-    """Run ``samovar ARGUMENTS`` to its end."""
-    return Live(folder, *arguments).end()
-
-
-def typed(command: str, folder: Path) -> tuple[int, str, str]:
-    """A command of our pages, as it stands there: its exit code, what it says, and what it complains of. What needs no
-    process of its own has none: only a run's launcher and a script are started as they are."""
-    program, *arguments = shlex.split(command, comments=True)
-    if program == "samovar" and arguments[0] != "train":
-        with contextlib.chdir(folder):
-            done = verb(*arguments)
-        return done.exit_code, done.stdout, done.stderr
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    one_thread = "1"  # several that share a busy machine mostly wait for each other
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": one_thread}
-    process = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
-    return process.returncode, process.stdout, process.stderr
+    """Run ``samovar ARGUMENTS`` to its end. The launcher is this process, which has loaded all that it needs."""
+    with contextlib.chdir(folder):
+        done = verb(*arguments)
+    _, left = psutil.wait_procs(children(), timeout=4)
+    for process in left:
+        process.kill()
+    return Ended(done.exit_code, done.stdout, done.stderr, left)

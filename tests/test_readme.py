@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from live import ROOT, typed
+from live import ROOT, verb
 
 from samovar.peers.checkpoint import load
 from samovar.protocols.shared_memory.segment import machine
@@ -46,9 +50,25 @@ ENDED: dict[str, Ended] = {}
 def ended(command: str, home: Path) -> Ended:
     if command not in ENDED:
         before = set(home.glob("runs/*"))
-        done = typed(command, home)
+        done = run(command, home)
         ENDED[command] = Ended(*done, set(home.glob("runs/*")) - before)
     return ENDED[command]
+
+
+def run(command: str, home: Path) -> tuple[int, str, str]:
+    """What needs no process of its own needs none here: only a run's launcher and a script are started as they are."""
+    program, *arguments = shlex.split(command, comments=True)
+    if program == "samovar" and arguments[0] != "train":
+        with contextlib.chdir(home):
+            done = verb(*arguments)
+        return done.exit_code, done.stdout, done.stderr
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    one_thread = "1"  # several that share a busy machine mostly wait for each other
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": one_thread}
+    process = subprocess.run(
+        command, shell=True, cwd=home, env=environment, capture_output=True, text=True, timeout=300
+    )
+    return process.returncode, process.stdout, process.stderr
 
 
 def test_the_readme_has_the_commands_that_this_file_thinks_it_has() -> None:

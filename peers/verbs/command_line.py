@@ -44,9 +44,8 @@ class CommandLine(click.Group):
             formatter.write_dl([(name, verb.help) for name, verb in self._verbs.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        own_process = args is None  # this process was begun for the command, and nothing else was ever done in it
         try:
-            code = super().main(args, prog_name, **{**extra, "standalone_mode": False, "obj": own_process})
+            code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
         except click.ClickException as error:
             code = fail(_usage_line(error))
         except click.Abort:

@@ -42,10 +42,7 @@ _STOPPED = 130
 @click_options(*_FLAGS)
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
 @run_options
-@click.pass_obj
 def train(
-    own_process: bool,
-    /,
     task: Path,
     arguments: tuple[str, ...],
     config: Path | None,
@@ -78,8 +75,7 @@ def train(
             folder = make_folder(settings.run, task)
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
-        command = script_command(task, arguments) if script else None
-        launch = Launch(all_orders, command, own_process, output.take)
+        launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
 
         def met(members: list[dict[str, str]]) -> None:
             if resume is not None:
