@@ -45,15 +45,17 @@ def parser(description: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def conclude(
-    options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], claims: Sequence[Claim], figure: str
+    options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], claims: Sequence[Claim], figure: str | None
 ) -> int:
-    """Print the claims, write the files; the exit code: 1 when a claim was not held."""
+    """Print the claims, write the files, but for a figure where there is nothing to draw; the exit code: 1 when a claim
+    was not held."""
     print()
     for claim in claims:
         verdict = "" if claim.held is None else "held: " if claim.held else "MISSED: "
         print(f"paper: {claim.paper}\n  goal: {claim.goal}\n  {verdict}{claim.ours}")
-    options.figure.write_text(figure, encoding="utf-8")
-    print(f"figure: {options.figure}")
+    if figure is not None:
+        options.figure.write_text(figure, encoding="utf-8")
+        print(f"figure: {options.figure}")
     if options.json is not None:
         told = {"rows": [dict(row) for row in rows], "claims": [asdict(claim) for claim in claims]}
         options.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
