@@ -120,6 +120,65 @@ def test_a_run_on_shaped_links_finishes_and_tells_what_each_peer_was_shaped_to(t
     assert all(record.wait_s + record.transfer_s > 0.04 for record in run.rounds)
 
 
+SLOWED = """
+import gc
+import time
+
+import torch
+from torch import nn
+
+from samovar.peers.links import parse_link
+from samovar.protocols.shaping.down_link import DownLink
+from samovar.protocols.shaping.transport import Shaped
+
+mine, steps = None, 0
+
+
+def model():
+    return nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 10))
+
+
+def data(part, parts):
+    global mine
+    mine = part
+    while True:
+        yield torch.randn(4, 64)
+
+
+def loss(model, batch):
+    global steps
+    steps += 1
+    if (mine, steps) == (2, 21):
+        slow = parse_link("0.2mbit,5ms")
+        (transport,) = [one for one in gc.get_objects() if isinstance(one, Shaped)]
+        transport._link, transport._down_link = slow, DownLink(slow.receives_Bps)
+    return model(batch).square().mean()
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+"""
+
+
+def test_whose_connection_becomes_50_times_slower_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "slowed.py").write_text(SLOWED)
+    options = ("--link", "10mbit,5ms", "--schedule", "ring", "--period", 4, "--steps", 100_000, "--patience-s", 6)
+    run = Live(tmp_path, "train", "slowed.py", "--peers", 4, *options, "--run", "run", "--json", "--no-report")
+
+    def late() -> dict[str, str]:
+        lost = [row for row in run.records("0") if row["kind"] == "event" and row["event"] == "lost"]
+        return {row["about"]: row["why"] for row in lost if "is late" in row["why"]}
+
+    run.until(late, "a late part")
+    passed = run.rounds("0")
+    run.until(lambda: run.rounds("0") >= passed + 10, "rounds without it")
+    run.signal(signal.SIGINT)
+    ended = run.end()
+    assert (ended.code, ended.left) == (130, []), ended.err
+    assert list(late()) == ["2"]
+    assert re.search(r"its part of round \d+ is late: .* foreseen.*its connection carries .* kB/s", late()["2"])
+
+
 @pytest.mark.parametrize("moment", ["at start", "in a round"])
 def test_ctrl_c_leaves_a_checkpoint_and_no_orphan(tmp_path: Path, moment: str) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 100_000)

@@ -183,7 +183,8 @@ def data_parallel(start: Start, plan: Plan) -> Trained:
     return run_virtual(main())
 
 
-def trained(name: str, seed: int, plan: Plan) -> Trained:
+def trained(job: tuple[str, int, Plan]) -> Trained:
+    name, seed, plan = job
     torch.set_num_threads(1)
     start = pretrained(seed, plan.pretraining)
     return data_parallel(start, plan) if name == PARALLEL else diloco(start, plan, SYSTEMS[name])
@@ -280,9 +281,10 @@ def main() -> int:
     print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}")
     found, rows = dict[str, Found](), []
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        for name in (PARALLEL, *SYSTEMS):
-            jobs = [(name, seed, plan) for seed in seeds]
-            run = found[name] = Found(pool.starmap(trained, jobs, chunksize=1))
+        systems = (PARALLEL, *SYSTEMS)
+        done = pool.imap(trained, [(name, seed, plan) for name in systems for seed in seeds])
+        for name in systems:
+            run = found[name] = Found([next(done) for _ in seeds])
             print(f"{name:<18}{run.loss:>8.4f}{run.sent / 1e6:>9.2f} MB{run.peak / 1e6:>11.3f} MB", flush=True)
             carried = {"bytes": run.sent, "peak_bytes": run.peak}
             rows.append({"system": name, "loss": run.loss, "losses": run.losses, **carried, "curve": run.curve})
