@@ -9,24 +9,28 @@ TEXT_MAX = 60
 """Characters of a name with its options, at most."""
 
 
+class OptionError(ValueError):
+    """There is something of that name, but not with such options. One line."""
+
+
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str) -> T:
     """What `text` asks for. `known`, by name: what makes it out of its options, texts, and how many options it takes at
     most; `what` all of them are.
 
-    Raises ValueError, in one line, on a name that is unknown and on options that are silly.
+    Raises ValueError, in one line, on a name that is unknown, OptionError on options that are silly.
     """
     name, *options = text.strip().split(":")
     if name not in known:
         raise ValueError(f"there is no {what} {name!r:.60}; there are {', '.join(known)}")
     if len(text) > TEXT_MAX:
-        raise ValueError(f"the {what} {name} has options of {len(text)} characters, beyond {TEXT_MAX}")
+        raise OptionError(f"the {what} {name} has options of {len(text)} characters, beyond {TEXT_MAX}")
     make, most = known[name]
     if len(options) > most:
-        raise ValueError(f"the {what} {name} takes {most or 'no'} options, got {text!r}")
+        raise OptionError(f"the {what} {name} takes {most or 'no'} options, got {text!r}")
     try:
         return make(*options)
     except ValueError as error:
-        raise ValueError(f"the {what} {text!r} cannot be: {error}") from None
+        raise OptionError(f"the {what} {text!r} cannot be: {error}") from None
 
 
 def number(text: str) -> float:

@@ -80,7 +80,9 @@ def _hierarchical(wished: Fields, site_period: int) -> None:
 def _overlapped(wished: Fields) -> None:
     """When a round ends, the next local steps are under way: how many, it cannot say any more."""
     if not isinstance(parse_period(wished.period), Fixed):
-        raise SettingsError(f"must be a number of local steps with --overlap, got {wished.period}", "period")
+        raise SettingsError(
+            f"must be a number of local steps with --overlap, got {wished.period}; as in --period 16", "period"
+        )
     if wished.inner != "kept":
         raise SettingsError(f"cannot be {wished.inner} with --overlap: a round ends amid the next local steps", "inner")
     if wished.pace == "own":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ..aggregation.options import OptionError
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..aggregation.schedules.known import SCHEDULES
@@ -134,5 +135,7 @@ class Fields:
                 continue
             try:
                 object.__setattr__(self, field.name, rule.take(value))
+            except OptionError as error:
+                raise SettingsError(f"is refused: {error}", field.name) from None
             except ValueError:
                 raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None

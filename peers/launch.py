@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import socket
 import sys
@@ -34,6 +35,8 @@ class Spawned:
     member: dict[str, str] | None = None
     ended: dict[str, Any] | None = None
     exit_code: int | None = None
+    exited_s: float = 0.0
+    """When, after all had come together."""
     failure: str = ""
     error: str = ""
     """The same as a line for the user, who is told which peer it is."""
@@ -50,11 +53,16 @@ class Launch:
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""
         self._stopping = False
-        self._going = False
+        self.going = False
         """Whether a round is over: from then on the run goes on without a peer that fails."""
         self._ending: asyncio.TimerHandle | None = None
-        self.met = False
+        self._met_s = math.inf
+        """When all peers had come up, by the loop's clock."""
+
+    @property
+    def met(self) -> bool:
         """Whether all peers have come up, so that there is something to tell."""
+        return self._met_s < math.inf
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
         """Run to the end; `met` hears where the peers are. Raises LaunchError when a peer says it cannot."""
@@ -112,7 +120,7 @@ class Launch:
                 peer.member = content
                 peer.ready.set()
             elif kind == "record":
-                self._going = self._going or '"kind":"round"' in content
+                self.going = self.going or '"kind":"round"' in content
                 self._record(content)
             elif kind == "ended":
                 peer.ended = content
@@ -122,6 +130,7 @@ class Launch:
             elif kind == "error for all":
                 self._end(f"peer {peer.orders.name}: {content}")
         peer.exit_code = await peer.process.wait()
+        peer.exited_s = max(0.0, asyncio.get_running_loop().time() - self._met_s)
         peer.ready.set()
         self._tell_of_end(peer)
         gathered = all(other.member for other in self.peers)
@@ -140,7 +149,7 @@ class Launch:
     def _failed(self, peer: Spawned, failure: str, error: str) -> None:
         """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
         peer.failure, peer.error = failure, error
-        if not self._going and not self._stopping:
+        if not self.going and not self._stopping:
             self._end(error)
 
     def _await_stragglers(self, first: Spawned) -> None:
@@ -167,7 +176,7 @@ class Launch:
             if peer is not founder and peer.control is not None:
                 peer.control.tell("contact", founder.member)
         if founder.member is not None:
-            self.met = True
+            self._met_s = asyncio.get_running_loop().time()
             met([peer.member for peer in self.peers if peer.member is not None])
 
     async def _stop_when(self, stop: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 
 REQUIRED = ("model", "data", "loss")
 OPTIONAL = ("evaluate", "optimizer")
+_TAKES = {"data": ("part", "parts"), "loss": ("model", "batch"), "evaluate": ("model",), "optimizer": ("parameters",)}
+"""What each is called with; model() with nothing."""
 MODULE_PREFIX = "samovar_task_"
 """By the name of its module a task's code is known in a traceback."""
 
@@ -88,8 +91,22 @@ def load_task(path: Path) -> Task:
     for name, function in given.items():
         if function is not None and not callable(function):
             raise TaskError(f"{path}: {name} is not a function")
+    for name, function in given.items():
+        if function is not None:
+            _check_call(path, name, function)
     optimizer = given["optimizer"] or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     return Task(path, given["model"], given["data"], given["loss"], given["evaluate"], optimizer)  # type: ignore[arg-type]
+
+
+def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
+    takes = _TAKES.get(name, ())
+    try:
+        inspect.signature(function).bind(*takes)
+    except TypeError:
+        wanted, got = f"{name}({', '.join(takes)})", f"{name}{inspect.signature(function)}"
+        raise TaskError(f"{path}: {wanted} is what is called, and it is {got}") from None
+    except ValueError:  # of some functions in C nobody knows
+        return
 
 
 def _parsed(path: Path) -> ast.Module:

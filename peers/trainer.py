@@ -50,6 +50,12 @@ def pick_device(wish: str, index: int) -> torch.device:
     return device
 
 
+def check_devices(wish: str, peers: int) -> None:
+    """Raises TaskError when the device of one of these peers is not there."""
+    for index in range(peers):
+        pick_device(wish, index)
+
+
 def derive(seed: int, *purpose: object) -> int:
     """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
     text = ":".join(str(part) for part in (seed, *purpose))

@@ -262,4 +262,6 @@ def test_flags_of_both_verbs_say_what_outer_and_inner_are(tmp_path: Path) -> Non
         assert "--inner kept|averaged|reset" in said
     ended = verb("simulate", DIGITS, "--outer", "nesterov:2:1", "--run", tmp_path / "run")
     assert ended.exit_code == 2
+    assert "--outer is refused: the outer step 'nesterov:2:1' cannot be: the momentum must be" in ended.output
+    ended = verb("simulate", DIGITS, "--outer", "adam", "--run", tmp_path / "run")
     assert "--outer must be one of plain, momentum, server_momentum, nesterov" in " ".join(ended.output.split())

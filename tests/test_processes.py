@@ -222,6 +222,9 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path
         assert {**one.numbers["state"], "links": None} == {**two.numbers["state"], "links": None}
         assert torch.equal(one.tensors["state/vector"], two.tensors["state/vector"])
     assert resumed.result["accuracy"] == straight.result["accuracy"]
+    again = samovar(tmp_path, "train", STEADY, "--resume", "run", "--json")
+    assert (again.code, again.result["rounds"]) == (0, 30)
+    assert "all 240 steps were taken before; for more give --steps" in again.err
 
 
 def test_a_resumed_run_tells_what_its_codec_had_left_out(tmp_path: Path) -> None:

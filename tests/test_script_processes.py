@@ -111,6 +111,7 @@ def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path)
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--quorum", 1, "--json")
     assert ended.code == 0, ended.err
     assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
+    assert ended.result["lost"][0]["when"] < ended.result["wall_s"], "it was not at the end"
     why = ended.result["lost"][0]["why"]
     assert re.fullmatch(r"mine\.py, line \d+: ValueError: a bug; see run/peer-1\.log", why)
 

@@ -210,6 +210,10 @@ def test_an_unknown_device_is_refused() -> None:
         ("print('hello')\n", "neither a task"),
         ("import nothing_of_that_name\ndef model(): ...\ndef data(): ...\ndef loss(): ...\n", "cannot be imported"),
         ("loss = 3\ndef model(): ...\ndef data(): ...\n", "loss is not a function"),
+        (
+            "def model(): ...\ndef data(): ...\ndef loss(model, batch): ...\n",
+            r"data\(part, parts\) is what is called, and it is data\(\)",
+        ),
     ],
 )
 def test_a_bad_task_is_one_clear_line(tmp_path: Path, text: str | None, problem: str) -> None:

@@ -122,7 +122,7 @@ HELD = System("32", "own", "corrected")
 SYSTEMS = (
     SYNCHRONOUS, ADAPTIVE, System("adaptive", "own"), HELD, System("32", "equal", "corrected"),
     System("adaptive", block=0.15), System("16", "own"), System("16", "own", "corrected"),
-    System("adaptive", "own", "corrected", block=0.15), System("auto"), System("auto", "own"),
+    System("adaptive", "own", "corrected", block=0.15), System("auto"),
 )  # fmt: skip
 """The first five are played when it has to be quick."""
 

@@ -144,6 +144,8 @@ class Board:
             parts.append(f"loss {loss_text(self.loss)}")
         if self.accuracy is not None:
             parts.append(f"accuracy {self.accuracy:.2%}")
+        if period := max((peer.period for peer in self.peers.values() if peer.round == self.round), default=0):
+            parts.append(f"period {period:,}")
         states = Counter(peer.state for peer in self.peers.values())
         there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
         there += max(0, self._members[1] - len(self.peers))

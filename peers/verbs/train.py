@@ -20,6 +20,7 @@ from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
 from ..settings import Settings
 from ..task import TaskError, check_average, kind_of
+from ..trainer import check_devices
 from .command_line import fail
 from .flags import click_options
 from .output import Output, run_options, run_verb
@@ -72,6 +73,7 @@ def train(
             settings = Settings.read(config, flags)
             if not script:
                 check_average(settings.average, task)
+                check_devices(settings.device, settings.peers)
             folder = make_folder(settings.run, task)
         all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
@@ -94,6 +96,8 @@ def train(
         if code == _STOPPED:
             resumable = not script and _has_checkpoint(folder, settings.peers)
             output.say(f"stopped; go on with: samovar train {task} --resume {folder}" if resumable else "stopped")
+        elif code == 0 and resume is not None and not launch.going:
+            output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
         return code
 
     run_verb(work)
@@ -166,7 +170,7 @@ def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -
     failed = [
         Lost(
             peer=peer.orders.name,
-            when=wall_s,
+            when=peer.exited_s,
             why=f"killed by signal {-peer.exit_code}" if peer.exit_code < 0 else peer.failure,
         )
         for peer in launch.peers
