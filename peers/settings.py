@@ -16,6 +16,9 @@ from .links import one_of
 from .rules import shown
 from .toml_file import Entry, read_toml
 
+OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+"""What a training script decides itself."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Fields):

@@ -18,7 +18,7 @@ from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
-from ..settings import Settings
+from ..settings import OF_TASKS, Settings
 from ..task import TaskError, check_average, kind_of
 from ..trainer import check_devices
 from .command_line import fail
@@ -31,8 +31,6 @@ _FLAGS = (
     "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every",
     "checkpoint_every_s", "link", "site", "report",
 )  # fmt: skip
-_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
-"""What a script decides itself."""
 _STOPPED = 130
 """The exit code after Ctrl-C, as a shell's."""
 
@@ -64,7 +62,7 @@ def train(
             raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
         if resume is not None and script:
             raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
-        if script and (idle := [name for name in _OF_TASKS if flags[name] is not None]):
+        if script and (idle := [name for name in OF_TASKS if flags[name] is not None]):
             raise TaskError(f"{task}: a training script decides that itself: leave out --{idle[0].replace('_', '-')}")
         if resume is not None:
             settings = _resumed(resume, config, flags)
