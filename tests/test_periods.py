@@ -45,6 +45,18 @@ def test_auto_takes_a_first_slow_averaging_for_what_it_is() -> None:
     assert periods(Auto(), [*slow, (COSTS, 0.1), (COSTS, 0.1)]) == [4, 16, 64, 256, 256, 32, 32]
 
 
+@pytest.mark.parametrize(("fast", "slow"), [(2, 6), (7, 1), (63, 1), (4, 4)])
+def test_where_the_fast_wait_for_the_slow_auto_goes_by_the_slow(fast: int, slow: int) -> None:
+    """Steps of 1 and of 4 s, an averaging of 40 s, which the fast begin to wait for sooner: the longer the period, the
+    longer they wait, and yet nothing would be gained by a longer one. With slow peers alone it is 80."""
+    state, last = Auto().start(), 0
+    for _ in range(60):
+        mean_s, waits_s = (fast + 4 * slow) / (fast + slow), 3 * fast / (fast + slow)
+        motion = Motion(step_s=mean_s, averaging_s=40 + waits_s * last) if last else STILL
+        last, state = state.period, Auto().update(state, Numbers(1.0, 1.0, 0.1, motion))
+    assert 80 / 1.5 <= state.period <= 80 * 1.5
+
+
 def test_noise_alone_never_shortens_auto() -> None:
     assert set(periods(Auto(), [(NOISE._replace(together=-1.0), 0.1)] * 50)[3:]) == {32}
 

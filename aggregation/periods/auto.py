@@ -10,13 +10,15 @@ _ALIKE = 1.5
 _FIRST, _GROWTH = 4, 4
 """The period until something has been measured, and the factor that one grows by at most: what was measured last may
 not last."""
+_SUMS = ("apart", "drift", "together", "early", "late")
 _MIXED = -2.0
 """So many rounds after a change tell of the period before it."""
 
 
 class Seen(NamedTuple):
     """What is remembered: sums over the rounds since the period changed last, older ones counting less; how often it
-    was halved, and at which learning rate."""
+    was halved, and at which learning rate; the period of the last round; and what an averaging took with a period, and
+    with the one ``before`` that."""
 
     rounds: float = 0.0
     apart: float = 0.0
@@ -24,10 +26,14 @@ class Seen(NamedTuple):
     together: float = 0.0
     early: float = 0.0
     late: float = 0.0
-    step_s: float = 0.0
-    averaging_s: float = 0.0
     halvings: float = 0.0
     learning_rate: float = 0.0
+    last: float = 0.0
+    step_s: float = 0.0
+    period: float = 0.0
+    averaging_s: float = 0.0
+    before: float = 0.0
+    before_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +42,8 @@ class Auto:
 
     **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
     the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From
-    4 it gets there by factors of 4.
+    4 it gets there by factors of 4. Where peers are not equally fast, the fast wait in each averaging for the slow, the
+    longer the period: what an averaging takes longer with a longer period is counted to the steps (`_alpha`).
 
     **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
     the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
@@ -70,7 +77,7 @@ class Auto:
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
         """As the protocol says; raises ValueError on a learning rate that is negative or not finite."""
         check_number("the learning rate", numbers.learning_rate)
-        seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)
+        seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)._replace(last=state.period)
         if seen.learning_rate == 0:
             seen = seen._replace(learning_rate=numbers.learning_rate)
         if 0 < numbers.learning_rate <= seen.learning_rate / 2:
@@ -80,12 +87,13 @@ class Auto:
         wanted = min(self._wanted(seen, state.period), _GROWTH * state.period)
         if max(wanted, state.period) <= _ALIKE * min(wanted, state.period):
             return PeriodState(state.period, seen)
-        kept = {name: getattr(seen, name) for name in ("step_s", "averaging_s", "halvings", "learning_rate")}
-        return PeriodState(round(wanted), Seen(rounds=_MIXED, **kept))
+        return PeriodState(round(wanted), seen._replace(rounds=_MIXED, **dict.fromkeys(_SUMS, 0.0)))
 
     def _with(self, seen: Seen, motion: Motion) -> Seen:
         if motion.step_s <= 0:
             return seen
+        if seen.last != seen.period:  # the averaging was the last round's
+            seen = seen._replace(period=seen.last, averaging_s=0.0, before=seen.period, before_s=seen.averaging_s)
         seen = seen._replace(
             step_s=_usual(seen.step_s, motion.step_s),
             averaging_s=_usual(seen.averaging_s, motion.averaging_s),
@@ -93,8 +101,8 @@ class Auto:
         )
         if seen.rounds <= 0:
             return seen
-        kept, sums = 1 - 1 / self.rounds, ("apart", "drift", "together", "early", "late")
-        return seen._replace(**{name: kept * getattr(seen, name) + getattr(motion, name) for name in sums})
+        kept = 1 - 1 / self.rounds
+        return seen._replace(**{name: kept * getattr(seen, name) + getattr(motion, name) for name in _SUMS})
 
     def _at_their_ends(self, seen: Seen) -> bool:
         drifting = seen.rounds >= self.rounds_min and seen.drift > self.drift_far * seen.apart
@@ -107,8 +115,15 @@ class Auto:
     def _wanted(self, seen: Seen, period: int) -> float:
         if seen.step_s == 0:
             return min(period, self.period_max)
-        whole = min(self.share * seen.averaging_s / seen.step_s, self.period_max)
+        whole = min(self.share * _alpha(seen), self.period_max)
         return max(1.0, whole / 2 ** min(seen.halvings, 1000.0))
+
+
+def _alpha(seen: Seen) -> float:
+    """How many local steps an averaging takes, on the line through what it took with the last two periods."""
+    waited_s = (seen.averaging_s - seen.before_s) / (seen.period - seen.before) if seen.before else 0.0
+    waited_s = max(0.0, waited_s)
+    return max(0.0, seen.averaging_s - waited_s * seen.period) / (seen.step_s + waited_s)
 
 
 def _usual(before_s: float, now_s: float) -> float:
