@@ -24,7 +24,7 @@ from .door import Door, open_alone, open_at, own_name
 from .fields import SettingsError
 from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_limit
 from .own_loop import Run
-from .settings import OF_TASKS, Settings
+from .settings import Settings, of_tasks
 from .stop import Stop
 from .torch_imports import import_all_of_torch
 
@@ -63,8 +63,8 @@ def join(
 
 
 def _settings(wished: dict[str, Any]) -> Settings:
-    if idle := [name for name in OF_TASKS if name in wished]:
-        raise SettingsError(f"a training script decides that itself: leave out {idle[0]}")
+    if idle := of_tasks(wished):
+        raise SettingsError(f"a training script decides that itself: leave out {idle}")
     try:
         return Settings.read(None, {key: str(v) if isinstance(v, os.PathLike) else v for key, v in wished.items()})
     except SettingsError as error:

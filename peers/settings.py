@@ -16,8 +16,12 @@ from .links import one_of
 from .rules import shown
 from .toml_file import Entry, read_toml
 
-OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
-"""What a training script decides itself."""
+_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+
+
+def of_tasks(given: Mapping[str, object]) -> str | None:
+    """The first of those that are given (None: not given) though a training script decides that itself."""
+    return next((name for name in _OF_TASKS if given.get(name) is not None), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

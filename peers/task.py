@@ -21,8 +21,14 @@ from torch import Tensor, nn
 
 REQUIRED = ("model", "data", "loss")
 OPTIONAL = ("evaluate", "optimizer")
-_TAKES = {"data": ("part", "parts"), "loss": ("model", "batch"), "evaluate": ("model",), "optimizer": ("parameters",)}
-"""What each is called with; model() with nothing."""
+_TAKES = {
+    "model": (),
+    "data": ("part", "parts"),
+    "loss": ("model", "batch"),
+    "evaluate": ("model",),
+    "optimizer": ("parameters",),
+}
+"""What each is called with."""
 MODULE_PREFIX = "samovar_task_"
 """By the name of its module a task's code is known in a traceback."""
 
@@ -99,14 +105,15 @@ def load_task(path: Path) -> Task:
 
 
 def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
-    takes = _TAKES.get(name, ())
     try:
-        inspect.signature(function).bind(*takes)
-    except TypeError:
-        wanted, got = f"{name}({', '.join(takes)})", f"{name}{inspect.signature(function)}"
-        raise TaskError(f"{path}: {wanted} is what is called, and it is {got}") from None
+        signature = inspect.signature(function)
     except ValueError:  # of some functions in C nobody knows
         return
+    try:
+        signature.bind(*_TAKES[name])
+    except TypeError:
+        wanted = f"{name}({', '.join(_TAKES[name])})"
+        raise TaskError(f"{path}: {wanted} is what is called, and it is {name}{signature}") from None
 
 
 def _parsed(path: Path) -> ast.Module:

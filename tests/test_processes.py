@@ -122,7 +122,6 @@ def test_a_run_on_shaped_links_finishes_and_tells_what_each_peer_was_shaped_to(t
 
 SLOWED = """
 import gc
-import time
 
 import torch
 from torch import nn

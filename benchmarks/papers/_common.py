@@ -44,6 +44,14 @@ def parser(description: str | None, name: str) -> argparse.ArgumentParser:
     return made
 
 
+def parsed_with_seeds(known: argparse.ArgumentParser, usual: int) -> argparse.Namespace:
+    """The options, and as `seeds` those of all runs of each."""
+    known.add_argument("--seeds", type=int, help=f"how many runs of each [default: {usual}, with --quick 1]")
+    options = known.parse_args()
+    options.seeds = range(options.seeds or (1 if options.quick else usual))
+    return options
+
+
 def conclude(
     options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], claims: Sequence[Claim], figure: str | None
 ) -> int:

@@ -16,7 +16,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from _common import Claim, Curve, chart, conclude, parser
+from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import AVERAGING_S, FIXED, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, Found, study
 
 QUICK = 0.1
@@ -84,10 +84,9 @@ def rows_of(name: str, found: Found) -> list[dict[str, Any]]:
 def main() -> int:
     known = parser(__doc__, "adacomm")
     known.add_argument("--only", choices=list(PROBLEMS), help="this problem only")
-    known.add_argument("--seeds", type=int, help="how many runs of each [default: 5, with --quick 1]")
-    options = known.parse_args()
+    options = parsed_with_seeds(known, 5)
     chosen = [options.only] if options.only else ["LOG-H, fast"] if options.quick else list(PROBLEMS)
-    seeds = range(options.seeds or (1 if options.quick else 5))
+    seeds = options.seeds
     claims, rows, drawn = list[Claim](), list[dict[str, Any]](), dict[str, Curve]()
     print(f"an averaging takes {AVERAGING_S / STEP_S:g} local steps")
     with multiprocessing.get_context("spawn").Pool(2) as pool:

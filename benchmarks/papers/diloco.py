@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _common import Claim, Curve, chart, conclude, parser
+from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _simulated import connected, joined
 from _transformer import Scheduled, Start, loss, pretrained
 
@@ -122,7 +122,7 @@ def diloco(start: Start, plan: Plan, wished: dict[str, object]) -> Trained:
         peers=PEERS, steps=plan.steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
         evaluate_every=max(1, PERIOD // int(str(wished["period"]))), **wished,
     )  # fmt: skip
-    curve = list[tuple[float, float]]()
+    curve: list[tuple[float, float]] = []
 
     def record(entry: Record) -> None:
         if isinstance(entry, RoundRecord) and entry.accuracy is not None:  # what `evaluate` gives
@@ -272,10 +272,9 @@ def claims(found: dict[str, Found], *, quick: bool) -> list[Claim]:
 
 def main() -> int:
     known = parser(__doc__, "diloco")
-    known.add_argument("--seeds", type=int, help="how many runs of each [default: 3, with --quick 1]")
     known.add_argument("--fresh", action="store_true", help="begin with fresh weights")
-    options = known.parse_args()
-    seeds = range(options.seeds or (1 if options.quick else 3))
+    options = parsed_with_seeds(known, 3)
+    seeds = options.seeds
     plan = QUICK if options.quick else FRESH if options.fresh else USUAL
     print(f"{plan.pretraining} steps of pretraining, then {plan.steps} steps of {PEERS} peers; {len(seeds)} seeds")
     print(f"{'':<18}{'loss':>8}{'sent':>12}{'most in 1 s':>14}")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _common import Claim, Curve, chart, conclude, parser
+from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, at_first, far_link, play, reached, smoothed
 from _tasks import log_h, mlp_s
 
@@ -211,10 +211,9 @@ def unequal(
 def main() -> int:
     known = parser(__doc__, "heterogeneous")
     known.add_argument("--only", choices=["digits", *PROBLEMS], help="this problem only")
-    known.add_argument("--seeds", type=int, help="how many runs of each [default: 3, with --quick 1]")
-    options = known.parse_args()
+    options = parsed_with_seeds(known, 3)
     chosen = [options.only] if options.only else ["digits", "LOG-H"] if options.quick else ["digits", *PROBLEMS]
-    seeds, rows, claims, figure = range(options.seeds or (1 if options.quick else 3)), [], [], None
+    seeds, rows, claims, figure = options.seeds, [], [], None
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for name in chosen:
             if name == "digits":

@@ -22,7 +22,7 @@ from multiprocessing.pool import Pool
 from typing import Any
 
 import torch
-from _common import Claim, Curve, chart, conclude, parser
+from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached, smoothed
 
 from samovar.peers.links import parse_link
@@ -133,13 +133,12 @@ def claims_of(name: str, found: Found) -> list[Claim]:
 def main() -> int:
     known = parser(__doc__, "hierarchical")
     known.add_argument("--only", choices=list(LEVELS), help="this problem only")
-    known.add_argument("--seeds", type=int, help="how many runs of each [default: 2, with --quick 1]")
-    options = known.parse_args()
+    options = parsed_with_seeds(known, 2)
     names = [options.only] if options.only else ["LOG-H"] if options.quick else list(LEVELS)
     systems = [*FLAT, *SITED]
     if options.quick:
         systems = [System(SYNCHRONOUS), System("16"), System(ADAPTIVE), System("16", 4), System("64", 1)]
-    seeds, share = range(options.seeds or (1 if options.quick else 2)), QUICK if options.quick else 1.0
+    seeds, share = options.seeds, QUICK if options.quick else 1.0
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = {name: study(name, systems, seeds, pool, share) for name in names}
     table(found)

@@ -132,9 +132,15 @@ class Board:
         return max((peer.round for peer in self.peers.values()), default=0)
 
     @property
+    def _latest(self) -> list[PeerState]:
+        """Who made the last round, as far as it was heard of."""
+        last = self.round
+        return [peer for peer in self.peers.values() if peer.round == last]
+
+    @property
     def loss(self) -> float:
-        """Mean over the peers that made the last round, as far as it was heard of."""
-        losses = [peer.loss for peer in self.peers.values() if peer.round == self.round and math.isfinite(peer.loss)]
+        """Mean over the peers that made the last round."""
+        losses = [peer.loss for peer in self._latest if math.isfinite(peer.loss)]
         return fmean(losses) if losses else math.nan
 
     def headline(self, elapsed_s: float) -> str:
@@ -144,7 +150,7 @@ class Board:
             parts.append(f"loss {loss_text(self.loss)}")
         if self.accuracy is not None:
             parts.append(f"accuracy {self.accuracy:.2%}")
-        if period := max((peer.period for peer in self.peers.values() if peer.round == self.round), default=0):
+        if period := max((peer.period for peer in self._latest), default=0):
             parts.append(f"period {period:,}")
         states = Counter(peer.state for peer in self.peers.values())
         there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)

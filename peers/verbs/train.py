@@ -18,7 +18,7 @@ from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
-from ..settings import OF_TASKS, Settings
+from ..settings import Settings, of_tasks
 from ..task import TaskError, check_average, kind_of
 from ..trainer import check_devices
 from .command_line import fail
@@ -62,8 +62,8 @@ def train(
             raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
         if resume is not None and script:
             raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
-        if script and (idle := [name for name in OF_TASKS if flags[name] is not None]):
-            raise TaskError(f"{task}: a training script decides that itself: leave out --{idle[0].replace('_', '-')}")
+        if script and (idle := of_tasks(flags)):
+            raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
         if resume is not None:
             settings = _resumed(resume, config, flags)
             folder = resume
