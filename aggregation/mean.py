@@ -8,7 +8,7 @@ the sum, so the division is by those who really contributed: whoever is missing 
 
 A signal is a number every peer must agree on (its loss, its seconds); it is averaged with the same weights and in the
 vector's dtype. In float32 a total weight is exact to 2**24 and ``w x`` overflows beyond 3e38: `combine` refuses such a
-sum.
+sum. `evidence` tells who brought it.
 """
 
 import math
@@ -18,15 +18,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .vector import all_finite
+from .vector import norm_of
+
+
+class BadSum(ValueError):
+    """A sum of contributions that no mean can be made of, or one so large that somebody's numbers cannot be right."""
 
 
 class Mean(NamedTuple):
-    """What a round agreed on: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``."""
+    """What a round agreed on: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``, and the
+    Euclidean ``norm`` of what the sum was of."""
 
     vector: Tensor
     signals: tuple[float, ...]
     weight: float
+    norm: float
 
 
 def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, out: Tensor | None = None) -> Tensor:
@@ -53,7 +59,7 @@ def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, 
 def combine(total: Tensor, signals: int = 0) -> Mean:
     """The mean behind a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
 
-    Raises ValueError if the total weight is not positive and finite (nobody contributed) or any mean is not finite
+    Raises BadSum if the total weight is not positive and finite (nobody contributed) or any mean is not finite
     (somebody's model or signal had diverged): the round must then leave the model as it is.
     """
     n = total.numel() - signals - 1
@@ -62,13 +68,15 @@ def combine(total: Tensor, signals: int = 0) -> Mean:
     weight = total[-1].item()
     if not 0 < weight < math.inf:
         reason = "nobody contributed" if weight == 0 else f"the total weight is {weight}"
-        raise ValueError(f"there is no mean: {reason}")
+        raise BadSum(f"there is no mean: {reason}")
     vector = total[:n] / weight
-    if not all_finite(vector):
+    norm = norm_of(vector)  # in the one pass that tells whether all is finite
+    if not math.isfinite(norm):
         finite = torch.isfinite(vector)
-        first = int((~finite).nonzero()[0])
-        raise ValueError(f"the mean has {n - int(finite.sum())} elements that are not finite, the first is {first}")
+        if not bool(finite.all()):
+            first = int((~finite).nonzero()[0])
+            raise BadSum(f"the mean has {n - int(finite.sum())} elements that are not finite, the first is {first}")
     means = tuple(signal / weight for signal in total[n:-1].tolist())
     if not all(map(math.isfinite, means)):
-        raise ValueError(f"the mean signals must be finite, got {means}")
-    return Mean(vector, means, weight)
+        raise BadSum(f"the mean signals must be finite, got {means}")
+    return Mean(vector, means, weight, norm)

@@ -21,7 +21,7 @@ from torch import Tensor
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.membership import Membership, Standing
-from samovar.protocols.members.view import Member
+from samovar.protocols.members.view import Member, Version
 from samovar.protocols.reduction.reducer import Reducer, on_one_machine
 from samovar.protocols.verdict import Verdicts
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
@@ -50,6 +50,9 @@ class Here(ABC):
 
     index: int
     peers: int
+
+    def _standing(self) -> Standing:
+        return Standing(Version(self.round, 0), Version(self.round, 0))
 
     async def vector(self, elements: int) -> Tensor:
         """Where this peer's vectors are to be."""
@@ -90,7 +93,7 @@ class Ours(Here):
         machine = one.machine if self.way in ("memory", "copied") else ""
         self.membership = Membership(
             one, Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
-            founders=self.peers, quorum=None, standing=lambda: Standing(self.round, 0), installed=lambda *_: None,
+            founders=self.peers, quorum=None, standing=self._standing, installed=lambda *_: None,
         )  # fmt: skip
         self.reducer = Reducer(one, lambda view: self.schedule, lambda: self.membership.view)
         self.verdicts = Verdicts(one, self.membership, lambda: self.round, None)
@@ -100,6 +103,9 @@ class Ours(Here):
             await self.membership.knock(everyone[0][0])
             await self.membership.join(everyone[0][0])
         await self.membership.until(lambda: self.membership.settled)
+
+    def _standing(self) -> Standing:
+        return Standing(Version(self.round, 0), Version(self.round, 0))
 
     async def vector(self, elements: int) -> Tensor:
         if self.way in ("memory", "copied"):

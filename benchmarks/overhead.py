@@ -92,7 +92,7 @@ def under_samovar(task: Task, steps: int) -> tuple[float, torch.Tensor]:
         endpoint = Endpoint(ZeroMQTransport(keys, listen="tcp://127.0.0.1:0"), patience_s=5, rng=random.Random(0))
         await endpoint.open()
         trainer = Trainer(task, seed=0, part=0, parts=1, device=CPU)
-        state = first_state(settings, trainer.layout.flatten(trainer.tensors))
+        state = first_state(settings, trainer.vector)
         peer = Peer(endpoint, settings, Identity("0", 0), run="b", layout=trainer.layout, state=state, steps=steps)
         contact: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         contact.set_result(None)
@@ -102,7 +102,7 @@ def under_samovar(task: Task, steps: int) -> tuple[float, torch.Tensor]:
         seconds = time.perf_counter() - began
         peer.close()
         compute.close()
-        return seconds, trainer.layout.flatten(trainer.tensors)
+        return seconds, trainer.vector
 
     return asyncio.run(run())
 

@@ -37,6 +37,8 @@ class Orders:
     founder: bool
     resume: str | None
     threads: int
+    restarted: str = ""
+    """Why this peer was started anew; empty: it was not."""
 
 
 class Control:

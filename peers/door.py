@@ -6,12 +6,13 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..protocols.addresses import dialable, local_addresses, split_address
-from ..protocols.delivery.link import BEGAN_ANEW, PeerLost
+from ..protocols.delivery.link import PeerLost
 from ..protocols.endpoint import Endpoint
 from ..protocols.greeting import RunIs, ask_admission, ask_run
 from ..protocols.transport import PeerId
@@ -23,6 +24,9 @@ from .orders import founding_orders
 from .runs import keep_settings, make_folder
 from .settings import Settings
 from .stop import Stop
+from .votes import votes_folder
+
+T = TypeVar("T")
 
 _ADVICE = {
     "protocol version": "install the same samovar on both sides",
@@ -30,8 +34,19 @@ _ADVICE = {
     "handshake failed": "somebody else listens there, or only one side is --insecure: ask there for the join line",
     "not known here": "look at how it is spelt, or give an IP address",
     "nobody listens": "is the run still there? Ask for its present join line",
-    "": "can this machine reach it? Look for a firewall, or for an address that only its own network knows",
+    "closed the connection": "is the run still there? Ask for its present join line",
+    "takes no more": "start the run anew, which gives it a new invite",
+    "no answer": "can this machine reach it? Look for a firewall, or for an address that only its own network knows",
+    "": "it is there, but busy, or stopped: try again, or by another line of join.txt in the run's folder",
 }
+_TRY_FOR = 12
+"""How long to knock where somebody is who does not answer, in patiences."""
+_PAUSE_MAX_S = 3.0
+
+
+def _sign_in(why: str) -> str:
+    """What tells the reason apart from others; "": the contact is there and does not answer now."""
+    return next(sign for sign in _ADVICE if sign in why)
 
 
 class NoEntry(ValueError):
@@ -39,7 +54,7 @@ class NoEntry(ValueError):
 
     def __init__(self, address: str, why: str) -> None:
         self.why = why.replace(f" at {address}", "")
-        self.advice = next(advice for sign, advice in _ADVICE.items() if sign in why)
+        self.advice = _ADVICE[_sign_in(why)]
         super().__init__(f"cannot join at {address}: {self.why}; {self.advice}")
 
 
@@ -75,10 +90,9 @@ class Door:
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(replace(settings, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
+            key = self.own.public
             try:
-                await self._be_admitted(guest, self.own.public)
-            except PeerLost as lost:
-                raise await self.closed(lost) from None
+                await self._knock(guest, lambda: ask_admission(guest, self.contact, key))
             finally:
                 guest.abort()
         endpoint = open_endpoint(settings, self.own.secret if self.own else None)
@@ -86,26 +100,24 @@ class Door:
         endpoint.dial(self.contact, self.address)
         return endpoint
 
-    async def _be_admitted(self, guest: Endpoint, key: PeerId) -> None:
-        """All that come with one invite have one guest's key, so who comes at the same moment puts another out: try
-        again, after a pause that differs from the other's."""
-        chance = random.Random()
-        for pause_s in (0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 0.0):
-            guest.dial(self.contact, self.address)
+    async def _knock(self, endpoint: Endpoint, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the contact answers. It may be busy, and more may come at once than it talks to: while it is there and
+        only silent, or has let us go, ask again, after pauses that differ from the others'. Raises NoEntry."""
+        clock, chance, pause_s = asyncio.get_running_loop().time, random.Random(), 0.2
+        until_s = clock() + _TRY_FOR * endpoint.patience_s
+        while True:
+            endpoint.dial(self.contact, self.address)
             try:
-                await ask_admission(guest, self.contact, key)
-                return
+                return await ask()
             except PeerLost as lost:
-                if lost.why != BEGAN_ANEW or not pause_s:
-                    raise
+                if _sign_in(lost.why) or clock() >= until_s:
+                    raise await self.closed(lost) from None
             await asyncio.sleep(chance.uniform(0.0, pause_s))
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
         """What the run inside is. Raises NoEntry."""
-        try:
-            return await ask_run(endpoint, self.contact)
-        except PeerLost as lost:
-            raise await self.closed(lost) from None
+        return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> NoEntry:
         """What to tell when the contact is `lost`. ZeroMQ says of a host without an address that nobody listens."""
@@ -132,7 +144,8 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
     try:
         run = await door.ask_run(endpoint)
         settings = settings.with_agreed(run.settings)
-        folder = make_folder(settings.run, task)
+        again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
+        folder = Path(settings.run) if again and settings.run is not None else make_folder(settings.run, task)
         keep_settings(folder, settings)
     except BaseException:
         endpoint.abort()

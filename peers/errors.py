@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ..protocols.catch_up import CatchUpFailed
 from ..protocols.delivery.link import PeerLost
-from ..protocols.members.membership import MembershipError
+from ..protocols.members.membership import JoinRefused, MembershipError
 from .task import MODULE_PREFIX
 
 _LIBRARY = __name__.partition(".")[0]
-_PLAIN = (ValueError, OSError, MembershipError, PeerLost, CatchUpFailed)
+_CUT_OFF = (MembershipError, PeerLost, CatchUpFailed)
+_PLAIN = (ValueError, OSError, *_CUT_OFF)
 
 
 class EvaluationFailed(ValueError):
@@ -23,6 +24,11 @@ def is_plain(error: BaseException) -> bool:
     """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
     is told with its kind, and a user's own with the place."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether it is others that were lost, without whom this peer cannot go on."""
+    return isinstance(error, _CUT_OFF) and not isinstance(error, JoinRefused)
 
 
 def users_line(error: BaseException) -> str | None:

@@ -9,6 +9,7 @@ from ..aggregation.options import OptionError
 from ..aggregation.periods.adacomm import AdaComm
 from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..aggregation.schedules.known import SCHEDULES
+from ..protocols.reduction.bound import NORM_LIMIT
 from . import rules
 from .rules import Rule, shown
 
@@ -102,8 +103,25 @@ class Fields:
     )
     threads: int = _setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: this machine's cores / peers.")
     patience_s: float = _setting(5.0, rules.seconds(86_400), "Seconds that a peer may be silent before it is lost.")
+    norm_limit: float = _setting(
+        NORM_LIMIT,
+        rules.times(10, 1e30),
+        "A peer whose model's norm is so many times that of the last common one, or of 1, is left out.",
+        agreed=True,
+    )
+    compute_patience_s: float | None = _setting(
+        None,
+        rules.seconds(1e9),
+        "Seconds of local steps after which the others go on without a peer; if not given, they wait.",
+        agreed=True,
+    )
     quorum: int | None = _setting(
         None, rules.whole(1, 1_000_000), "Peers that may go on without the others. [default: more than half]"
+    )
+    give_up_after_s: float | None = _setting(
+        None,
+        rules.seconds(1e7),
+        "Seconds to wait for peers that cannot be reached, when too few are left; if not given, without end.",
     )
     listen: str = _setting("tcp://*:0", rules.address(), "Where to listen; port 0: any free one.")
     advertise: str | None = _setting(None, rules.host(), "Host that others dial. [default: this machine's address]")

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from .tensors import averaged
-
 STEP = "step"
 
 
@@ -27,21 +25,31 @@ class InnerState:
     def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
         """For the parameters of `model` that are trained. Raises ValueError for an optimizer whose state it does not
         know."""
-        self._optimizer = optimizer
-        groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+        self._optimizer, self._model = optimizer, model
+        groups = self._groups()
         self._kept = [
-            (name, parameter, key, _place(key, parameter, groups[id(parameter)]))
+            (name, key)
             for name, parameter in model.named_parameters()
             if id(parameter) in groups and parameter.requires_grad
             for key in _keys(optimizer, groups[id(parameter)])
         ]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Name -> the optimizer's own tensor, in the parameters' order. What is not there yet becomes zeros, from which
-        its first step goes on as from nothing (but for what SGD's dampening takes off)."""
-        return {
-            f"optimizer/{name}/{key}": self._there(parameter, key, place) for name, parameter, key, place in self._kept
-        }
+        """Name -> the optimizer's own tensor, in the parameters' order, looked up anew. What is not there yet becomes
+        zeros, from which its first step goes on as from nothing (but for what SGD's dampening takes off). Raises
+        ValueError for a parameter that is the optimizer's no longer, as of a layer that was replaced."""
+        groups, now = self._groups(), dict(self._model.named_parameters())
+        found = {}
+        for name, key in self._kept:
+            parameter = now.get(name)
+            if parameter is None or id(parameter) not in groups:
+                raise ValueError(f"the optimizer has no parameter {name!r} any more, and its state is to be averaged")
+            place = _place(key, parameter, groups[id(parameter)])
+            found[f"optimizer/{name}/{key}"] = self._there(parameter, key, place)
+        return found
+
+    def _groups(self) -> dict[int, dict[str, Any]]:
+        return {id(parameter): group for group in self._optimizer.param_groups for parameter in group["params"]}
 
     def _there(self, parameter: Tensor, key: str, place: torch.device) -> Tensor:
         state: dict[str, Any] = self._optimizer.state[parameter]
@@ -49,11 +57,6 @@ class InnerState:
             state[key] = torch.zeros((), device=place) if key == STEP else torch.zeros_like(parameter).detach()
         kept: Tensor = state[key]
         return kept
-
-
-def averaged_with(model: nn.Module, inner_state: InnerState | None) -> dict[str, Tensor]:
-    """Name -> tensor of what is averaged: of the model, and then of its optimizer's state, None: that is not."""
-    return averaged(model) | ({} if inner_state is None else inner_state.tensors())
 
 
 def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,8 @@
-"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all come what may."""
+"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all come what may.
+
+Until the first round is over nothing is lost with a process: one that is killed then is started anew, under its key and
+in its folder, and so are those that cannot go on without it. Later the others go on, and tell of it as of any loss.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +12,26 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from .control import LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
-from .spawn import Process, Spawner, SpawnError
+from .spawn import Spawner, SpawnError, ZygoteKilled
+from .spawned import Spawned
 
 GRACE_S = LEAVE_S + 1.0
-"""How long peers may take to write their checkpoint and leave before they are killed."""
+"""How long peers may take to leave before they are killed."""
+KEEP_S = 600.0
+"""How long they may take to write a checkpoint."""
+_LOOK_EVERY_S = 0.02
+_LIVES_MAX = 4
+"""How often a peer is started before the first round is over."""
 
 
 class LaunchError(Exception):
     """A peer could not do its work. One line, for the user."""
-
-
-@dataclass(slots=True)
-class Spawned:
-    """A peer process. `ended` is what it told last: finished, accuracy; `failure`, why it could not do its work."""
-
-    orders: Orders
-    process: Process | None = None
-    control: Control | None = None
-    member: dict[str, str] | None = None
-    ended: dict[str, Any] | None = None
-    exit_code: int | None = None
-    exited_s: float = 0.0
-    """When, after all had come together."""
-    failure: str = ""
-    error: str = ""
-    """The same as a line for the user, who is told which peer it is."""
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Launch:
@@ -50,6 +41,7 @@ class Launch:
         self.peers = [Spawned(orders) for orders in all_orders]
         self._spawner = Spawner(command)
         self._record = record
+        self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
         self._over: asyncio.Future[str] | None = None
         """What could not be done; "" when all have ended."""
         self._stopping = False
@@ -65,8 +57,9 @@ class Launch:
         return self._met_s < math.inf
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run to the end; `met` hears where the peers are. Raises LaunchError when a peer says it cannot."""
-        self._over = over = asyncio.get_running_loop().create_future()
+        """Run to the end; `met` hears where the peers are, and again when that changes. Raises LaunchError when a peer
+        says it cannot, and what `met` raises."""
+        self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
         try:
@@ -76,16 +69,14 @@ class Launch:
                     return
             watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
             asyncio.gather(*watching).add_done_callback(self._all_ended)
-            opening = asyncio.create_task(self._bring_together(met))
-            error = await over
-            opening.cancel()
+            error = await self._over
             if self._ending is not None:
                 self._ending.cancel()
             if error:
                 raise LaunchError(error)
-            if not self._stopping and not any(peer.ended for peer in self.peers):
+            if not self._stopping and not any(peer.done for peer in self.peers):
                 told = next((peer.error for peer in self.peers if peer.error), "")
-                raise LaunchError(self._spawner.failure or told or self._deaths())
+                raise LaunchError(told or "; ".join(f"peer {peer.name} {peer.death()}" for peer in self.peers))
         except SpawnError as error:
             if not self._stopping:
                 raise LaunchError(str(error)) from None
@@ -98,53 +89,101 @@ class Launch:
                     await peer.control.close()
             await self._spawner.close()
 
-    async def _spawn(self, peer: Spawned) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                peer.process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.orders.name))
-            except SpawnError:
-                ours.close()
-                raise
-        peer.control = await Control.over(ours)
-        peer.control.tell("orders", asdict(peer.orders))
+    async def _spawn(self, peer: Spawned, orders: Orders | None = None) -> None:
+        for tries_left in reversed(range(_LIVES_MAX)):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.name))
+                    break
+                except SpawnError as error:
+                    ours.close()
+                    if self._stopping or not tries_left or not isinstance(error, ZygoteKilled):
+                        raise
+        peer.begin(process, await Control.over(ours))
+        peer.tell("orders", asdict(orders or peer.orders))
 
     async def _watch(self, peer: Spawned) -> None:
-        assert peer.process is not None
+        while True:
+            await self._hear(peer)
+            assert peer.process is not None
+            peer.exit_code = await peer.process.wait()
+            peer.exited_s = max(0.0, asyncio.get_running_loop().time() - self._met_s)
+            self._tell_of_end(peer)
+            if not self._begins_anew(peer):
+                break
+            await self._spawn(peer, replace(peer.orders, founder=False, restarted=f"its process {peer.death()}"))
+            if self._stopping:
+                peer.signal(signal.SIGKILL)
+        lost = peer.exit_code > 0 or not self.met or (peer.exit_code < 0 and not self.going)
+        if lost and not peer.error:
+            self._failed(peer, peer.death(), f"peer {peer.name} {peer.death()}")
+
+    async def _hear(self, peer: Spawned) -> None:
+        """Until it is gone."""
         assert peer.control is not None
         while True:
             kind, content = await peer.control.hear()
             if kind == "closed":
-                break
+                peer.inside = False
+                await peer.control.close()
+                return
             if kind == "ready":
                 peer.member = content
-                peer.ready.set()
+                self._introduce(peer)
+            elif kind == "inside":
+                peer.inside = True
             elif kind == "record":
                 self.going = self.going or '"kind":"round"' in content
                 self._record(content)
+            elif kind == "keeping":
+                peer.keeping, peer.kept_s = content, asyncio.get_running_loop().time()
             elif kind == "ended":
                 peer.ended = content
                 self._await_stragglers(peer)
-            elif kind == "error":
-                self._failed(peer, content, f"peer {peer.orders.name}: {content}")
+            elif kind == "cut off" and self._lacks_a_peer:
+                peer.cut_off, peer.failure, peer.error = True, content, f"peer {peer.name}: {content}"
+            elif kind in ("error", "cut off"):
+                self._failed(peer, content, f"peer {peer.name}: {content}")
             elif kind == "error for all":
-                self._end(f"peer {peer.orders.name}: {content}")
-        peer.exit_code = await peer.process.wait()
-        peer.exited_s = max(0.0, asyncio.get_running_loop().time() - self._met_s)
-        peer.ready.set()
-        self._tell_of_end(peer)
-        gathered = all(other.member for other in self.peers)
-        if (peer.exit_code > 0 or not gathered) and not peer.error:
-            death = self._death(peer)
-            self._failed(peer, death, f"peer {peer.orders.name} {death}")
+                self._end(f"peer {peer.name}: {content}")
+
+    @property
+    def _lacks_a_peer(self) -> bool:
+        """Whether one was killed, so that others may be unable to go on, before the first round was over."""
+        return not self.going and any(peer.lives > 1 or (peer.exit_code or 0) < 0 for peer in self.peers)
+
+    def _begins_anew(self, peer: Spawned) -> bool:
+        """Whether it is started once more. What failed by itself would only fail again."""
+        ended = peer.cut_off or ((peer.exit_code or 0) < 0 and not peer.error)
+        over = self._stopping or self.going or self._over is None or self._over.done()
+        return ended and not over and peer.lives < _LIVES_MAX
+
+    def _introduce(self, came: Spawned) -> None:
+        """Tell who has come up whom to join through: a member of the run, or the founder, which is to be one. A founder
+        that was started anew founds the run if there is no member."""
+        founder = next(peer for peer in self.peers if peer.orders.founder)
+        host = next((peer for peer in self.peers if peer.inside and peer is not came), None)
+        if came is founder:
+            if came.lives > 1:
+                came.tell("contact", host and host.member)
+            for peer in self.peers:
+                if peer.member is not None and not peer.inside and peer is not came:
+                    peer.tell("contact", came.member)
+        elif (contact := host or founder).member is not None:
+            came.tell("contact", contact.member)
+        members = [peer.member for peer in self.peers if peer.member is not None]
+        if len(members) == len(self.peers):
+            self._met_s = asyncio.get_running_loop().time()
+            self._tell_met(members)
 
     def _tell_of_end(self, peer: Spawned) -> None:
         """Those who are left need not wait until its silence tells."""
         if peer.exit_code and peer.member is not None:
-            gone = {"id": peer.member["id"], "why": f"its process {self._death(peer)}"}
+            gone = {"id": peer.member["id"], "why": f"its process {peer.death()}"}
             for other in self.peers:
-                if other.control is not None and other is not peer:
-                    other.control.tell("gone", gone)
+                if other is not peer:
+                    other.tell("gone", gone)
 
     def _failed(self, peer: Spawned, failure: str, error: str) -> None:
         """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
@@ -168,66 +207,37 @@ class Launch:
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
 
-    async def _bring_together(self, met: Callable[[list[dict[str, str]]], None]) -> None:
-        founder = next(peer for peer in self.peers if peer.orders.founder)
-        await founder.ready.wait()
-        for peer in self.peers:
-            await peer.ready.wait()
-            if peer is not founder and peer.control is not None:
-                peer.control.tell("contact", founder.member)
-        if founder.member is not None:
-            self._met_s = asyncio.get_running_loop().time()
-            met([peer.member for peer in self.peers if peer.member is not None])
-
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._stopping = True
         self._spawner.stop()
         for peer in self.peers:
-            if peer.member is None and peer.process is not None and peer.process.returncode is None:
-                peer.process.kill()  # it has not come up, so there is nothing to keep
-            elif peer.control is not None:
-                peer.control.tell("stop")
-        await asyncio.sleep(GRACE_S)
-        self._signal(signal.SIGKILL)
+            if peer.member is None:
+                peer.signal(signal.SIGKILL)  # it has not come up, so there is nothing to keep
+            else:
+                peer.tell("stop")
+        await self._kill_late()
 
     async def _stop_all(self) -> None:
         self._stopping = True
-        alive = [peer for peer in self.peers if peer.process is not None and peer.process.returncode is None]
-        for peer in alive:
-            if peer.control is not None:
-                peer.control.tell("stop")
-        try:
-            async with asyncio.timeout(GRACE_S):
-                for peer in alive:
-                    if peer.process is not None:
-                        await peer.process.wait()
-        except TimeoutError:
-            self._signal(signal.SIGKILL)
+        for peer in self.peers:
+            peer.tell("stop")
+        await self._kill_late()
+
+    async def _kill_late(self) -> None:
+        """Until all have ended, or should have. Who writes a checkpoint takes as long as that takes, within reason."""
+        clock = asyncio.get_running_loop().time
+        began_s, late = clock(), self.peers
+        while late := [peer for peer in late if peer.running]:
+            for peer in list(late):
+                if clock() > max(began_s, peer.kept_s) + (KEEP_S if peer.keeping else GRACE_S):
+                    peer.signal(signal.SIGKILL)
+                    late.remove(peer)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def _signal(self, number: signal.Signals) -> None:
         for peer in self.peers:
-            if peer.process is not None and peer.process.returncode is None:
-                peer.process.send_signal(number)
-
-    def _deaths(self) -> str:
-        return "; ".join(f"peer {peer.orders.name} {self._death(peer)}" for peer in self.peers)
-
-    @staticmethod
-    def _death(peer: Spawned) -> str:
-        code, log = peer.exit_code or 0, log_path(Path(peer.orders.folder), peer.orders.name)
-        if code < 0:
-            return f"was killed by signal {-code}"
-        if code == 0:
-            return f"ended before it took part, see {log}"
-        return f"exited with {code}: {_last_line(log)}; see {log}"
-
-
-def _last_line(log: Path) -> str:
-    """What a process said last: of a traceback, the error."""
-    text = log.read_bytes()[-4096:].decode("utf-8", "replace")
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return f"{lines[-1]:.200}" if lines else "it said nothing"
+            peer.signal(number)
 
 
 def script_command(script: Path, arguments: tuple[str, ...]) -> list[str]:

@@ -18,12 +18,15 @@ from ..protocols.shaping.transport import Shaped
 from ..protocols.transport import PeerId, Transport
 from ..protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
-from .errors import EvaluationFailed, is_plain, one_line
+from .errors import EvaluationFailed, is_cut_off, is_plain, one_line
 from .links import parse_link
 from .orders import log_path
-from .records import Record, RecordFile
+from .peer import Peer
+from .record_file import RecordFile
+from .records import EventRecord, Record
 from .settings import Settings
 from .stop import Stop
+from .votes import Votes, votes_folder
 
 _ORPHAN_S = 2.0
 
@@ -54,15 +57,31 @@ class Opening:
     stop: Stop
     control: Control | None = None
     listening: asyncio.Task[None] | None = None
+    keeping: bool = False
+    """Whether a checkpoint is being written."""
 
     @property
     def settings(self) -> Settings:
         return Settings.from_json(self.orders.settings)
 
-    def ready(self) -> None:
-        """Tell the launcher that others may call now: the peer is there to answer them."""
+    @property
+    def store(self) -> Votes | None:
+        """Where this peer keeps its votes; None where nobody can start it again: without a launcher, under its key."""
+        if self.control is not None or self.orders.founder or self.settings.key is None:
+            return None
+        return Votes(votes_folder(Path(self.orders.folder), self.orders.run, self.endpoint.id))
+
+    def ready(self, peer: Peer) -> None:
+        """Tell the launcher that others may call now: the peer is there to answer them; and when it is a member."""
+        if (control := self.control) is not None:
+            peer.on_view.append(lambda view: control.tell("inside"))
+            control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+
+    def keep(self, keeping: bool) -> None:
+        """A checkpoint begins to be written, or is: until then nobody should end this process."""
+        self.keeping = keeping
         if self.control is not None:
-            self.control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+            self.control.tell("keeping", keeping)
 
     def ended(self, how: dict[str, Any]) -> None:
         """Tell the launcher how the training ended here."""
@@ -76,13 +95,23 @@ class Opening:
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
         """The peer's record file, and the function that writes to it and tells the launcher."""
-        file = RecordFile(Path(self.orders.folder), self.orders.name)
+        file, first = RecordFile(Path(self.orders.folder), self.orders.name), list[Record]()
+
+        def tell(told: Record) -> None:
+            if self.control is not None:
+                self.control.tell("record", told.to_json())
 
         def record(what: Record) -> None:
-            file.append(what)
-            if self.control is not None:
-                self.control.tell("record", what.to_json())
+            while first:
+                file.append(first.pop())
+            failed = file.append(what)
+            tell(what)
+            if failed is not None:
+                tell(failed)
 
+        if why := self.orders.restarted:  # told at once, but written only when there is a run to tell of
+            first.append(EventRecord(peer=self.orders.name, time_s=0.0, event="restarted", why=why))
+            tell(first[0])
         return file, record
 
     async def close(self) -> None:
@@ -93,10 +122,12 @@ class Opening:
 
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Tell a launcher why its peer cannot do its work, or none can, and where the traceback is if one is needed."""
+    """Tell a launcher why its peer cannot do its work, or none can, or not without those that it has lost; and where
+    the traceback is if one is needed."""
     for_all = isinstance(error, EvaluationFailed)
     where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
-    control.tell("error for all" if for_all else "error", f"{one_line(error)}{where}")
+    kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
+    control.tell(kind, f"{one_line(error)}{where}")
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:
@@ -132,14 +163,22 @@ async def open_for_launcher(control: Control, orders: Orders) -> Opening:
 async def _listen(opening: Opening, control: Control) -> None:
     while True:
         kind, content = await control.hear()
-        if kind == "contact" and not opening.contact.done():
-            opening.endpoint.dial(content["id"], content["address"])
-            opening.contact.set_result(content["id"])
+        if kind == "contact":
+            if content is not None:
+                opening.endpoint.dial(content["id"], content["address"])
+            if not opening.contact.done():
+                opening.contact.set_result(content and content["id"])
         elif kind == "gone":
             opening.endpoint.gone(content["id"], content["why"])
         elif kind in ("stop", "closed"):
             opening.stop.set()
             if kind == "closed":
-                # The launcher is gone. Whatever holds this process up, it must not become an orphan.
-                asyncio.get_running_loop().call_later(_ORPHAN_S, os._exit, 1)
+                asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, opening)
                 return
+
+
+def _end_orphan(opening: Opening) -> None:
+    """The launcher is gone. Whatever holds this process up, but for its last checkpoint, it must not outlive that."""
+    if not opening.keeping:
+        os._exit(1)
+    asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, opening)

@@ -94,7 +94,7 @@ class Overlapped(Training):
         is another's."""
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
         began, elapsed_s, due = loop.time(), peer.elapsed_s, under_way.meanwhile
-        with peer.averaging.meter.hidden():
+        with peer.averaging.meter.hidden(), self._taking_steps():
             taken = await self._compute.run(lambda: trainer.train(due, lambda: self._stop.flag), steps=due)
         self._compute_s += loop.time() - began
         outcome = await under_way.outcome if taken == due else None
@@ -122,14 +122,14 @@ class Overlapped(Training):
             return await super()._evaluated(state)
         return await self._compute.run(lambda: self._trainer.evaluate(state.vector))
 
-    async def _save(self) -> None:
-        """Amid a round only when stopped: with what is known of it."""
+    async def _save(self, *, failed: bool = False) -> str:
+        """Amid a round only when stopped, or failed: with what is known of it."""
         if (under_way := self._under_way) is not None:
-            outcome = await under_way.outcome
-            if outcome is not None:
+            (outcome,) = await asyncio.gather(under_way.outcome, return_exceptions=failed)
+            if isinstance(outcome, Outcome):
                 await self._take_over(under_way, outcome)
                 self._note(None)
             else:
                 self._under_way = None
                 await self._compute.run(lambda: self._trainer.go_back(under_way.brought, under_way.steps))
-        await super()._save()
+        return await super()._save(failed=failed)

@@ -46,8 +46,8 @@ class Run:
     def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
         self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
+        # Local steps since this peer brought its model, and since its last record; samples in a batch.
         self._steps, self._untold, self._weight = 0, 0, 1.0
-        """Local steps since this peer brought its model, and since its last record; samples in a batch."""
         self._losses = Losses()
         self._synchronous: Synchronous | None = None
         self._delayed: Delayed | None = None
@@ -161,17 +161,19 @@ class Run:
             Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
             run=orders.run,
             layout=self._wrapped.layout,
+            agreement=self._wrapped.agreement,
             state=first_state(settings, brought.vector),
             parameters=self._wrapped.parameters,
             guest=orders.guest,
             record=record,
+            store=opening.store,
         )
         if settings.overlap:
             self._delayed = Delayed(peer)
         if peer.averaging.watches:
             self._wrapped.probe = Probe(self._wrapped.parameters)
         self._wrapped.variate = peer.variate
-        opening.ready()
+        opening.ready(peer)
         late = await peer.start(await opening.contact)
         self._rounds = ScriptRounds(peer, self._losses)
         if late and settings.average == "gradients":
@@ -207,7 +209,7 @@ class Run:
         """Take over the round that is under way, and begin the next."""
         self._catch_up_with_round()
         if self._steps and self._delayed is not None:
-            self._do(partial(self._delayed.begin, self._trained()))
+            self._do(partial(self._rounds.begin, self._delayed, self._trained()))
             self._steps = 0
 
     def _catch_up_with_round(self) -> None:
@@ -278,10 +280,8 @@ class Run:
             self._fail(getattr(sys, "last_value", None))
 
     def _fail(self, error: BaseException | None) -> None:
-        if error is None or isinstance(error, SystemExit):
-            self._go("its script ended")
-        else:
-            self._go(f"its script failed: {one_line(error)}", error=error)
+        failed = None if isinstance(error, SystemExit) else error
+        self._go("its script ended" if failed is None else f"its script failed: {one_line(failed)}", error=failed)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
         """Tell the others, and end what runs in the background. `done`: when they have the last round's result."""

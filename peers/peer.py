@@ -20,14 +20,18 @@ from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
 from ..protocols.greeting import Greeter
 from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
-from ..protocols.members.membership import Loss, Membership, Standing
-from ..protocols.members.view import Member, View
+from ..protocols.members.ledger import Store
+from ..protocols.members.membership import Membership, Standing
+from ..protocols.members.view import Decree, Member, View
 from ..protocols.probe import Prober
+from ..protocols.stalls import Stall
 from ..protocols.state import State
 from ..protocols.transport import PeerId
+from .comings import Comings
+from .constants import Agreement
 from .pace import Pace, renew
-from .policies import outer_step, period_policy
-from .records import EventName, EventRecord, Missing, Record, RoundRecord
+from .policies import outer_step, period_policy, why_period_stays
+from .records import EventName, EventRecord, Record, RoundRecord
 from .schedules import schedule_for, uneven
 from .settings import Settings
 
@@ -57,30 +61,33 @@ class Peer:
         run: str,
         layout: Layout,
         state: State,
+        agreement: Agreement | None = None,
         parameters: int | None = None,
         residual: Tensor | None = None,
         guest: PeerId | None = None,
         elapsed_s: float = 0.0,
         steps: int | None = None,
         record: Callable[[Record], None] = lambda record: None,
+        store: Store | None = None,
     ) -> None:
         """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
-        all; `residual`: what its codec had left out up to there; `elapsed_s`: how long the run had gone on before, when
-        it is resumed; `steps`: local steps of the whole run, None when a script decides. Raises ValueError when the
-        state is another outer step's, or beyond the end."""
+        all; `agreement`: what all models must have alike, None: `layout`; `residual`: what its codec had left out up to
+        there; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local steps of the whole
+        run, None when a script decides; `store`: where it keeps its votes. Raises ValueError when the state is another
+        outer step's, or beyond the end."""
         if steps is not None and state.step > steps:
             gone = f"this run has gone {state.step} local steps"
             raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
-        self._record, self._elapsed_before_s = record, elapsed_s
+        self._record, self._elapsed_before_s, self._store = record, elapsed_s, store
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
-        site = "" if settings.site_period is None else identity.site
-        member = Member(endpoint.id, identity.name, endpoint.address, identity.data_part, 0, endpoint.machine, site)
+        own = (identity.data_part, 0, endpoint.machine, "" if settings.site_period is None else identity.site)
+        member = Member(endpoint.id, identity.name, endpoint.address, *own)
         codec = None if settings.codec == "none" else parse_codec(settings.codec)
         size_bytes = cache(partial(allreduce_bytes, codec, layout, settings.fragments))
         self.averaging = LocalSGD(
             endpoint,
-            lambda standing, installed: self._join(member, run, layout, standing, installed),
+            lambda standing, installed: self._join(member, run, agreement or Agreement.on(layout), standing, installed),
             layout=layout,
             schedule=lambda view: schedule_for(settings, size_bytes(len(view.ids)), view, self.state.links),
             period=period_policy(settings),
@@ -93,9 +100,14 @@ class Peer:
             fragments=settings.fragments,
             seed=settings.seed,
             uneven=uneven(settings, layout),
+            norm_limit=settings.norm_limit,
         )
         self.membership = self.averaging.membership
+        self._comings = Comings(endpoint.id, self.membership, self.tell)
         self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))
+        self.stalls = self.averaging.stalls
+        self.stalls.patience_s = settings.compute_patience_s
+        self.stalls.on_stall.append(self._tell_stall)
         agreed = settings.agreed_json()
         Greeter(endpoint, run=run, settings=agreed, guest=guest, members=lambda: self.membership.view.ids)
         Prober(endpoint, lambda: self.membership.view.members)
@@ -103,36 +115,38 @@ class Peer:
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._pace = Pace(settings.pace == "own", parameters)
+        # For the local steps, where their drift is corrected.
         self.variate = ControlVariate(parameters) if settings.drift == "corrected" else None
-        """For the local steps, where their drift is corrected."""
-        self._averaging_s = 0.0
-        """How long the last average took."""
-        self._known = View(0, (), False)
-        self._losses_told = 0
-        self._events_told = 0
+        self._averaging_s = 0.0  # how long the last average took
+        self.on_view: list[Callable[[View], None]] = []  # told of each view that this peer is a member of
         self._bytes = (0, 0, 0)
         self._members = 0
+        self._period_told = False
 
     def _join(
         self,
         member: Member,
         run: str,
-        layout: Layout,
+        agreement: Agreement,
         standing: Callable[[], Standing],
-        installed: Callable[[View, int, tuple[PeerId, ...]], None],
+        installed: Callable[[Decree], None],
     ) -> Membership:
-        def told(view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
-            installed(view, round_, donors)
-            self._follow(view)
+        def told(decree: Decree) -> None:
+            installed(decree)
+            self._comings.follow(decree.view)
+            for listener in self.on_view:
+                listener(decree.view)
 
         return Membership(
             self.endpoint,
             member,
             run=run,
-            layout=layout.digest,
-            model=f"{layout.size} elements in {len(layout.slots)} tensors (peer {member.name})",
+            layout=agreement.digest,
+            model=f"{agreement.words} (peer {member.name})",
             founders=self.settings.peers,
             quorum=self.settings.quorum,
+            give_up_after_s=self.settings.give_up_after_s,
+            store=self._store,
             standing=standing,
             installed=told,
         )
@@ -174,10 +188,11 @@ class Peer:
             self.membership.found()
         else:
             await self.averaging.enter(contact)
-        late = self.membership.view.started and self.state.round > 0 and self._elapsed_before_s == 0.0
+        late = self.membership.view.started and self._elapsed_before_s == 0.0
         await self.averaging.gather()
+        late = late and self.state.round > 0 and self.averaging.period > 0
         self._started_at = self._clock() - self._elapsed_before_s
-        self._known = self.membership.view
+        self._comings.begin(self._started_at)
         self.tell("resumed" if self._elapsed_before_s else "joined" if late else "started", why=self._shaped)
         return late
 
@@ -188,6 +203,7 @@ class Peer:
             self.note()
             if not outcome.caught_up or self.averaging.period == 0:
                 self._started_at = self._clock() - outcome.elapsed_s
+                self._comings.begin(self._started_at)
                 return outcome
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
@@ -203,7 +219,15 @@ class Peer:
             await renew(self.variate, contribution, outcome, self._pace.effective(period, before))
         self._farewell.moved_on()
         self._pending = (outcome, period, compute_s + outcome.compute_s, steps)
+        self._tell_of_period(outcome.loss, contribution.learning_rate)
         return outcome
+
+    def _tell_of_period(self, loss: float, learning_rate: float) -> None:
+        """Once, and not by every peer, if the policy cannot go by these."""
+        why = why_period_stays(self.settings, loss, learning_rate)
+        if why and not self._period_told and self.membership.coordinator == self.endpoint.id:
+            self._period_told = True
+            self.tell("period", why=why)
 
     async def average_at_site(self, contribution: Contribution) -> Tensor:
         """Average with this peer's site, after a stretch that is not the round's last; see `LocalSGD`."""
@@ -233,7 +257,7 @@ class Peer:
             bytes_shared=shared,
             steps_per_s=steps / compute_s if compute_s > 0 else 0.0,
             members=outcome.members,
-            missing=tuple(self._missing(loss) for loss in self._new_losses()),
+            missing=self._comings.missing(),
             accuracy=accuracy,
             waited_for="" if outcome.waited_for is None else self.membership.view.name(outcome.waited_for),
             caught_up=outcome.caught_up,
@@ -244,34 +268,18 @@ class Peer:
             self.tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = record.members
 
-    def _new_losses(self) -> list[Loss]:
-        losses = self.membership.losses[self._losses_told :]
-        self._losses_told += len(losses)
-        return [loss for loss in losses if not loss.left]
-
-    def _missing(self, loss: Loss) -> Missing:
-        since = loss.since_s - (self._started_at or 0.0)
-        return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
-
     def tell(self, event: EventName, *, about: str = "", why: str = "") -> None:
         """Write an event."""
         self._record(EventRecord(peer=self.name, time_s=self.elapsed_s, event=event, about=about, why=why))
 
-    def _follow(self, view: View) -> None:
-        """Tell of members that come and go as it happens, not only when the next round ends."""
-        if self._started_at is None:
-            return
-        known, self._known = self._known, view
-        for member in view.members:
-            if known.member(member.id) is None and member.id != self.endpoint.id and known.started:
-                self.tell("joined", about=member.name)
-        for loss in self.membership.losses[self._events_told :]:
-            self.tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
-        self._events_told = len(self.membership.losses)
+    def _tell_stall(self, stall: Stall) -> None:
+        about = "" if stall.peer == self.endpoint.id else self.membership.view.name(stall.peer)
+        self.tell("goes_on" if stall.over else "stalled", about=about, why=stall.why)
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""
-        await self.membership.finish()
+        with self.stalls.waiting(lambda: set(self.membership.view.ids) - self.membership.finished):
+            await self.membership.finish()
 
     async def farewell(self) -> None:
         """Wait until nobody needs what this peer holds of the last round."""
@@ -284,5 +292,6 @@ class Peer:
 
     def close(self) -> None:
         """Stop everything at once."""
+        self.stalls.close()
         self.membership.close()
         self.endpoint.abort()

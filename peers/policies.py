@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..aggregation.outer import OfParameters, OuterStep, Plain, parse_outer
-from ..aggregation.periods.adacomm import AdaComm
+from ..aggregation.periods.adacomm import AdaComm, telling
 from ..aggregation.periods.known import parse_period
 from ..aggregation.periods.policy import PeriodPolicy
 from ..protocols.state import State
@@ -17,6 +17,14 @@ def period_policy(settings: Settings) -> PeriodPolicy:
     if settings.period == "adaptive":
         return AdaComm(initial=settings.period_initial, block_s=settings.period_block_s)
     return parse_period(settings.period)
+
+
+def why_period_stays(settings: Settings, loss: float, learning_rate: float) -> str:
+    """What to tell the user after a round with which the policy can do nothing; empty: with this one it can."""
+    if settings.period != "adaptive" or telling(loss, learning_rate):
+        return ""
+    what = f"the loss is {loss:.3g}" if loss < 0 else f"the learning rate is {learning_rate:.3g}"
+    return f"it stays, as {what} and adaptive goes by what is not below 0; --period auto looks at no loss"
 
 
 def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import torch
 
-from .checkpoint import load, save
+from .checkpoint import Snapshot, load, save
 from .compute import ThreadCompute
 from .control import LEAVE_S
+from .devices import pick_device, take_seat
 from .errors import is_plain, one_line
 from .memory import keep_freed_memory
 from .opening import Opening, open_for_launcher, orders_of_launcher, tell_failure
@@ -26,8 +28,7 @@ from .policies import first_state
 from .records import Record
 from .settings import Settings
 from .task import check_average, load_task
-from .tensors import parameters_in
-from .trainer import Trainer, pick_device
+from .trainer import Trainer
 from .training import Ended, resume
 
 
@@ -38,7 +39,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
     compute, peer = ThreadCompute(), None
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, opening))
-        state, elapsed_s = first_state(settings, trainer.layout.flatten(trainer.tensors)), 0.0
+        state, elapsed_s = first_state(settings, trainer.vector), 0.0
         residual = None
         if orders.resume is not None:
             source = Path(orders.resume)
@@ -49,17 +50,18 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
             Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
             run=orders.run,
             layout=trainer.layout,
+            agreement=await compute.run(trainer.agreement),
             state=state,
-            parameters=parameters_in(trainer.model),
+            parameters=trainer.parameters,
             residual=residual,
             guest=orders.guest,
             elapsed_s=elapsed_s,
             steps=settings.steps,
             record=record,
+            store=opening.store,
         )
-        opening.ready()
-        checkpoint = checkpoint_path(Path(orders.folder), orders.name)
-        training = training_of(peer, trainer, compute, opening.stop, lambda snapshot: save(checkpoint, snapshot))
+        opening.ready(peer)
+        training = training_of(peer, trainer, compute, opening.stop, _keeper(opening))
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):
@@ -77,11 +79,26 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         compute.close()
 
 
+def _keeper(opening: Opening) -> Callable[[Snapshot], None]:
+    """What writes a checkpoint, on the thread of the computing."""
+    path = checkpoint_path(Path(opening.orders.folder), opening.orders.name)
+    soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def keep(snapshot: Snapshot) -> None:
+        soon(opening.keep, True)
+        try:
+            save(path, snapshot)
+        finally:
+            soon(opening.keep, False)
+
+    return keep
+
+
 def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
     task = load_task(Path(opening.orders.task))
     check_average(settings.average, task.path)
     part = opening.orders.part
-    device = pick_device(settings.device, part)
+    device = pick_device(settings.device, take_seat(None if opening.control is None else part))
     return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=device, inner=settings.inner)
 
 
@@ -90,11 +107,12 @@ async def _spawned() -> int:
     opening = None
     try:
         opening = await open_for_launcher(control, orders)
+        caught = _stop_by_signal(opening)
         file, record = opening.recorder()
         with file:
             ended = await run_peer(opening, record)
         opening.ended(asdict(ended))
-        return 0
+        return -caught[0] if caught else 0
     except Exception as error:
         traceback.print_exc()
         tell_failure(control, orders, error)
@@ -103,12 +121,28 @@ async def _spawned() -> int:
         await (opening or control).close()
 
 
+def _stop_by_signal(opening: Opening) -> list[int]:
+    """Whoever asks this process alone to end has it leave in good order; the signals that came."""
+    caught: list[int] = []
+
+    def catch(number: int) -> None:
+        caught.append(number)
+        opening.stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, catch, number)
+    return caught
+
+
 def main() -> None:
     """Entry of a spawned peer. Leaves without waiting for a compute thread that may be in a long step."""
     keep_freed_memory()
     code = asyncio.run(_spawned())
     sys.stdout.flush()
     sys.stderr.flush()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
     os._exit(code)
 
 

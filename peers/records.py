@@ -1,7 +1,7 @@
 """What a run leaves behind: one record a line in `peer-<name>.jsonl`, and one `result.json`.
 
 A peer appends to its own file only, so a peer that is killed can spoil no line but its last one. Everything shown
-after a run (report, trace, table) is made from these files alone. `RecordFile` writes them, `read_run` reads.
+after a run (report, trace, table) is made from these files alone. `record_file` writes them, `read_run` reads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from .json_fields import FloatOrNaN, build, line, parse
@@ -21,8 +21,26 @@ COMMAND_FILE: Final = "command.txt"
 """The command line that started the run, as a person would type it. Optional."""
 
 EventName = Literal[
-    "started", "joined", "left", "lost", "waiting", "alone", "checkpoint", "resumed", "stopped", "error"
+    "started",
+    "joined",
+    "left",
+    "lost",
+    "apart",
+    "together",
+    "waiting",
+    "stalled",
+    "goes_on",
+    "alone",
+    "period",
+    "checkpoint",
+    "resumed",
+    "stopped",
+    "error",
+    "restarted",
+    "checkpoint_failed",
+    "records_failed",
 ]
+"""`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,31 +211,6 @@ class Run:
 def peer_file(folder: Path, peer: str) -> Path:
     """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'."""
     return folder / f"peer-{quote(peer, safe='')}.jsonl"
-
-
-class RecordFile:
-    """Appends to one peer's file, a whole line at a time. A line that a kill tore in an earlier life is cut off."""
-
-    def __init__(self, folder: Path, peer: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = peer_file(folder, peer).open("a+b")
-        self._file.seek(0)
-        kept = sum(len(text) for text in self._file if text.endswith(b"\n"))
-        self._file.truncate(kept)
-
-    def append(self, record: Record) -> None:
-        """Write one record and hand it to the system, so that it outlives the process."""
-        self._file.write(record.to_json().encode("ascii") + b"\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def read_record(text: str) -> Record:

@@ -49,6 +49,15 @@ def seconds(high: float, *, zero: bool = False) -> Rule:
     return Rule(take, f"a number of seconds, {least} and at most {high:g}", "SECONDS", float)
 
 
+def times(low: float, high: float) -> Rule:
+    def take(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError
+        return float(value)
+
+    return Rule(take, f"a number from {low:g} to {high:g}", "TIMES", float)
+
+
 def share() -> Rule:
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:

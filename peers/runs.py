@@ -7,14 +7,15 @@ import fcntl
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .records import COMMAND_FILE, RESULT_FILE, EventRecord, Lost, Result, read_run
-from .report.overview import totals
+from .records import COMMAND_FILE, RESULT_FILE, Lost, Result, read_run
 from .report.trace import write_trace
+from .report.write import write_report
 from .settings import Settings
+from .tally import Tally
 
 SETTINGS_FILE = "settings.json"
 WAYS_IN_FILE = "join.txt"
@@ -78,16 +79,9 @@ def _next_free(stem: str) -> Path:
         return folder
 
 
-def losses(events: Iterable[EventRecord]) -> tuple[Lost, ...]:
-    """Every peer that was lost, as the first who missed it told; by time."""
-    first: dict[str, Lost] = {}
-    for event in sorted((event for event in events if event.event == "lost"), key=lambda event: event.time_s):
-        first.setdefault(event.subject, Lost(peer=event.subject, when=event.time_s, why=event.why))
-    return tuple(first.values())
-
-
 def conclude(
     folder: Path,
+    heard: Tally,
     *,
     wall_s: float,
     accuracy: float | None = None,
@@ -97,22 +91,25 @@ def conclude(
     broken: str | None = None,
     report: bool = True,
 ) -> Result:
-    """The result of a run, from its records; written to its folder, with the trace beside it.
+    """The result of a run, from the records in its folder; where these are gone, or could not all be written, from
+    those that were `heard`. `keep_result` writes it.
 
     `lost`: what is known beside what peers have told, who saw when a peer went silent, but not why.
     """
-    run = replace(read_run(folder), result=None)
-    evaluated = [record.accuracy for record in run.rounds if record.accuracy is not None]
-    averaged = (record for record in run.rounds if not record.caught_up)
-    last = max(averaged, key=lambda record: (record.round, record.time_s), default=None)
+    try:
+        run = read_run(folder)
+        read = Tally((*run.rounds, *run.events))
+    except (OSError, ValueError):
+        read = Tally()
+    told = read if read.records >= heard.records else heard
     why = {loss.peer: loss.why for loss in lost}
-    missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in losses(run.events)]
-    result = Result(
-        accuracy=accuracy if accuracy is not None else (evaluated[-1] if evaluated else None),
-        loss=last.loss if last else float("nan"),
+    missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in told.lost]
+    return Result(
+        accuracy=told.accuracy if accuracy is None else accuracy,
+        loss=told.loss,
         wall_s=wall_s,
-        rounds=max((record.round for record in run.rounds), default=0),
-        peers=tuple(totals(run)),
+        rounds=told.rounds,
+        peers=tuple(told.peers.values()),
         lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
@@ -120,6 +117,18 @@ def conclude(
         digest=digest,
         broken=broken,
     )
+
+
+def keep_result(result: Result, heard: Tally) -> None:
+    """Write a result to its run's folder, with the trace, and the report if one is wished for, beside it. Raises
+    OSError; ValueError when not all records are there that were `heard`; ModuleNotFoundError when only the report
+    cannot be made."""
+    folder = Path(result.run)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
+    run = read_run(folder)
     write_trace(run, folder / TRACE_FILE)
-    return result
+    if (count := len(run.rounds) + len(run.events)) < heard.records:
+        raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
+    if result.report is not None:
+        write_report(run, Path(result.report))

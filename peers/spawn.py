@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -19,10 +20,19 @@ from .control import CONTROL_VARIABLE, Control
 _ALONE = [sys.executable, "-m", "samovar.peers.process"]
 """The command of one peer of a task, where it is not forked."""
 _ZYGOTE = [sys.executable, "-m", "samovar.peers.zygote"]
+_UNKNOWN = 1
+"""The exit code of who ended when nobody looked."""
+_PR_SET_CHILD_SUBREAPER = 36
+_END_S = 2.0
+"""How long a zygote that has closed its line may take to end."""
 
 
 class SpawnError(Exception):
     """No peer can be spawned. One line, for the user."""
+
+
+class ZygoteKilled(SpawnError):
+    """Somebody killed the zygote while it was to fork."""
 
 
 class Process(Protocol):
@@ -46,27 +56,25 @@ class Spawner:
         self._command = _ALONE if command is None and sys.platform != "linux" else command
         self._zygote: Zygote | None = None
         self._stopped = False
+        self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
-        """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError."""
+        """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError, and
+        ZygoteKilled when it may be tried again, with another line."""
         if self._command is not None:
             return await _execute(self._command, control, log)
-        if self._zygote is None:
-            self._zygote = await Zygote.start(log)
-            if self._stopped:
-                self._zygote.kill()
-        return await self._zygote.fork(control, log)
+        async with self._one_at_a_time:
+            if self._zygote is None or self._zygote.ended:
+                self._zygote = await Zygote.start(log)
+                if self._stopped:
+                    self._zygote.kill()
+            return await self._zygote.fork(control, log)
 
     def stop(self) -> None:
         """Spawn no more: what waits for a fork fails."""
         self._stopped = True
         if self._zygote is not None and self._zygote.forking:
             self._zygote.kill()
-
-    @property
-    def failure(self) -> str:
-        """What became of all peers at once, if anything did."""
-        return "" if self._zygote is None else self._zygote.failure
 
     async def close(self) -> None:
         if self._zygote is not None:
@@ -113,6 +121,25 @@ class Fork:
     def ended(self, code: int) -> None:
         self._ended.set_result(code)
 
+    def adopt(self) -> None:
+        """The zygote is no more, and this process the parent: see by itself how the fork ends."""
+        loop = asyncio.get_running_loop()
+
+        def bury() -> None:
+            loop.remove_reader(end)
+            os.close(end)
+            try:
+                _, status = os.waitpid(self.pid, 0)
+                self.ended(os.waitstatus_to_exitcode(status))
+            except ChildProcessError:
+                self.ended(_UNKNOWN)
+
+        try:
+            end = os.pidfd_open(self.pid)
+            loop.add_reader(end, bury)
+        except ProcessLookupError:
+            self.ended(_UNKNOWN)
+
 
 class Zygote:
     """The launcher's side of the zygote."""
@@ -122,11 +149,12 @@ class Zygote:
         self._forks: dict[int, Fork] = {}
         self._forked: asyncio.Future[Fork] | None = None
         self._listening = asyncio.create_task(self._listen())
-        self.failure = ""
 
     @classmethod
     async def start(cls, log: Path) -> Zygote:
-        """What it has to complain of goes to `log`."""
+        """What it has to complain of goes to `log`. From now on this process becomes the parent of its forks, should
+        it end before them."""
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
         with theirs:
             process = await _execute(_ZYGOTE, theirs, log)
@@ -135,19 +163,19 @@ class Zygote:
     async def fork(self, control: socket.socket, log: Path) -> Fork:
         """One at a time. Raises SpawnError when the zygote is gone."""
         self._forked = asyncio.get_running_loop().create_future()
-        with contextlib.suppress(ConnectionError):  # `_gone` tells
+        with contextlib.suppress(OSError):  # `_gone` tells
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
-        if self._listening.done():
-            self._gone()
         return await self._forked
 
     async def close(self) -> None:
         """End it, even if it stands still; no fork may be left."""
-        self._end.close()
-        await self._line.close()
-        await self._listening
         self.kill()
-        await self._process.wait()
+        await self._listening
+
+    @property
+    def ended(self) -> bool:
+        """Whether it forks no more."""
+        return self._listening.done()
 
     async def _listen(self) -> None:
         while True:
@@ -159,7 +187,18 @@ class Zygote:
                 pid, code = content
                 self._forks.pop(pid).ended(code)
             elif kind == "closed":
-                return self._gone()
+                code = await self._exit_code()  # from here on its forks are ours
+                self._end.close()
+                await self._line.close()
+                return self._gone(code)
+
+    async def _exit_code(self) -> int:
+        try:
+            async with asyncio.timeout(_END_S):
+                return await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
 
     @property
     def forking(self) -> bool:
@@ -167,18 +206,14 @@ class Zygote:
         return self._forked is not None and not self._forked.done()
 
     def kill(self) -> None:
-        """End it at once, and its forks with it."""
+        """End it at once; its forks go on."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
-    def _gone(self) -> None:
-        """Nobody would tell how its forks end, so they end now."""
-        failure = f"the process that forks the peers is gone; see {self._log}"
-        if self._forks:
-            self.failure = failure
+    def _gone(self, code: int) -> None:
         for fork in self._forks.values():
-            fork.kill()
-            fork.ended(-signal.SIGKILL)
+            fork.adopt()
         self._forks.clear()
         if self._forked is not None and not self._forked.done():
-            self._forked.set_exception(SpawnError(failure))
+            error = ZygoteKilled if code < 0 else SpawnError
+            self._forked.set_exception(error(f"the process that forks the peers is gone; see {self._log}"))

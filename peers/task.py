@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,9 @@ MODULE_PREFIX = "samovar_task_"
 
 class TaskError(ValueError):
     """The task file cannot be used. One line: which file, what is wrong, what to do."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +161,17 @@ def _calls_join(tree: ast.Module) -> bool:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"{name}()" for name in names)
+
+
+def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
+    """What a function of `task` has made, if it is of that kind. Raises TaskError."""
+    if not isinstance(made, kind):
+        raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {shown(made)}")
+    return made
+
+
+def shown(made: object) -> str:
+    """What a task gave, in words."""
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
+    return "None: is its return missing?" if made is None else f"a {type(made).__name__}"

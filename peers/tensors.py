@@ -1,7 +1,8 @@
-"""Which of a model's tensors peers average.
+"""The tensors of a model and of a batch.
 
-Parameters and floating-point buffers (BatchNorm's running statistics) are averaged like each other; integer buffers
-(BatchNorm's batch counter) stay each peer's own, as a mean of counters means nothing. Tied parameters count once.
+Peers average parameters and floating-point buffers (BatchNorm's running statistics) alike; integer buffers (BatchNorm's
+batch counter) stay each peer's own, as a mean of counters means nothing, and so do those that no state_dict holds:
+caches. What is frozen is the same on all (`constants`). Tied parameters count once.
 """
 
 from __future__ import annotations
@@ -10,20 +11,49 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..aggregation.vector import Part
 
 
-def averaged(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor of what is averaged, in the model's order."""
-    tensors: dict[str, Tensor] = dict(model.named_parameters())
-    tensors |= {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-    return tensors
+def check_values(model: nn.Module) -> None:
+    """Raises ValueError, naming the tensor, where a model has one without values."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise ValueError(
+                f"tensor {name!r} has no shape yet: a lazy layer gets it from its first batch, so call the model once "
+                "before peers are to average it"
+            )
+        if tensor.is_meta:
+            raise ValueError(f"tensor {name!r} is on the meta device and has no values")
 
 
-def parameters_in(model: nn.Module) -> int:
-    """Elements of its parameters: those come first in `averaged`, and buffers after them."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> buffer, of those that a state_dict holds."""
+    caches = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name in getattr(module, "_non_persistent_buffers_set", ())
+    }
+    return {name: buffer for name, buffer in model.named_buffers() if name not in caches}
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> tensor of all of a model: what is averaged, what is the same on all, and what stays each peer's own."""
+    return {**dict(model.named_parameters()), **buffers_of(model)}
+
+
+def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
+    """Have all of a model's tensors be as `saved`. Returns the name of one that is not there, or of another shape; then
+    nothing is changed."""
+    tensors = tensors_of(model)
+    for name, tensor in tensors.items():
+        if name not in saved or saved[name].shape != tensor.shape:
+            return name
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(saved[name])
+    return None
 
 
 def merged(now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, mixing: float | None) -> Tensor:
@@ -36,16 +66,6 @@ def merged(now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters:
     else:
         now[here].lerp_(agreed[here], 1 - mixing)
     return now
-
-
-def own(model: nn.Module) -> Mapping[str, Tensor]:
-    """Name -> buffer of what stays each peer's own."""
-    return {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
-
-
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor of all of a model: what is averaged, and what stays each peer's own."""
-    return {**averaged(model), **own(model)}
 
 
 def moved(batch: object, device: torch.device) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,15 @@ from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
+from .averaged import Averaged
 from .chance import Chance
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
+from .constants import Agreement
 from .errors import EvaluationFailed, one_line
-from .inner_state import InnerState, averaged_with
-from .task import Task, TaskError
-from .tensors import merged, moved, parameters_in, samples_in, tensors_of
+from .inner_state import InnerState
+from .task import Task, TaskError, made_by, shown
+from .tensors import check_values, load_tensors, merged, moved, samples_in, tensors_of
 
-T = TypeVar("T")
 _MEND = "lower the learning rate or clip gradients"
 
 
@@ -30,48 +31,19 @@ class Diverged(ValueError):
     """The training loss or the weights are not numbers any more."""
 
 
-def finite(vector: Tensor, learning_rate: float) -> Tensor:
+def finite(vector: Tensor, layout: Layout, learning_rate: float) -> Tensor:
     """`vector`, unless the model has diverged. Raises Diverged."""
     if not all_finite(vector):
-        raise Diverged(f"the model's weights are not finite any more (learning rate {learning_rate:g}); {_MEND}")
+        first = next(slot.name for slot in layout.slots if not all_finite(vector[slot.start : slot.stop]))
+        weights = f"the model's weights are not finite any more (learning rate {learning_rate:g})"
+        raise Diverged(f"{weights}, first those of {first!r}; {_MEND}")
     return vector
-
-
-def pick_device(wish: str, index: int) -> torch.device:
-    """The device of the peer with this index: ``auto``, ``cpu``, ``cuda:N``, or a comma list that peers cycle over."""
-    choices = wish.split(",")
-    choice = choices[index % len(choices)]
-    if choice == "auto":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        return torch.device(f"cuda:{index % count}" if count else "cpu")
-    device = torch.device(choice)
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise TaskError(f"--device {choice}: this machine has no such device; use auto or cpu")
-    return device
-
-
-def check_devices(wish: str, peers: int) -> None:
-    """Raises TaskError when the device of one of these peers is not there."""
-    for index in range(min(peers, len(wish.split(",")))):  # then they come again
-        pick_device(wish, index)
 
 
 def derive(seed: int, *purpose: object) -> int:
     """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
     text = ":".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def _made(task: Task, function: str, kind: type[T], made: object) -> T:
-    if not isinstance(made, kind):
-        raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {_shown(made)}")
-    return made
-
-
-def _shown(made: object) -> str:
-    if isinstance(made, Tensor):
-        return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
-    return "None: is its return missing?" if made is None else f"a {type(made).__name__}"
 
 
 class Trainer:
@@ -86,13 +58,16 @@ class Trainer:
         self.task, self.device, self._inner = task, device, inner
         self._seed, self._part, self._parts = seed, part, parts
         Chance(derive(seed, "model"), device).take()
-        self.model = _made(task, "model", nn.Module, task.model()).to(device)
-        self.optimizer = _made(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
-        self._inner_state = InnerState(self.optimizer, self.model) if inner == "averaged" else None
-        self.tensors = averaged_with(self.model, self._inner_state)
-        self.layout = Layout.of(self.tensors)
+        made = made_by(task, "model", nn.Module, task.model())
+        check_values(made)
+        self.model = made.to(device)
+        self.optimizer = made_by(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
+        inner_state = InnerState(self.optimizer, self.model) if inner == "averaged" else None
+        self._averaged = Averaged(self.model, inner_state)
         self.steps = 0
         self.steps_in_round = 0
+        self.at = "data()"
+        """What it is at in a local step."""
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
         self.variate: ControlVariate | None = None
@@ -103,6 +78,25 @@ class Trainer:
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self._chance = Chance(derive(seed, "steps", part), device)
+
+    @property
+    def layout(self) -> Layout:
+        """Of what is averaged."""
+        return self._averaged.layout
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the vector that are parameters: its first."""
+        return self._averaged.parameters
+
+    @property
+    def vector(self) -> Tensor:
+        """What would be averaged now, as a new vector."""
+        return self._averaged.vector()
+
+    def agreement(self) -> Agreement:
+        """What the models of all peers must have alike."""
+        return self._averaged.agreement()
 
     @property
     def learning_rate(self) -> float:
@@ -122,10 +116,13 @@ class Trainer:
         self._chance.take()
         self.model.train()
         while taken < steps and not stopping():
-            self._step(self._next_batch())
+            self.at = "data()"
+            batch = self._next_batch()
+            self.at = "loss() and what follows"
+            self._step(batch)
             taken += 1
             if self.probe is not None and taken == steps // 2:
-                self.probe.amid(self.layout.flatten(self.tensors))
+                self.probe.amid(self.vector)
         if not math.isfinite(self._mean_loss()):
             raise Diverged(
                 f"the loss is not finite any more at local step {self.steps} "
@@ -137,13 +134,13 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self.task.loss(self.model, batch)
         if not isinstance(loss, Tensor) or loss.dim():
-            raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {_shown(loss)}")
+            raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {shown(loss)}")
         if not loss.requires_grad:
             raise TaskError(f"{self.task.path}: what loss() returned does not depend on the model: was it detached?")
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         if self.variate is not None:
-            self.variate.step(self.model.parameters())
+            self.variate.step(self._averaged.trained())
         self._losses.append(loss.detach())
         self._samples += samples_in(batch)
         self.steps += 1
@@ -151,7 +148,7 @@ class Trainer:
 
     def contribution(self, elapsed_s: float) -> Contribution:
         """What this peer brings to the round: its model, weighted by the samples it saw."""
-        vector = finite(self.layout.flatten(self.tensors), self.learning_rate)
+        vector = finite(self.vector, self.layout, self.learning_rate)
         motion = STILL if self.probe is None else self.probe.end(vector)
         return Contribution(
             vector if self.variate is None else self.variate.without(vector),
@@ -169,7 +166,7 @@ class Trainer:
 
     def take_over(self, vector: Tensor) -> None:
         """Go on from there amid a round."""
-        self.layout.load(vector, self.tensors)
+        self._averaged.load(vector)
 
     def load(self, vector: Tensor) -> None:
         """Take over the average and begin the next round."""
@@ -187,27 +184,37 @@ class Trainer:
 
     def merge(self, agreed: Tensor, brought: Tensor, part: Part, mixing: float | None = None) -> None:
         """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
-        now = self.layout.flatten(self.tensors)
-        self.layout.load(merged(now, agreed, brought, part, parameters_in(self.model), mixing), self.tensors)
+        self.take_over(merged(self.vector, agreed, brought, part, self.parameters, mixing))
 
     def go_back(self, to: Contribution, steps: int) -> None:
         """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""
-        self.layout.load(to.vector, self.tensors)
+        self.take_over(to.vector)
         self.steps -= self.steps_in_round
         self.steps_in_round, self._samples = steps, int(to.weight)
         self._losses = [torch.tensor(to.loss, device=self.device)]
+
+    def recover(self, vector: Tensor) -> None:
+        """Where local steps have led to numbers that are none: be back at `vector`, from which they were taken, and
+        let an optimizer that holds such numbers begin anew."""
+        if all_finite(self.vector) and math.isfinite(self._mean_loss()):
+            return
+        self.steps -= self.steps_in_round
+        self.load(vector)
+        kept = (value for state in self.optimizer.state.values() for value in state.values())
+        if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
+            self.optimizer.state.clear()
 
     def evaluate(self, vector: Tensor | None = None) -> float | None:
         """The task's accuracy of the present model, or of what `vector` makes of it, without a trace on training."""
         if self.task.evaluate is None:
             return None
         if vector is not None:
-            now = self.layout.flatten(self.tensors)
-            self.layout.load(vector, self.tensors)
+            now = self.vector
+            self.take_over(vector)
             try:
                 return self.evaluate()
             finally:
-                self.layout.load(now, self.tensors)
+                self.take_over(now)
         Chance(derive(self._seed, "evaluate"), self.device).take()
         with torch.no_grad():
             self.model.eval()
@@ -253,12 +260,12 @@ class Trainer:
         mine = type(self.optimizer).__name__
         if (theirs := numbers.get("optimizer_kind", mine)) != mine:
             raise CheckpointError(f"the checkpoint is of another optimizer than {self.task.path}: {theirs}, not {mine}")
-        with torch.no_grad():
-            for name, tensor in tensors_of(self.model).items():
-                tensor.copy_(tensors[f"model/{name}"])
+        saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
+        if (odd := load_tensors(self.model, saved)) is not None:
+            raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: tensor {odd!r} differs")
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
-        self.tensors = averaged_with(self.model, self._inner_state)  # the optimizer's are others now
+        self._averaged.begin()
         self._losses = list(tensors["losses"].to(self.device))
         self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
         self._samples, self._part, self._parts = numbers["samples"], numbers["part"], numbers["parts"]

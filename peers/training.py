@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,11 +18,13 @@ from ..aggregation.periods.probe import Probe
 from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
 from ..protocols.transport import PeerId
+from ..protocols.works import LOCAL_STEPS
 from .checkpoint import Snapshot
 from .compute import Compute
+from .errors import one_line
 from .peer import Peer
 from .stop import Stop
-from .tensors import parameters_in
+from .tally import saved_text
 from .trainer import Trainer
 
 T = TypeVar("T")
@@ -29,10 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a peer's training ended. `accuracy` only from the peer that evaluated the final model."""
+    """How a peer's training ended. `accuracy` only from the peer that evaluated the final model; `unsaved`: why the
+    last checkpoint could not be written, empty: it was."""
 
     finished: bool
     accuracy: float | None
+    unsaved: str = ""
 
 
 class Training:
@@ -43,7 +48,7 @@ class Training:
     ) -> None:
         self._peer, self._trainer, self._compute, self._stop, self._keep = peer, trainer, compute, stop, keep
         if peer.averaging.watches:
-            trainer.probe = Probe(parameters_in(trainer.model))
+            trainer.probe = Probe(trainer.parameters)
         trainer.variate = peer.variate
         self._begun_from: State | None = None
         self._outcome: Outcome | None = None
@@ -51,12 +56,27 @@ class Training:
         """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
         self._compute_s, self._computed_steps = 0.0, 0
         self._accuracy: float | None = None
+        self._saving: tuple[State, asyncio.Task[str]] | None = None
+        """The checkpoint that is written while this peer waits for others."""
+        peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
         """Train until the run is over or stopped; `contact`: whom to join through, None to found the run.
 
-        Raises what the peer, the trainer or the checkpoint raise.
+        Raises what the peer or the trainer raise; what this peer has committed by then is saved first.
         """
+        try:
+            return await self._run(contact)
+        except Exception:
+            if self._peer.started:
+                self._stop.set()  # what is averaged meanwhile is waited for no longer
+                await self._save(failed=True)
+            raise
+        finally:
+            if self._saving is not None:
+                await self._saving[1]
+
+    async def _run(self, contact: Awaitable[PeerId | None]) -> Ended:
         peer, trainer = self._peer, self._trainer
         if trainer.steps > 0:
             # Resumed, with steps of its own since. If the others are further, the state that is fetched is another.
@@ -70,15 +90,15 @@ class Training:
             bystander = await self._compute.run(lambda: trainer.contribution(0.0))
             await self._after(await self._stop.unless(lambda: peer.follow(bystander)))
         while peer.averaging.period > 0 and not self._stop.flag:
-            await self._round()
-        await self._save()
+            await peer.averaging.or_leave(self._round())
+        unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")
-            return Ended(False, self._accuracy)
+            return Ended(False, self._accuracy, unsaved)
         await peer.finish()
         if self._accuracy is None and self._evaluates():
             self._accuracy = await self._evaluated(peer.state)
-        return Ended(True, self._accuracy)
+        return Ended(True, self._accuracy, unsaved)
 
     async def _start(self, contact: Awaitable[PeerId | None]) -> bool:
         return await self._peer.start(await contact)
@@ -129,10 +149,15 @@ class Training:
             whole = self._trainer.train(due, lambda: self._stop.flag) == due
             return self._trainer.contribution(elapsed_s) if whole else None
 
-        brought = await self._from(state, local_steps, steps=due)
+        with self._taking_steps():
+            brought = await self._from(state, local_steps, steps=due)
         self._compute_s += asyncio.get_running_loop().time() - began
         self._computed_steps += due
         return brought
+
+    def _taking_steps(self) -> AbstractContextManager[None]:
+        trainer = self._trainer
+        return self._peer.stalls.at_work(LOCAL_STEPS, lambda: f"in {trainer.at}, step {trainer.steps + 1}")
 
     async def _average(self, brought: Contribution) -> None:
         peer, compute_s, steps = self._peer, self._compute_s, self._computed_steps
@@ -149,7 +174,10 @@ class Training:
         self._outcome = outcome
         last = self._peer.averaging.period == 0
         due = last or outcome.state.round % self._peer.settings.evaluate_every == 0
-        self._accuracy = await self._evaluated(outcome.state) if due and self._evaluates() else None
+        self._accuracy = None
+        if due and self._evaluates():
+            with self._peer.stalls.at_work("evaluation"):
+                self._accuracy = await self._evaluated(outcome.state)
         if asyncio.get_running_loop().time() - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
             await self._save()
             self._saved_at = asyncio.get_running_loop().time()
@@ -160,17 +188,33 @@ class Training:
     async def _evaluated(self, state: State) -> float | None:
         return await self._from(state, self._trainer.evaluate)
 
-    async def _save(self) -> None:
+    def _save_meanwhile(self) -> None:
+        """This peer waits for others who may not come back: what it has committed is safe, whatever ends it then."""
+        state = self._peer.state
+        if self._peer.started and self._keep is not None and (self._saving is None or self._saving[0] is not state):
+            self._saving = state, asyncio.create_task(self._save(), name="checkpoint")
+
+    async def _save(self, *, failed: bool = False) -> str:
+        """Write a checkpoint; returns why it could not be written, empty: it was. `failed`: the training did, and what
+        a divergence has spoilt is left out."""
         keep, state, elapsed_s = self._keep, self._peer.state, self._peer.elapsed_s
         residual = self._peer.averaging.residual
 
         def write() -> None:
+            if failed:
+                self._trainer.recover(state.vector)
             if keep is not None:
                 keep(with_state(self._trainer.snapshot(), state, elapsed_s, residual))
 
-        await self._from(state, write)
+        try:
+            with self._peer.stalls.at_work("writing a checkpoint"):
+                await self._from(state, write)
+        except Exception as error:
+            self._peer.tell("checkpoint_failed", why=one_line(error))
+            return one_line(error)
         if keep is not None:
-            self._peer.tell("checkpoint", why=f"round {state.round}")
+            self._peer.tell("checkpoint", why=saved_text(state.round))
+        return ""
 
 
 def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tensor | None = None) -> Snapshot:

@@ -10,12 +10,12 @@ from torch import nn
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.periods.policy import STILL
 from ..aggregation.periods.probe import Probe
-from ..aggregation.vector import Layout, Part
+from ..aggregation.vector import Part
 from ..protocols.filling import Filling
 from ..protocols.local_sgd import Contribution
-from .gradients import summed
-from .inner_state import InnerState, averaged_with
-from .tensors import merged, parameters_in
+from .averaged import Averaged
+from .inner_state import InnerState
+from .tensors import check_values, merged
 from .trainer import finite
 
 
@@ -45,9 +45,12 @@ class Wrapped:
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, inner: str) -> None:
         """Raises ValueError for what cannot be averaged."""
-        self._optimizer, self._model, self._gradients, self._inner = optimizer, model, gradients, inner
-        self._inner_state = InnerState(optimizer, model) if inner == "averaged" else None
-        self.layout = Layout.of(self._tensors())
+        self._optimizer, self._inner = optimizer, inner
+        check_values(model)
+        self._averaged = Averaged(
+            model, InnerState(optimizer, model) if inner == "averaged" else None, gradients=gradients
+        )
+        self.layout, self.agreement = self._averaged.layout, self._averaged.agreement()
         self.probe: Probe | None = None
         """Looks at the model when the period is chosen by what it sees."""
         self.variate: ControlVariate | None = None
@@ -56,14 +59,14 @@ class Wrapped:
     @property
     def parameters(self) -> int:
         """Elements of the vector that are parameters."""
-        return parameters_in(self._model)
+        return self._averaged.parameters
 
     def contribution(
         self, weight: float, *, loss: float, elapsed_s: float, filling: Filling | None = None, steps: int = 0
     ) -> Contribution:
         """The model after `steps`, or the gradients that fill up. Raises Diverged."""
         rate = float(self._optimizer.param_groups[0]["lr"])
-        whole = finite(self._vector(), rate) if filling is None else filling.vector
+        whole = finite(self._vector(), self.layout, rate) if filling is None else filling.vector
         motion = STILL if self.probe is None else self.probe.end(whole)
         if self.variate is not None:
             whole = self.variate.without(whole)
@@ -72,7 +75,7 @@ class Wrapped:
     def stepped(self, *, halfway: bool) -> None:
         """A local step is taken; `halfway`: half of them."""
         if self.variate is not None:
-            self.variate.step(self._model.parameters())
+            self.variate.step(self._averaged.trained())
         if halfway and self.probe is not None:
             self.probe.amid(self._vector())
 
@@ -91,13 +94,7 @@ class Wrapped:
 
     def take_over(self, vector: torch.Tensor) -> None:
         """Go on from there amid a round."""
-        self.layout.load(vector, self._tensors())
+        self._averaged.load(vector)
 
     def _vector(self) -> torch.Tensor:
-        return self.layout.flatten(self._tensors())
-
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        """Looked up anew, as a loop may load another state into its optimizer."""
-        if self._gradients:
-            return summed(self._model)
-        return averaged_with(self._model, self._inner_state)
+        return self._averaged.vector()

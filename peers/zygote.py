@@ -11,6 +11,7 @@ does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -40,7 +41,7 @@ def main() -> None:
         end.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler there must be, or nobody is woken
     signal.set_wakeup_fd(waker.fileno())
-    with selectors.DefaultSelector() as selector:
+    with contextlib.suppress(ConnectionError), selectors.DefaultSelector() as selector:  # the launcher is gone
         for end in (line, woken):
             selector.register(end, selectors.EVENT_READ)
         while True:
@@ -51,8 +52,9 @@ def main() -> None:
                 else:
                     log, control, _, _ = socket.recv_fds(line, PATH_BYTES_MAX, 1)
                     if not log:
-                        return
+                        raise ConnectionResetError
                     _fork(line, log, control[0])
+    signal.set_wakeup_fd(-1)  # forks may still end, and `waker` is about to be closed
 
 
 def _fork(line: socket.socket, log: bytes, control: int) -> None:

@@ -1,8 +1,8 @@
 """Attempts: when an averaging can be tried, and what ends a try.
 
 One begins when enough peers have gathered and none is coming or going, with a state that all go on from; it ends with
-its view; one that lasts too long is told of (`lateness`). A peer that was given up meanwhile joins again, and one that
-is behind catches up, before the next.
+its view; one that lasts too long is told of (`lateness`, `stalls`). A peer that was given up meanwhile joins again, a
+learner learns, and one that is behind catches up, before the next.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from .entry import Entry
 from .filling import Filling
 from .lag import Lag
 from .lateness import Lateness
+from .learner import Learner
 from .members.membership import Expelled, Membership
 from .reduction.chunks import Inbox
 from .rounds import Key
+from .stalls import Stalls
 from .state import State
 
 
@@ -27,21 +29,27 @@ class Attempts:
         self,
         membership: Membership,
         lag: Lag,
+        learner: Learner,
         entry: Entry,
         inbox: Inbox,
         lateness: Lateness,
+        stalls: Stalls,
         *,
         state: Callable[[], State],
         over: Callable[[], bool],
     ) -> None:
-        self._membership, self._lag, self._entry, self._inbox = membership, lag, entry, inbox
+        self._membership, self._lag, self._learner, self._entry = membership, lag, learner, entry
+        self._inbox, self._stalls = inbox, stalls
         self._lateness, self._state, self._over = lateness, state, over
 
     async def gather(self) -> None:
         """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
         Raises MembershipError when this peer cannot go on.
         """
-        await self._until(lambda: self._membership.settled or (self._over() and not self._membership.view.ids))
+        membership = self._membership
+        await self._until(
+            lambda: membership.settled or (self._over() and (membership.learns or not membership.view.ids))
+        )
 
     async def settle(self) -> None:
         """The same, or until the run is over."""
@@ -53,8 +61,9 @@ class Attempts:
             with self._inbox.meter.unsettled():
                 await self.settle()
             if self._lag.behind is not None:
-                with self._lateness.of((self._membership.view.generation, before.round + 1)):
-                    await self._lag.catch_up()
+                key = (self._membership.view.generation, before.round + 1)
+                with self._lateness.of(key), self._stalls.at_work("catching up"):
+                    await self._again_in(self._lag.catch_up())
             if self._state() is not before:
                 return None
             if self._membership.settled and self._lag.behind is None:
@@ -75,24 +84,32 @@ class Attempts:
         """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member.
         `filling`: of what this peer brings, if that is not whole yet."""
         try:
-            with self._membership.averaging(), self._lateness.of(key, filling):
+            with self._membership.averaging(), self._lateness.of(key, filling), self._stalls.waiting(filling=filling):
                 try:
                     async with self._membership.only_while(lambda: self.hopeful(key)):
                         await attempt()
                 except PeerLost as lost:
-                    self._membership.suspect(lost.peer, lost.why)
+                    self._membership.lost(lost.peer, lost.why)
                     await self._membership.until(lambda: not self.hopeful(key))
                 ended()
         except Expelled as expelled:
             await self._come_back(expelled)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        while True:
-            try:
-                await self._membership.until(condition)
-                return
-            except Expelled as expelled:
-                await self._come_back(expelled)
+        """Wait for `condition`; learn while this peer is a learner."""
+        membership = self._membership
+        while not condition() or membership.failed is not None:
+            if membership.learns and membership.failed is None:
+                await self._again_in(self._learner.learn())
+            else:
+                await self._again_in(membership.until(lambda: condition() or membership.learns))
+
+    async def _again_in(self, work: Awaitable[None]) -> None:
+        """Do that, or join again when given up meanwhile."""
+        try:
+            await work
+        except Expelled as expelled:
+            await self._come_back(expelled)
 
     async def _come_back(self, expelled: Expelled) -> None:
         self._inbox.advance((0, 0))  # before its first round a run may be founded anew, with generations from 1 on

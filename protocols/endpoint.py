@@ -13,6 +13,7 @@ import contextlib
 import random
 from collections.abc import Callable, Set
 
+from .delivery.heartbeats import Heartbeats
 from .delivery.lane import cost_bytes
 from .delivery.link import Link, PeerLost
 from .delivery.links import CLOSED, Links
@@ -38,9 +39,17 @@ class Endpoint:
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport = transport
-        self._reception = Reception(rng.randrange(2**62))
+        self._rng, self._ended = rng, set[PeerId]()
+        self._reception = Reception(self.draw(), self.post)
         self._links = Links(transport, rng, self._deliver, patience_s=patience_s)
         self._trust = Trust()
+        self._heartbeats = Heartbeats(
+            self._links,
+            patience_s,
+            asked=lambda: self._reception.asked,
+            ticked=self._ticked,
+            silent=self._silent,
+        )
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -73,7 +82,7 @@ class Endpoint:
     @property
     def interval_s(self) -> float:
         """Between two heartbeats: four of them make the patience."""
-        return self.patience_s / 4
+        return self._heartbeats.interval_s
 
     async def open(self) -> None:
         """Listen, test that strangers are refused, keep links alive.
@@ -86,15 +95,16 @@ class Endpoint:
         except BaseException:
             self.abort()
             raise
-        self._ticking = asyncio.create_task(self._tick(), name="heartbeats")
+        self._ticking = asyncio.create_task(self._heartbeats.beat(), name="heartbeats")
 
     def on(self, kind: type, handler: Handler) -> None:
         """Hand every arriving `kind` to `handler`. It runs on the loop and must be quick."""
         self._reception.on(kind, handler)
 
-    def admit(self, peer: PeerId) -> None:
-        """Let `peer` talk to us."""
-        self._transport.admit(peer)
+    def admit(self, peer: PeerId, *, guest: type | None = None) -> None:
+        """Let `peer` talk to us. `guest`: it is a key that guests share, who may send nothing but that kind."""
+        self._transport.admit(peer, shared=guest is not None)
+        self._reception.guests_say = guest or self._reception.guests_say
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
@@ -132,17 +142,16 @@ class Endpoint:
         except PeerLost as lost:
             self._lose(to, lost.why)
 
-    async def ask(self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"") -> Envelope:
+    async def ask(
+        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, within_s: float | None = None
+    ) -> Envelope:
         """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
-        peer has been silent for the patience."""
-        ask, answer = self._reception.open_ask(to)
-        envelope = None
-        try:
-            await self.send(to, question(ask), payload)
-            envelope = await answer
-        finally:
-            self._reception.close_ask(ask, taken=envelope is not None)
-        return envelope
+        peer has been silent for the patience, or, though it is there, has not answered `within_s`."""
+        return await self._reception.ask(to, lambda ask: self.send(to, question(ask), payload), within_s)
+
+    def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
+        """Tell who asked that there is no answer, and why; an `error` is told here, too."""
+        self._reception.refuse(question, why, error)
 
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size that suits the link to `to` now."""
@@ -159,12 +168,21 @@ class Endpoint:
     def is_lost(self, peer: PeerId) -> str | None:
         return None if (link := self._links.get(peer)) is None else link.lost
 
+    def has_ended(self, peer: PeerId) -> bool:
+        """Whether the process that `peer` was is proven to be over, and no other has called since."""
+        return peer in self._ended
+
+    def draw(self) -> int:
+        """A random number, of 62 bits, that no other peer draws."""
+        return self._rng.randrange(1, 2**62)
+
     def retry(self, peer: PeerId) -> None:
         """Give `peer`, if it is lost, another chance where it was before."""
         self._links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
         """Who has seen the end of `peer` says so: it is lost now, and not only when its silence tells."""
+        self._ended.add(peer)
         if (link := self._links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
 
@@ -210,9 +228,9 @@ class Endpoint:
             self._misbehaved(sender, str(error))
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
-        link = self._links.get(sender)
-        if link is None or link.lost is not None:
+        if (link := self._links.get(sender)) is None or link.lost is not None:
             link = self._links.answer(sender)  # it calls, or calls again
+            self._ended.discard(sender)
         try:
             link.arrived(frame, payload, cost)
         except PeerLost as lost:
@@ -268,33 +286,14 @@ class Endpoint:
                 asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
 
     def _reconnected(self, peer: PeerId) -> None:
-        link = self._links.get(peer)
-        if link is not None and link.lost is None:
+        if (link := self._links.get(peer)) is not None and link.lost is None:
             link.pulse(ping=True)
 
-    async def _tick(self) -> None:
-        """Heartbeats. A tick that comes late means that this process stood still: then nobody else was silent."""
-        clock = asyncio.get_running_loop().time
-        due = clock() + self.interval_s
-        while True:
-            await asyncio.sleep(max(0.0, due - clock()))
-            late_s = max(0.0, clock() - due)
-            due = clock() + self.interval_s
-            self._trust.forgive()
-            watched = self._links.watched | self._reception.asked
-            for link in self._links:
-                if link.lost is None:
-                    self._beat(link, clock(), watched=link.peer in watched, forgiven_s=late_s)
+    def _ticked(self) -> None:
+        self._trust.forgive()
+        self._links.dismiss_guests(2 * self.patience_s)
 
-    def _beat(self, link: Link, now: float, *, watched: bool, forgiven_s: float) -> None:
-        if not watched and not link.busy:
-            link.heard_at = now
-            link.beat(ask=False)
-            return
-        link.heard_at = min(now, link.heard_at + forgiven_s)
-        if now - link.heard_at < self.patience_s and not buggify("an early deadline"):
-            link.beat(ask=watched or now - link.heard_at >= self.interval_s)
-            return
+    def _silent(self, link: Link) -> None:
         trouble = self._transport.trouble(link.peer)
         why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
         self._give_up(link, why, hang_up=True)

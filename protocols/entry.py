@@ -1,13 +1,16 @@
 """Entry: how a peer gets into a run, and back into it when the others have given it up.
 
-It asks a member, the contact, where the others stand (`admission`), fetches that state (`catch_up`), and is let in by
-the next change of the view. When the contact is lost meanwhile, another member is asked. Who has held up the others is
-told to come later, and asks again then; now and then before, whether they are there still.
+It asks a member, the contact, where the others stand (`admission`), and is let in by the next change of the view: as a
+learner, which fetches the state then (`learner`), or, before the first round, as a member, which has fetched it before.
+When the contact is lost meanwhile, another member is asked. Who has held up the others is told to come later, and asks
+again then; now and then before, whether they are there still.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Callable
 
 from ..aggregation.vector import Layout
@@ -39,19 +42,24 @@ class Entry:
     ) -> None:
         self._endpoint, self._membership, self._layout = endpoint, membership, layout
         self._state, self._standing, self._over, self._adopt = state, standing, over, adopt
+        self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`, or, when it is lost meanwhile, through another member: fetch the state, be let in.
+        """Join through `contact`, or, when it is lost meanwhile, through another member.
 
         Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
         """
-        await self._ask(contact, for_s=self._endpoint.patience_s, returns=False)
+        await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again, or, when the run is over, fetch its last state. Raises MembershipError."""
+        """Join again, or, when the run is over, fetch its last state: for as long as it takes, unless the membership
+        has a limit. Raises MembershipError."""
+        limit_s = self._membership.give_up_after_s
         for last_try in (False, True):
             try:
-                await self._ask(expelled.contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=True)
+                await self._ask(
+                    expelled.contact, for_s=math.inf if limit_s is None else limit_s, returns=True, fetch=last_try
+                )
                 return
             except (PeerLost, CatchUpFailed) as error:
                 raise MembershipError(
@@ -64,20 +72,21 @@ class Entry:
                     raise
                 # It may have ended just now: then the last state can still be fetched.
 
-    async def _ask(self, contact: PeerId, *, for_s: float, returns: bool) -> None:
-        """`for_s`: how long to go on, at least."""
+    async def _ask(self, contact: PeerId, *, for_s: float, returns: bool, fetch: bool = False) -> None:
+        """Who is asked may be busy, or the way to it gone for a while: go on for so long, at least. `returns`, `fetch`:
+        see `_through`."""
         clock, tried, failure = asyncio.get_running_loop().time, [contact], ""
         until_s = clock() + for_s
         asked = 0
         while True:
             asked += 1
             try:
-                if await self._through(tried[-1], returns=returns):
+                if await self._through(tried[-1], returns=returns, fetch=fetch):
                     return
                 failure = "nobody let it in"
                 if self._membership.held_off_s:
                     asked, until_s = 0, clock() + for_s  # they are there, and it is not turned away
-                await asyncio.sleep(self._endpoint.interval_s)
+                await self._pause()
             except (PeerLost, CatchUpFailed) as error:
                 failure = str(error)
                 untried = [peer for peer in self._membership.hosts if peer not in tried]
@@ -86,33 +95,41 @@ class Entry:
                     continue
                 if clock() >= until_s and self._endpoint.is_lost(tried[-1]) is not None:
                     raise
+                if returns:
+                    self._membership.tell_waiting(f"nobody lets it in again; it goes on asking: {failure}")
                 tried = [contact]  # somebody may be there, and let us in, later
-                await asyncio.sleep(self._endpoint.interval_s)
+                await self._pause()
             if asked >= _ASK_MAX and clock() >= until_s:
                 raise MembershipError(f"asked to be let in {asked} times, the last time: {failure}")
 
-    async def _through(self, contact: PeerId, *, returns: bool) -> bool:
-        """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy."""
+    async def _pause(self) -> None:
+        """About an interval, for each peer another: many may have begun to ask at the same moment."""
+        await asyncio.sleep(self._endpoint.interval_s * self._chance.uniform(0.5, 1.5))
+
+    async def _through(self, contact: PeerId, *, returns: bool, fetch: bool) -> bool:
+        """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy.
+        `fetch`: take over the state first also when it could be done later, as a learner."""
         endpoint, membership = self._endpoint, self._membership
         endpoint.retry(contact)
         welcome = await membership.knock(contact)
         if held_off_s := membership.held_off_s:
             return await self._let_in_within(min(held_off_s, endpoint.patience_s))
-        state, standing = self._state(), self._standing()
-        same = (welcome.round, welcome.fingerprint) == (state.round, standing.fingerprint)
+        state, own = self._state(), self._standing().state
         # Before the first round it is the newcomer that may be ahead, when a run is resumed.
-        ahead = state.round > welcome.round and (returns or not welcome.view.started)
-        if not same and not ahead:
+        ahead = own.round > welcome.version.round and (returns or not welcome.view.started)
+        if (fetch or not welcome.view.started) and own != welcome.version and not ahead:
             donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, endpoint.id))]
-            fetched = fetch_state(endpoint, donors, self._layout, outer=len(state.outer), round=welcome.round)
-            self._adopt(await fetched)
+            self._adopt(
+                await fetch_state(endpoint, donors, self._layout, outer=len(state.outer), wanted=welcome.version)
+            )
         await membership.join(contact)
-        return await self._let_in_within(TRY_FOR * endpoint.patience_s)
+        return await self._let_in_within(TRY_FOR * endpoint.patience_s, lambda: membership.held_off_s > 0)
 
-    async def _let_in_within(self, seconds: float) -> bool:
+    async def _let_in_within(self, seconds: float, in_vain: Callable[[], bool] = lambda: False) -> bool:
+        membership = self._membership
         try:
             async with asyncio.timeout(seconds):
-                await self._membership.until(lambda: self._membership.view.generation > 0)
+                await membership.until(lambda: membership.view.generation > 0 or in_vain())
         except (TimeoutError, Expelled):
             return False  # they died with our introduction in their hands, or gave us up again at once
-        return True
+        return membership.view.generation > 0

@@ -2,7 +2,8 @@
 
 A round is committed when more than half have its result. Whoever goes at that moment may take away the chunks, or the
 only copy, that the others wait for, and they would end with another model. So a peer that means to go tells the
-members which round it holds, and goes when each of them has answered that it holds that one too, or is gone itself.
+members which round it holds, and goes when each of them has answered that it holds that one too, or is gone itself. Who
+cannot reach it asks the others, who hold it then.
 Cost: one round trip to each member. On loss, lateness, death: the view changes, and only who is left is waited for.
 """
 
@@ -45,12 +46,16 @@ class Farewell:
     async def say(self) -> None:
         """Return when all other members hold the result of this peer's last round. Raises MembershipError, Expelled."""
         held = self._averaging.state.round
-        others = [peer for peer in self._membership.view.ids if peer != self._endpoint.id]
+        membership, me = self._membership, self._endpoint.id
+        others = [peer for peer in membership.view.ids if peer != me]
+
+        def lets_go(peer: PeerId) -> bool:
+            away = peer not in membership.view.ids or membership.view.are_apart(peer, me)
+            return away or self._holding.get(peer, -1) >= held
+
         for peer in others:
             self._endpoint.post(peer, Going(held))
-        await self._membership.until(
-            lambda: all(self._holding.get(p, -1) >= held or p not in self._membership.view.ids for p in others)
-        )
+        await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
         """A round is over here: tell those who wait for that."""

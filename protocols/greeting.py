@@ -1,8 +1,8 @@
 """Greeting: what a newcomer learns before it joins, and how a guest's own key is let in.
 
 An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
-members are told, and from then on the newcomer is known by its own key. Whoever knows an invite may join: treat it as
-a password.
+members are told, and from then on the newcomer is known by its own key. Many may come with one invite at the same
+moment; their connections are told apart. Whoever knows an invite may join: treat it as a password.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope
-from .transport import PeerId
+from .transport import PeerId, is_guest, key_of
 from .wire import message
 
 _GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
@@ -76,7 +76,7 @@ class Greeter:
         self._endpoint, self._run, self._settings, self._guest, self._members = endpoint, run, settings, guest, members
         self._guests: set[PeerId] = set()
         if guest is not None:
-            endpoint.admit(guest)
+            endpoint.admit(guest, guest=Admit)
         endpoint.on(AskRun, self._tell_run)
         endpoint.on(Admit, self._admit)
         endpoint.on(Vouch, self._take_vouch)
@@ -85,7 +85,7 @@ class Greeter:
         self._endpoint.post(envelope.sender, RunIs(envelope.message.ask, self._run, self._settings))
 
     def _admit(self, envelope: Envelope) -> None:
-        if envelope.sender != self._guest:
+        if not is_guest(envelope.sender) or key_of(envelope.sender) != self._guest:
             return
         key = envelope.message.key
         full = len(self._guests) >= _GUESTS_MAX and key not in self._guests

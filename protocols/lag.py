@@ -1,21 +1,31 @@
-"""Lag: a round that the others go on from and this peer has not, until it has fetched its result."""
+"""Lag: a version that the others go on from and this peer has not, until it has fetched it.
+
+What is fetched is held against the fingerprint that the members agreed on, never against its donor's own word. A view
+that asks for the same version changes nothing; and parts that have come are kept from one try to the next.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
 from .endpoint import Endpoint
-from .members.membership import Membership, MembershipError
+from .members.membership import Expelled, Membership
 from .members.roster import TRY_FOR
+from .members.view import Version
 from .state import State
 from .transport import PeerId
 from .witness import sometimes
 
-Wanted = tuple[int, tuple[PeerId, ...]]
-"""A round whose result this peer has to fetch, and who has it."""
+
+class Wanted(NamedTuple):
+    """A version that this peer has to fetch, and who has it."""
+
+    version: Version
+    donors: tuple[PeerId, ...]
 
 
 class Lag:
@@ -28,27 +38,33 @@ class Lag:
         self.behind: Wanted | None = None
         self._endpoint, self._membership, self._layout, self._adopt = endpoint, membership, layout, adopt
         self._outer = outer
-        self._tried: tuple[Wanted, float] | None = None
+        self._since: tuple[Version, float] | None = None
+        self._kept: dict[bytes, bytes] = {}
+
+    def wants(self, version: Version) -> bool:
+        """Whether that is what it has to fetch now."""
+        return self.behind is not None and self.behind.version == version
 
     async def catch_up(self) -> None:
-        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon."""
+        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon; a
+        member that has had none for long joins anew, as all wait for it. Raises Expelled, MembershipError."""
         assert self.behind is not None
-        behind = round_, donors = self.behind
+        version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))
         now, endpoint = asyncio.get_running_loop().time, self._endpoint
-        if self._tried is None or self._tried[0] is not behind:
-            self._tried = (behind, now())
+        if self._since is None or self._since[0] != version:
+            self._since = (version, now())
         try:
-            whom = [peer for peer in others if peer != endpoint.id]
-            state = await fetch_state(endpoint, whom, self._layout, outer=self._outer, round=round_)
-        except CatchUpFailed as error:
+            async with self._membership.only_while(lambda: self.wants(version)):
+                view = self._membership.view
+                whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
+                fetched = await fetch_state(
+                    endpoint, whom, self._layout, outer=self._outer, wanted=version, exact=True, kept=self._kept
+                )
+                self._kept.clear()
+                self._adopt(fetched)
+        except CatchUpFailed:
             sometimes("no donor had the state")
-            tried_s = now() - self._tried[1]
-            if self.behind is behind and self._membership.settled and tried_s > TRY_FOR * endpoint.patience_s:
-                raise MembershipError(f"cannot catch up with round {round_}: {error}") from error
+            if whom and self._membership.settled and now() - self._since[1] > TRY_FOR * endpoint.patience_s:
+                raise Expelled(whom[0]) from None
             await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
-            return
-        if self.behind is behind and state.round >= round_:
-            self._adopt(state)
-        elif self.behind is behind:
-            await asyncio.sleep(endpoint.interval_s)  # the donor has not committed it yet

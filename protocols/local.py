@@ -45,7 +45,7 @@ class LocalTransport:
     def dial(self, peer: PeerId, address: str) -> None:
         """Nothing to open: whoever is in the hub is there."""
 
-    def admit(self, peer: PeerId) -> None:
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._hub.admitted.setdefault(self._id, set()).add(peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:

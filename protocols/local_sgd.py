@@ -14,20 +14,20 @@ Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator 
 On loss, lateness, death: the view changes, and the round is run again with the same contributions among those who are
 left, unless one of them holds the result: then all take that (`lateness`: whose part comes too slowly). A peer that
 comes too late for a round catches up. When results differ (a broken machine), the one that most have is the round's,
-and the others fetch it.
+and the others fetch it. Who brings numbers that cannot be right goes alone (`inquest`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from torch import Tensor
 
 from ..aggregation.codecs.codec import Codec
 from ..aggregation.fragments import Fragments
-from ..aggregation.mean import Mean
 from ..aggregation.outer import OuterStep
 from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.schedules.schedule import Schedule
@@ -37,24 +37,30 @@ from .bandwidths import Bandwidths
 from .catch_up import Donor
 from .endpoint import Endpoint
 from .entry import Entry
-from .lag import Lag
+from .inquest import Inquest
+from .lag import Lag, Wanted
 from .lateness import Lateness
+from .learner import Learner
 from .link_costs import measured
 from .members.membership import Membership, Standing
-from .members.view import View
-from .off_loop import off_loop
-from .reduction.averagers import Averager, averager_for
-from .reduction.bucketwise import BucketAverager
-from .reduction.fragmentwise import FragmentAverager
+from .members.view import Decree, Version, View
+from .reduction.bound import NORM_LIMIT, Bound
+from .reduction.choice import chosen
 from .reduction.reducer import Reducer
-from .rounds import Committed, Computed, Contributed, Installed, Key, Result, told
+from .results import Results
+from .rounds import Committed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
 from .site_rounds import SiteRounds
-from .state import State, fingerprint
+from .stalls import Stalls
+from .state import State
 from .transport import PeerId
-from .verdict import Verdicts
+from .trial import Trial
+from .verdict import BAD, Verdicts
+from .versions import Versions
 from .witness import sometimes, witness
+
+T = TypeVar("T")
 
 
 class LocalSGD:
@@ -63,7 +69,7 @@ class LocalSGD:
     def __init__(
         self,
         endpoint: Endpoint,
-        membership: Callable[[Callable[[], Standing], Callable[[View, int, tuple[PeerId, ...]], None]], Membership],
+        membership: Callable[[Callable[[], Standing], Callable[[Decree], None]], Membership],
         *,
         layout: Layout,
         schedule: Callable[[View], Schedule],
@@ -77,13 +83,13 @@ class LocalSGD:
         fragments: int = 1,
         seed: int = 0,
         uneven: bool = False,
+        norm_limit: float = NORM_LIMIT,
     ) -> None:
         """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
         out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
-        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths."""
+        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.endpoint, self.state, self.steps = endpoint, state, steps
-        self._layout, self._period, self._outer = layout, period, outer
         self.watches = period.watches
         """Whether contributions should tell of the peers' motion."""
         self._fragments = Fragments.of(layout.size, fragments)
@@ -91,36 +97,56 @@ class LocalSGD:
         self._committed: Result | None = None
         self._amid = False
         """Whether this peer's site has averaged since the last round."""
-        self._fingerprint = (state, fingerprint(state.vector))
+        self._versions = Versions(state)
         Donor(endpoint, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
         self._lag = Lag(endpoint, self.membership, layout, len(state.outer), self._adopt)
-        self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view)
-        self._sites = SiteRounds(endpoint, self.membership, self._reducer)
+        self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view, Bound(norm_limit))
+        inquest = Inquest(endpoint, self.membership, self._reducer)
+        self._sites = SiteRounds(endpoint, self.membership, self._reducer, inquest)
         self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
-        if buckets:
-            self._averager: Averager = BucketAverager(self._reducer, buckets)
-        else:
-            count = len(self._fragments.parts)
-            owed = None if residual is None or count > 1 else (state.round, residual)
-            each = [averager_for(codec, self._reducer, layout, seed, owed, count) for _ in self._fragments.parts]
-            self._averager = FragmentAverager(each, self._fragments) if count > 1 else each[0]
-        self._entry = Entry(
-            endpoint,
-            self.membership,
-            layout,
-            state=lambda: self.state,
-            standing=self._standing,
-            over=self._over,
-            adopt=self._adopt,
+        owed = None if residual is None else (state.round, residual)
+        self._averager = chosen(
+            self._reducer, layout, self._fragments, codec=codec, owed=owed, buckets=buckets, seed=seed
         )
         summed_bytes = layout.nbytes // len(self._fragments.parts)
         late = Lateness(endpoint, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
-        self._attempts = Attempts(
-            self.membership, self._lag, self._entry, self._inbox, late, state=lambda: self.state, over=self._over
-        )
+        self.stalls = Stalls(endpoint, self.membership, self.meter, lambda: self.state.round)
+        self._attempts = self._attempts_with(late, layout)
         bandwidths = Bandwidths(endpoint, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
+        self._results = Results(self._fragments, outer, period)
+        self._trial = Trial(
+            self.membership,
+            self._averager,
+            self._reducer,
+            self._verdicts,
+            self._results,
+            inquest=inquest,
+            hopeful=self._attempts.hopeful,
+            keep=self._keep,
+            version=self._versions.of,
+        )
+
+    def _attempts_with(self, late: Lateness, layout: Layout) -> Attempts:
+        """What an attempt needs beside the sum: a way in, a way to learn and one to catch up."""
+        endpoint, membership, outer = self.endpoint, self.membership, len(self.state.outer)
+        standing, over, adopt = self._standing, self._over, self._adopt
+        learner = Learner(endpoint, membership, layout, outer, standing=standing, over=over, adopt=adopt)
+        self._entry = Entry(
+            endpoint, membership, layout, state=lambda: self.state, standing=standing, over=over, adopt=adopt
+        )
+        return Attempts(
+            membership,
+            self._lag,
+            learner,
+            self._entry,
+            self._inbox,
+            late,
+            self.stalls,
+            state=lambda: self.state,
+            over=self._over,
+        )
 
     @property
     def residual(self) -> Tensor | None:
@@ -162,14 +188,16 @@ class LocalSGD:
         """Average with all members; returns when the round is committed here, or has been caught up with. Once
         cancelled, the same round cannot be averaged again.
 
-        Raises MembershipError when this peer cannot go on, and ValueError when the contribution, or the mean, is not
-        finite: then nothing is committed.
+        Raises MembershipError when this peer cannot go on, and ValueError when the contribution is not finite, which
+        the others are told, or when there is no mean and nobody is to blame: then nothing is committed.
         """
+        return await self.or_leave(self._average(contribution))
+
+    async def _average(self, contribution: Contribution) -> Outcome:
         before, meter = self.state, self.meter
         ready = meter.begin(computing=contribution.filling is not None, goes_on=self._amid)
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
-        await off_loop(self._layout.nbytes, contribution.check)
         while (key := await self._attempts.next(before)) is not None:
             contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
             witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
@@ -181,7 +209,9 @@ class LocalSGD:
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False
-        return self._outcome(contribution)
+        own, outcome = self._committed, self._results.outcome
+        averaged = own is not None and own.state is self.state
+        return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
         """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site; returns the vector
@@ -189,71 +219,55 @@ class LocalSGD:
 
         Raises as `average`.
         """
+        return await self.or_leave(self._average_at_site(contribution, turn))
+
+    async def _average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
         before, gone_on = self.state, list[Tensor]()
         self.meter.begin(computing=False, goes_on=self._amid)
         self._amid = True
-        await off_loop(self._layout.nbytes, contribution.check)
 
         async def attempt(key: Key) -> None:
-            gone_on.append(await self._sites.mean(contribution, key, turn))
+            gone_on.append(await self._sites.mean(contribution, before.vector, key, turn))
 
         while not gone_on and (key := await self._attempts.next(before)) is not None:
             await self._attempts.make(key, partial(attempt, key), lambda: None)
         self.meter.read()
         return gone_on[0] if gone_on else contribution.vector
 
+    async def or_leave(self, work: Awaitable[T]) -> T:
+        """What comes of `work`. Who cannot go on, as a ValueError says, tells the others why, who go on without it."""
+        try:
+            return await work
+        except ValueError as error:
+            await self.membership.leave(str(error))
+            raise
+
     def _decide(self, key: Key) -> None:
         """After an attempt: commit its result, if the verdict is so."""
         verdict, result = self._verdicts.on(key), self._result
-        if verdict is not None and result is not None:
-            if result.fingerprint == verdict:
-                self._commit(result)
-            else:
-                sometimes("a result differed and was not taken")
-                self._result, self._lag.behind = None, (key[1], ())  # ours is not what the others have: take theirs
-
-    async def _attempt(self, key: Key, contribution: Contribution) -> None:
-        view, weight = self.membership.view, contribution.weight
-        if len(view.ids) == 1 and weight > 0:  # nobody to ask, and the mean of one is that one, to the bit
-            if contribution.filling is not None:
-                contribution = replace(contribution, vector=await contribution.filling.whole(), filling=None)
-                await off_loop(self._layout.nbytes, contribution.check)
-            self._commit(self._result_of(key, Mean(contribution.vector, contribution.signals, weight), 0))
+        if verdict in (None, BAD) or (result is None and self._trial.bad != key):
             return
-        mean, mark = await self._averager.mean(contribution, self.state.vector, key)
-        if mean is None:
-            sometimes("nobody contributed to a round")
-            result = self._idle_result(key, contribution, mark)
-        else:
-            nbytes, agreed = self._layout.nbytes, mean
-            result = await off_loop(nbytes, lambda: self._result_of(key, agreed, mark))
-        if not self._attempts.hopeful(key):
-            return  # we have promised to commit nothing more in this generation, and told what we hold
-        self._result = result
-        witness(Computed(key, result.fingerprint))
-        if self._reducer.in_place:
-            await self._reducer.all_have(key)
+        if result is not None and result.fingerprint == verdict:
             self._commit(result)
         else:
-            await self._verdicts.reach(key, result.fingerprint)
+            sometimes("a result differed and was not taken")
+            # Ours is not what the others have: take theirs, whose fingerprint no change has told.
+            self._result, self._lag.behind = None, Wanted(Version(key[1], 0), ())
 
-    def _result_of(self, key: Key, mean: Mean, mark: int) -> Result:
-        before, (numbers, links, speeds) = self.state, told(mean.signals)
-        vector, outer = self._fragments.step(self._outer, key[1], before.vector, mean.vector, before.outer)
-        period = self._period.update(before.period, numbers)
-        state = State(before.round + 1, before.step + self.period, vector, outer, period, links, speeds)
-        return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
+    async def _attempt(self, key: Key, contribution: Contribution) -> None:
+        result = await self._trial.make(key, contribution, self.state, self.period)
+        if result is not None:
+            self._commit(result)
 
-    def _idle_result(self, key: Key, contribution: Contribution, mark: int) -> Result:
-        """Of a round to which all who are left only came to follow: the model stays, and they train for the next."""
-        state = replace(self.state, round=self.state.round + 1)
-        return Result(key, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
+    def _keep(self, result: Result | None) -> None:
+        self._result = result
 
     # The state
 
     def _commit(self, result: Result) -> None:
         self._averager.committed()
         self.state, self._result, self._committed = result.state, None, result
+        self._versions.committed()
         witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
 
     def _adopt(self, state: State) -> None:
@@ -261,40 +275,18 @@ class LocalSGD:
         witness(Committed(state.round, state.vector, None, 0.0))
 
     def _standing(self) -> Standing:
-        state = self.state if self._result is None else self._result.state
-        if self._fingerprint[0] is not state:
-            self._fingerprint = (state, fingerprint(state.vector))
-        return Standing(state.round, self._fingerprint[1])
+        result = self.state if self._result is None else self._result.state
+        return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
-    def _installed(self, view: View, round_: int, donors: tuple[PeerId, ...]) -> None:
-        """A new view goes on from `round_`: who has its result commits it, the others fetch it."""
-        witness(Installed(view.generation, view.ids, round_, donors))
-        has_it = self.endpoint.id in donors
-        if has_it and self._result is not None and self._result.state.round == round_:
+    def _installed(self, decree: Decree) -> None:
+        """A new view goes on from the decree's version: who has it commits it, the others fetch it."""
+        view, base = decree.view, decree.base
+        if self.endpoint.id not in view.ids:
+            self._result, self._lag.behind = None, None
+            return
+        witness(Installed(view.generation, view.ids, base.round, decree.donors))
+        if self._result is not None and self._versions.of(self._result.state) == base:
             sometimes("a result was handed on by a change")
             self._commit(self._result)
         self._result = None
-        self._lag.behind = None if has_it and self.state.round == round_ else (round_, donors)
-
-    def _outcome(self, contribution: Contribution) -> Outcome:
-        view, own, meter = self.membership.view, self._committed, self.meter
-        averaged = own is not None and own.state is self.state
-        meter.read()
-        if not averaged:
-            meter.in_vain(0.0)
-        whole, own_steps = self.state.vector, averaged and contribution.weight > 0 and self.period > 0
-        return Outcome(
-            state=self.state,
-            vector=self._fragments.mixed(contribution.vector, whole, self.state.round) if own_steps else whole,
-            part=self._fragments.at(self.state.round) if own_steps else Part(0, len(whole)),
-            loss=own.loss if own is not None and averaged else contribution.loss,
-            elapsed_s=own.elapsed_s if own is not None and averaged else contribution.elapsed_s,
-            generation=view.generation,
-            members=len(view.members),
-            caught_up=not averaged,
-            waited_for=meter.waited_for,
-            compute_s=meter.compute_s,
-            wait_s=meter.wait_s,
-            transfer_s=meter.transfer_s,
-            hidden_s=meter.hidden_s,
-        )
+        self._lag.behind = None if self._versions.of(self.state) == base else Wanted(base, decree.donors)

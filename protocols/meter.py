@@ -57,7 +57,7 @@ class Meter:
             self.hidden_s += spent_s
         elif self._unsettled or 0 < self._sums == len(self._still):
             self.wait_s += spent_s
-            for peer in {peer for late in self._still for peer in late()}:
+            for peer in self.late:
                 self._waited_for_s[peer] += spent_s
         else:
             self.transfer_s += spent_s
@@ -82,6 +82,16 @@ class Meter:
         """It does so no more."""
         self.read()
         self._still.remove(late)
+
+    @contextmanager
+    def standing(self, late: Late) -> Iterator[None]:
+        """One is, and stands still all the time."""
+        with self.summing():
+            self.stands(late)
+            try:
+                yield
+            finally:
+                self.goes_on(late)
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
@@ -110,6 +120,11 @@ class Meter:
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()
+
+    @property
+    def late(self) -> set[PeerId]:
+        """Whose own part is waited for now."""
+        return {peer for late in self._still for peer in late()}
 
     @property
     def waited_for(self) -> PeerId | None:

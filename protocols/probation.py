@@ -1,7 +1,8 @@
-"""Probation: who was given up as too slow (`lateness`) is let in again later, and later each time.
+"""Probation: who was given up as too slow (`lateness`), or for its numbers (`inquest`), is let in again later, and
+later each time.
 
 It would hold up the others again. So it is let in only after ten times as long as they have waited for it, and is on
-probation for as long again: if it is too slow then, all that time counts together. So it takes about a tenth of their
+probation for as long again: if it is given up then, all that time counts together. So it takes about a tenth of their
 time at most, and whose connection is well again comes soon. It is told so, and waits (`members.admission`).
 On loss: only who gave it up knows; when another comes to coordinate, it may come sooner.
 """

@@ -14,7 +14,7 @@ from .members.view import Member
 from .transport import PeerId
 from .wire import PAYLOAD_BYTES_MAX, Lane, message
 
-_ADDRESSES_MAX = 16
+_ADDRESSES_MAX = _ASKERS_MAX = 16
 _CONNECT_S = 3.0
 _LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
 
@@ -62,7 +62,11 @@ class Prober:
         endpoint.on(Load, self._on_load)
 
     def _on_reach(self, envelope: Envelope) -> None:
-        if len(self._trying) < _ADDRESSES_MAX and len(envelope.message.addresses) <= _ADDRESSES_MAX:
+        if len(envelope.message.addresses) > _ADDRESSES_MAX:
+            self._endpoint.refuse(envelope, f"it tries {_ADDRESSES_MAX} addresses at most")
+        elif len(self._trying) >= _ASKERS_MAX:
+            self._endpoint.refuse(envelope, f"it is busy with {_ASKERS_MAX} others who ask the same; ask again")
+        else:
             task = asyncio.create_task(self._reach(envelope.sender, envelope.message))
             self._trying.add(task)
             task.add_done_callback(self._trying.discard)
@@ -91,7 +95,11 @@ async def _try_to_connect(address: str) -> str:
 
 async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
     """Which of `addresses` the `peer` can reach. Raises PeerLost."""
-    answer = await endpoint.ask(peer, lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])))
+    answer = await endpoint.ask(
+        peer,
+        lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
+        within_s=2 * endpoint.patience_s + _CONNECT_S,
+    )
     reached: Reached = answer.message
     return reached
 
@@ -104,7 +112,7 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
     trips = []
     for _ in range(10):
         began = loop.time()
-        await endpoint.ask(peer, Load)
+        await endpoint.ask(peer, Load, within_s=2 * endpoint.patience_s)
         trips.append(loop.time() - began)
     rtt_s = min(trips)
     return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
@@ -116,7 +124,7 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
     began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size))))
+        answers.append(asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)))
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
@@ -129,5 +137,5 @@ async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):
-        await asyncio.gather(*(endpoint.ask(peer, Load) for _ in range(_UNDER_WAY)))
+        await asyncio.gather(*(endpoint.ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY)))
     return (loop.time() - began) / _SMALL / 2  # there and back

@@ -47,20 +47,27 @@ class Contribution:
         """What is averaged beside the model: what the period is chosen by, what links cost, and how fast peers are."""
         return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds
 
-    def check(self) -> None:
-        """Raises ValueError when anything that counts is not finite."""
-        if self.weight == 0 or self.filling is not None:  # what comes in buckets is checked when it is there
+    def check(self, *messages: Tensor) -> None:
+        """Raises ValueError when anything is not finite in `messages`, which is what others are about to have of this:
+        weighted, as `contribute` has made it."""
+        if self.weight == 0 or all(map(all_finite, messages)):
             return
-        if not all_finite(self.vector):
-            broken = int((~torch.isfinite(self.vector)).sum())
-            raise ValueError(f"{broken} of {self.vector.numel()} elements of the model are not finite: it has diverged")
-        for name in ("weight", "loss", "learning_rate", "elapsed_s"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"a contribution needs a finite {name}, got {getattr(self, name)}")
+        most = torch.finfo(self.vector.dtype).max
+        beyond = f"beyond the range of {str(self.vector.dtype)[6:]} when weighted by {self.weight:g} samples"
+        for name, number in zip((*_NAMES, "weight"), (*self.signals, self.weight), strict=True):
+            if not math.isfinite(number):
+                raise ValueError(f"a contribution needs a finite {name}, got {number}")
+            if name != "weight" and abs(number * self.weight) > most:
+                raise ValueError(f"a contribution's {name} is {number:g}, {beyond}")
+        broken = sum(int((~torch.isfinite(message)).sum()) for message in messages)
+        if all_finite(self.vector):
+            raise ValueError(f"{broken} numbers of the model are too large to be averaged: {beyond}")
+        raise ValueError(f"{broken} numbers of the model are not finite: it has diverged")
 
 
 _MOTION, _LINKS, _SPEEDS = len(Motion._fields), len(LinkCosts._fields), len(Speeds._fields)
 SIGNALS = 3 + _MOTION + _LINKS + _SPEEDS
+_NAMES = ("loss", "elapsed_s", "learning_rate", *Motion._fields, *LinkCosts._fields, *Speeds._fields)
 
 
 def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:

@@ -19,7 +19,8 @@ Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messa
 On loss, lateness, death: the view changes, and all tell again where they stand. What anyone took all have held: so if
 all of the last attempt who are left hold its mean, they take it; else nobody has taken it, and those who stand here sum
 anew. Who comes to a turn that the others have passed passes it too, with its own model: also who holds a mean of it, if
-they have taken another since, as nobody tells any more whether they took that one.
+they have taken another since, as nobody tells any more whether they took that one. Of two at a site who cannot reach
+each other one goes on by itself.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from ..aggregation.mean import combine, contribute
+from ..aggregation.mean import BadSum, combine, contribute
 from .endpoint import Endpoint, Envelope
+from .inquest import Inquest
 from .members.membership import Membership
 from .off_loop import off_loop
 from .reduction.reducer import Reducer
 from .rounds import Attempt, Contribution, Key, SiteCommitted, SiteContributed
 from .state import fingerprint
 from .transport import PeerId
+from .verdict import BAD
 from .wire import message
 from .witness import sometimes, witness
 
@@ -69,7 +72,7 @@ class Stand:
 @message()
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Told to those who summed with me: I hold the mean, and this is its fingerprint, above 0."""
+    """Told to those who summed with me: I hold the mean, and this is its fingerprint, above 0; or the sum was BAD."""
 
     generation: int
     round: int
@@ -91,8 +94,8 @@ class _Mine:
 class SiteRounds:
     """One peer's part in its site's turns. An attempt is cancelled when the view is not of its generation any more."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, reducer: Reducer) -> None:
-        self._endpoint, self._membership, self._reducer = endpoint, membership, reducer
+    def __init__(self, endpoint: Endpoint, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
+        self._endpoint, self._membership, self._reducer, self._inquest = endpoint, membership, reducer, inquest
         self._mine = _Mine()
         self._last: tuple[Turn, int] = ((0, 0), 0)
         """The turn whose mean this peer took last, and its fingerprint."""
@@ -105,9 +108,10 @@ class SiteRounds:
         """This peer has come to the round itself: its site does not wait for it."""
         self._tell(self._mates(), self._stand(key, PAST, _Mine()))
 
-    async def mean(self, contribution: Contribution, key: Key, turn: int) -> Tensor:
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key, turn: int) -> Tensor:
         """What this peer goes on from after `turn`: the mean of those of its site who stand there, or, when they have
-        passed it, its own. Raises PeerLost, and ValueError when the mean is not finite."""
+        passed it, its own. `anchor`: the model that all had before the round. Raises PeerLost, and ValueError when the
+        contribution is not finite."""
         if self._mine.turn != (key[1], turn):
             self._mine = _Mine((key[1], turn))
         there, passed = await self._gathered(key, turn)
@@ -125,12 +129,16 @@ class SiteRounds:
             return self._take(mine, mine.mean) if mine.mean is not None and mine.tried == newest else own
         if len(there) == 1:
             return own
-        return await self._summed(contribution, (*key, turn), tuple(there))
+        return await self._summed(contribution, anchor, (*key, turn), tuple(there))
 
     def _mates(self) -> tuple[PeerId, ...]:
-        """Those at this peer's site, it among them, in rank order."""
-        me, members = self._membership.me, self._membership.view.members
-        return tuple(one.id for one in members if one.id == me.id or (me.site and one.site == me.site))
+        """Those at this peer's site, it among them, in rank order; only those who all reach each other."""
+        me, view = self._membership.me, self._membership.view
+        mates = list[PeerId]()
+        for one in view.members:
+            reached = one.site == me.site != "" and not any(view.are_apart(one.id, mate) for mate in mates)
+            mates += [one.id] * reached
+        return tuple(mates) if me.id in mates else (me.id,)
 
     def _stand(self, key: Key, turn: int, mine: _Mine) -> Stand:
         (round_, last), taken = self._last
@@ -148,7 +156,8 @@ class SiteRounds:
                     stands[peer] = found
             return len(stands) == len(mates)
 
-        await self._membership.until(all_stand)
+        with self._reducer.inbox.meter.standing(lambda: set(mates) - stands.keys()):
+            await self._membership.until(all_stand)
         there = {peer: stands[peer] for peer in mates if _place(stands[peer]) == _place(own)}
         return there, [stand for peer, stand in stands.items() if peer not in there]
 
@@ -157,32 +166,55 @@ class SiteRounds:
         told = [one for one in self._stands.get(peer, ()) if one.generation == own.generation]
         return min((one for one in told if _place(one) >= _place(own)), key=_place, default=None)
 
-    async def _summed(self, contribution: Contribution, attempt: Attempt, members: tuple[PeerId, ...]) -> Tensor:
+    async def _summed(
+        self, contribution: Contribution, anchor: Tensor, attempt: Attempt, members: tuple[PeerId, ...]
+    ) -> Tensor:
         generation, round_, turn = attempt
         self._mine = mine = _Mine((round_, turn), tried=generation)
         vector, weight, nbytes = contribution.vector, contribution.weight, contribution.vector.nbytes
         witness(SiteContributed(attempt, vector, weight, members))
-        brought = await off_loop(nbytes, lambda: contribute(vector, weight))
-        total = await self._reducer.sum_among(members, brought, (generation, round_), turn)
-        mine.mean = await off_loop(nbytes, lambda: combine(total).vector)
-        mine.mark = await off_loop(nbytes, lambda: fingerprint(total)) or 1
-        hold = Hold(*attempt, mine.mark)
-        self._tell(members, hold)
-        marks = {self._endpoint.id: mine.mark}
 
-        def all_hold() -> bool:
+        def brought() -> Tensor:
+            message = contribute(vector, weight)
+            contribution.check(message)
+            return message
+
+        def found() -> tuple[Tensor | None, int]:
+            try:
+                mean = combine(total)
+                self._reducer.bound.check(mean, anchor, len(members))
+            except BadSum:
+                return None, 0
+            return mean.vector, fingerprint(total) or 1
+
+        message = await off_loop(nbytes, brought)
+        total = await self._reducer.sum_among(members, message, (generation, round_), turn)
+        mine.mean, mine.mark = await off_loop(nbytes, found)
+        marks = await self._all_hold(Hold(*attempt, mine.mark or BAD), members)
+        if mine.mean is not None and len(marks) == 1:
+            return self._take(mine, mine.mean)
+        self._mine = _Mine((round_, turn))
+        if marks == {BAD}:
+            await self._inquest.at_site(contribution, anchor, (generation, round_), members, turn)
+            sometimes("a site's sum was bad and none was taken")
+        else:
+            sometimes("a site's means differed and none was taken")
+        return vector
+
+    async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
+        """The fingerprints of what the members hold, when all have told."""
+        self._tell(members, hold)
+        marks = {self._endpoint.id: hold.fingerprint}
+
+        def told() -> bool:
             for peer in members:
                 for one in self._holds.get(peer, ()):
-                    if replace(one, fingerprint=mine.mark) == hold:
+                    if replace(one, fingerprint=hold.fingerprint) == hold:
                         marks[peer] = one.fingerprint
             return len(marks) == len(members)
 
-        await self._membership.until(all_hold)
-        if len(set(marks.values())) > 1:
-            sometimes("a site's means differed and none was taken")
-            self._mine = _Mine((round_, turn))
-            return vector
-        return self._take(mine, mine.mean)
+        await self._membership.until(told)
+        return set(marks.values())
 
     def _take(self, mine: _Mine, mean: Tensor) -> Tensor:
         self._last = (mine.turn, mine.mark)

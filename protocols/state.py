@@ -60,6 +60,14 @@ def fingerprint(vector: Tensor) -> int:
     return (mixed ^ zlib.crc32(raw[rows * 8 * _COLUMNS :])) & (2**63 - 1)
 
 
+def state_fingerprint(state: State) -> int:
+    """63 bits that differ when a bit of the model, or of the outer step's tensors, does."""
+    first, *others = (fingerprint(tensor) for tensor in (state.vector, *state.outer))
+    for other in others:
+        first = (first * 0x9E3779B97F4A7C15 + other) & (2**63 - 1)
+    return first
+
+
 def pack(state: State) -> bytes:
     """The state as bytes, to be fetched in parts."""
     means = (*state.links, *state.speeds)

@@ -7,14 +7,25 @@ written once, in `link`, and so is the same over ZeroMQ, in one process and in s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .wire import Buffer
 
 PeerId = str
-"""Who a peer is: its CURVE public key in hexadecimal. Over an insecure transport or in simulation, any name."""
+"""Who a peer is: its CURVE public key in hexadecimal. Over an insecure transport or in simulation, any name. Guests
+share one key, so each of them is that key, a slash, and what tells its connection from the others'."""
+
+
+def key_of(peer: PeerId) -> str:
+    """The key that `peer` proved to have."""
+    return peer.partition("/")[0]
+
+
+def is_guest(peer: PeerId) -> bool:
+    """Whether others may have the key of `peer` too."""
+    return "/" in peer
 
 
 def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
@@ -39,6 +50,14 @@ class Arrivals:
     frames: Callable[[PeerId, Buffer, Buffer, int], None]
     reconnected: Callable[[PeerId], None]
     garbage: Callable[[PeerId, str], None]
+
+    def take(self, sender: PeerId, frames: Sequence[Buffer], total: int, *, encrypted: bool) -> None:
+        """Hand on a message of `total` frames, of which the first few are given."""
+        if total != 2:
+            self.garbage(sender, f"sent a message of {total} frames, two are due")
+            return
+        header, payload = frames
+        self.frames(sender, header, payload, wire_bytes(len(header), len(payload), encrypted=encrypted))
 
 
 class Transport(Protocol):
@@ -69,8 +88,9 @@ class Transport(Protocol):
         """
         ...
 
-    def admit(self, peer: PeerId) -> None:
-        """Let `peer` connect to us. Whoever was never admitted is refused before a byte of theirs is decoded."""
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
+        """Let `peer` connect to us. Whoever was never admitted is refused before a byte of theirs is decoded. `shared`:
+        it is a key that many have at once, and each connection with it is a peer of its own (`PeerId`)."""
         ...
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:

@@ -1,4 +1,5 @@
-"""The verdict on a round: it is committed when more than half of the view have the same result.
+"""The verdict on a round: it is committed when more than half of the view have the same result, or the verdict is that
+the sum was bad, when more than half say so.
 
 Each tells the coordinator Have, with the fingerprint of its result; when more than half agree, the coordinator answers
 Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
@@ -18,17 +19,23 @@ from .rounds import Key
 from .transport import PeerId
 from .wire import message
 
+BAD = 2**63 - 1
+"""In a fingerprint's place: the sum was such that nobody can have a result."""
+Ballot = tuple[int, int, int]
+"""(generation, round, try): the verdict on a sum, or on the second one, when the first was bad."""
+
 
 @message()
 @dataclass(frozen=True, slots=True)
 class Have:
     """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
-    ways to the others are (`bandwidths`), where parts go by that."""
+    ways to the others are (`bandwidths`), where parts go by that. `again`: 1 when it is of the second sum."""
 
     generation: int
     round: int
     fingerprint: int
     levels: Levels = ()
+    again: int = 0
 
 
 @message()
@@ -39,6 +46,7 @@ class Commit:
     generation: int
     round: int
     fingerprint: int
+    again: int = 0
 
 
 class Verdicts:
@@ -49,32 +57,33 @@ class Verdicts:
         self, endpoint: Endpoint, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
     ) -> None:
         self._endpoint, self._membership, self._round, self._bandwidths = endpoint, membership, round, bandwidths
-        self._votes: dict[Key, dict[PeerId, int]] = {}
-        self._commits: dict[Key, int] = {}
+        self._votes: dict[Ballot, dict[PeerId, int]] = {}
+        self._commits: dict[Ballot, int] = {}
         endpoint.on(Have, self._on_have)
         endpoint.on(Commit, self._on_commit)
 
     def on(self, key: Key) -> int | None:
-        """The fingerprint of the result that was committed; None while there is no verdict."""
-        return self._commits.get(key)
+        """The fingerprint of the result that was committed, of the second sum if there was one; BAD; None while there
+        is no verdict."""
+        return self._commits.get((*key, 1), self._commits.get((*key, 0)))
 
-    async def reach(self, key: Key, fingerprint: int) -> None:
+    async def reach(self, key: Key, fingerprint: int, again: int = 0) -> None:
         """Tell of our result and wait for the verdict. Raises what `Membership.until` raises."""
-        coordinator, have = self._membership.coordinator, Have(*key, fingerprint)
+        coordinator, have = self._membership.coordinator, Have(*key, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())
         if coordinator == self._endpoint.id:
             self._count(coordinator, have)
         elif coordinator is not None:
             self._endpoint.post(coordinator, have)
-        await self._membership.until(lambda: key in self._commits)
+        await self._membership.until(lambda: (*key, again) in self._commits)
 
     def _on_have(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):
             self._count(envelope.sender, envelope.message)
 
     def _count(self, voter: PeerId, have: Have) -> None:
-        key, view = (have.generation, have.round), self._membership.view
+        key, view = (have.generation, have.round, have.again), self._membership.view
         if self._bandwidths is not None:
             self._bandwidths.told(voter, have.levels)
         near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
@@ -83,7 +92,7 @@ class Verdicts:
         votes = self._votes.setdefault(key, {})
         votes[voter] = have.fingerprint
         if sum(vote == have.fingerprint for vote in votes.values()) >= view.majority():
-            self._announce(Commit(*key, have.fingerprint))
+            self._announce(Commit(have.generation, have.round, have.fingerprint, have.again))
         elif len(votes) == len(view.ids):
             self._membership.renew()
 
@@ -100,7 +109,7 @@ class Verdicts:
             self._note(envelope.message)
 
     def _note(self, commit: Commit) -> None:
-        key = (commit.generation, commit.round)
+        key = (commit.generation, commit.round, commit.again)
         self._commits = {known: verdict for known, verdict in self._commits.items() if known[1] >= key[1]}
         self._commits[key] = commit.fingerprint
         self._votes = {known: votes for known, votes in self._votes.items() if known > key}

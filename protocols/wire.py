@@ -17,7 +17,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 5
+VERSION = 6
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
 PAYLOAD_BYTES_MAX = 2 << 20
@@ -74,6 +74,12 @@ class _Kind:
 _by_name: dict[str, _Kind] = {}
 _by_type: dict[type, _Kind] = {}
 T = TypeVar("T")
+WHY_MAX = 200
+
+
+def in_words(why: str) -> str:
+    """`why` as a message may carry it: one printable line of a bounded length."""
+    return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
 
 
 def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
@@ -88,6 +94,11 @@ def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[typ
         return cls
 
     return register
+
+
+def kinds() -> list[str]:
+    """The names of the messages that are registered."""
+    return list(_by_name)
 
 
 def lane_of(body: object) -> Lane:

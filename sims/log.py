@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..protocols.rounds import Committed, Computed, Contributed, SiteCommitted, SiteContributed
+from .machine import MACHINE
 
 
 class Entry(NamedTuple):
@@ -30,7 +31,9 @@ class Fell:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A peer was started."""
+    """A peer was started; `remembers`: with the record of what it had promised in its life before."""
+
+    remembers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Gone:
     crashed: bool = False
     error: str = ""
     foreseen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """All peers have crashed; what follows is another run, which goes on from their checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,25 @@ class Refused:
     why: str
 
 
-_JUDGED = Contributed | Computed | Committed | SiteContributed | SiteCommitted
+@dataclass(frozen=True, slots=True)
+class Misdelivered:
+    """A peer was handed a message of `sender`, the one with that `number` on its lane, when another one was `due`."""
+
+    sender: str
+    what: str
+    number: int
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A peer was given a part of the state after `round`."""
+
+    round: int
+    part: int
+
+
+_JUDGED = Fetched | Contributed | Computed | Committed | SiteContributed | SiteCommitted
 
 
 class Log:
@@ -107,6 +133,8 @@ class Observer:
         self._chance: dict[str, random.Random | None] = {}
 
     def saw(self, event: object) -> None:
+        if (machine := MACHINE.get()) is not None and machine.dead:
+            return  # what its last callback does after the crash never was
         self._log.add(self._life, event)
 
     def sometimes(self, what: str) -> None:

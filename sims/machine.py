@@ -27,10 +27,14 @@ class Machine:
         self.name, self._again = name, again
         self.tie = random.Random(f"{seed} {name}").random
         self.slowness = 1.0
+        self.spoils: float | None = None
+        """What one element of the next contribution becomes here: it miscalculates once."""
         self.dead = False
         self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
         self._stops = 0
+        self._hangs = 0
+        self._goes_on = asyncio.Event()
         self._behind = False
         self._waiting: list[asyncio.Handle] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -71,6 +75,22 @@ class Machine:
         self._stops -= 1
         if not (self.dead or self._stops):
             self._go_on()
+
+    def hang(self) -> None:
+        """Numerical work does not end any more; all else goes on."""
+        self._hangs += 1
+
+    def unhang(self) -> None:
+        """Undo one `hang`."""
+        self._hangs -= 1
+        if not self._hangs:
+            self._goes_on.set()
+
+    async def works(self) -> None:
+        """Return when numerical work may end."""
+        while self._hangs:
+            self._goes_on.clear()
+            await self._goes_on.wait()
 
     def _go_on(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -5,42 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import Context
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from ..protocols.transport import PeerId
+from .deeds import Deeds, Heal, Stage
+from .frames import kind_of
 from .life import Life
-from .links import QUIET
-from .log import Fell, Log, OutOfMemory
-from .network import Network
-from .scenarios.scenario import AT_ONCE, Fault, Kind, Scenario
-from .wall_clock import WallClock
+from .log import Fell, OutOfMemory
+from .scenarios.scenario import AT_ONCE, Fault
+from .ways import Frame
 
-
-class Stage(Protocol):
-    """What the nemesis must know of the world, and may ask of it."""
-
-    scenario: Scenario
-    network: Network
-    log: Log
-    clock: WallClock
-    lives: list[Life]
-    ids: list[PeerId]
-
-    def life(self, index: int) -> Life | None: ...
-
-    def expect(self, index: int) -> None: ...
-
-    def begin(self, index: int) -> None: ...
-
-    def lose_disk(self, index: int) -> None: ...
-
-
-Heal = Callable[[], object]
-"""How a fault is undone."""
 VECTORS = 4
 """Of the model's size, that a peer that trains holds: the model, its gradients, what is averaged, and its sum."""
+
+
+@dataclass(slots=True, eq=False)
+class _Awaited:
+    """A fault that falls at a message, when `left` more of its kind were seen; but of the kind `after` one was not yet,
+    "": it was."""
+
+    fault: Fault
+    left: int
+    after: str
 
 
 class Nemesis:
@@ -49,23 +37,9 @@ class Nemesis:
         self._at_step: list[Fault] = []
         self._over = False
         self._number: dict[PeerId, int] = {}
-        self._noises = [QUIET]
-        self._relinked: dict[int, list[Fault]] = defaultdict(list)
-        self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
-            Kind.CRASH: self._crash,
-            Kind.PAUSE: self._pause,
-            Kind.RESTART: self._restart,
-            Kind.REPLACE: self._restart,
-            Kind.SLOW: self._slow,
-            Kind.CUT_OFF: self._cut_off,
-            Kind.DEAFEN: self._deafen,
-            Kind.RING: self._ring,
-            Kind.CLOG: self._clog,
-            Kind.NOISE: self._noise,
-            Kind.LINK: self._link,
-            Kind.FULL_DISK: self._full_disk,
-            Kind.CLOCK: self._clock,
-        }
+        self._at_message: dict[tuple[str, bool], list[_Awaited]] = defaultdict(list)
+        """By kind of message, and whether it is then sent."""
+        self._deeds = Deeds(world)
         self._heals: list[Heal] = []
 
     def arm(self) -> None:
@@ -73,7 +47,10 @@ class Nemesis:
         loop, scenario = asyncio.get_running_loop(), self._world.scenario
         at_event: dict[int, list[Fault]] = defaultdict(list)
         for fault in scenario.faults:
-            if fault.at_event is not None:
+            if fault.at_message is not None:
+                moment = fault.at_message
+                self._at_message[moment.message, moment.sent].append(_Awaited(fault, moment.number, moment.after))
+            elif fault.at_event is not None:
                 at_event[fault.at_event].append(fault)
             elif fault.at_step is not None:
                 self._at_step.append(fault)
@@ -81,11 +58,29 @@ class Nemesis:
                 loop.call_at(fault.at_s or 0.0, self.strike, fault)
         for number, faults in at_event.items():
             self._world.network.before[number] = lambda faults=faults: self._strike_all(faults)  # type: ignore[misc]
+        if self._at_message:
+            self._world.network.seen.append(self._see)
         if scenario.faults_until_s is not None:
             loop.call_at(scenario.faults_until_s, self._heal_all)
+        self._number = {peer: index for index, peer in enumerate(self._world.ids)}
         if any(group.memory_bytes for group in scenario.groups):
-            self._number = {peer: index for index, peer in enumerate(self._world.ids)}
             self._world.network.after.append(self._weigh)
+
+    def _see(self, frame: Frame, sent: bool) -> None:
+        """Strike amid whatever its sender, or its receiver, does at that moment."""
+        kind, now = kind_of(frame.header), asyncio.get_running_loop().time()
+        for awaited in list(self._at_message.get((kind, sent), ())):
+            fault = awaited.fault
+            awaited.left -= now >= (fault.at_s or 0.0) and not awaited.after
+            if awaited.left == 0:
+                self._at_message[kind, sent].remove(awaited)
+                self._world.log.reached[f"a fault fell at {kind}"] += 1
+                roles = {"sender": frame.sender, "receiver": frame.to}
+                who = tuple(self._number[roles[one]] if one in roles else one for one in fault.who)
+                self.strike(replace(fault, who=who))
+
+        for awaited in [one for waiting in self._at_message.values() for one in waiting] if not sent else ():
+            awaited.after = "" if awaited.after == kind else awaited.after
 
     def stepped(self, index: int, step: int) -> None:
         """The peer with this number takes its local step of that number."""
@@ -118,7 +113,7 @@ class Nemesis:
             return
         self._world.log.add("nemesis", Fell(fault.kind, tuple(life.name for life in targets), self._end_of(fault)))
         self._world.log.reached[f"fault: {fault.kind}"] += 1
-        heal = self._do[fault.kind](fault, targets)
+        heal = self._deeds.do(fault, targets, self._end_of(fault))
         if heal is not None:
             self._heals.append(heal)
             if fault.for_s:
@@ -136,9 +131,10 @@ class Nemesis:
 
     def _by_role(self, role: str) -> Life | None:
         running = [life for life in self._world.lives if life.running]
-        if role == "coordinator":
-            coordinators = [life.peer.membership.coordinator for life in running]
-            return next((life for life in running if life.id in coordinators), None)
+        if role in ("coordinator", "second"):
+            place = 0 if role == "coordinator" else 1
+            leaders = [life.peer.membership.leaders[place : place + 1] for life in running]
+            return next((life for life in running if (life.id,) in leaders), None)
         return (running[0] if role == "founder" else running[-1]) if running else None
 
     def _heal(self, heal: Heal) -> None:
@@ -150,122 +146,3 @@ class Nemesis:
         self._over = True
         for heal in list(self._heals):
             self._heal(heal)
-
-    # What can be done; each returns how it is undone, if it can be.
-
-    def _crash(self, fault: Fault, targets: list[Life]) -> None:
-        for life in targets:
-            life.crash()
-
-    def _restart(self, fault: Fault, targets: list[Life]) -> Heal | None:
-        comes_back = bool(fault.for_s) or self._world.scenario.faults_until_s is not None
-        for life in targets:
-            if comes_back:
-                self._world.expect(life.index)
-            life.crash()
-        if not comes_back:
-            return None
-
-        def start() -> None:
-            for life in targets:
-                if fault.kind is Kind.REPLACE:
-                    self._world.lose_disk(life.index)
-                self._world.begin(life.index)
-
-        return start
-
-    def _pause(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            life.machine.pause()
-
-        def resume() -> None:
-            for life in targets:
-                life.machine.resume()
-
-        return resume
-
-    def _slow(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            life.machine.slowness *= fault.factor
-
-        def recover() -> None:
-            for life in targets:
-                life.machine.slowness /= fault.factor
-
-        return recover
-
-    def _cut_off(self, fault: Fault, targets: list[Life]) -> Heal:
-        inside = {life.id for life in targets}
-        ids = self._world.ids
-        return self._cut([(one, two) for one in ids for two in ids if (one in inside) != (two in inside)])
-
-    def _deafen(self, fault: Fault, targets: list[Life]) -> Heal:
-        deaf = {life.id for life in targets}
-        return self._cut([(sender, to) for sender in self._world.ids for to in deaf if sender not in deaf])
-
-    def _ring(self, fault: Fault, targets: list[Life]) -> Heal:
-        ids = self._world.ids
-        count, reach = len(ids), (len(ids) // 2 + 1) // 2
-        near = {(ids[i], ids[(i + d) % count]) for i in range(count) for d in range(-reach, reach + 1)}
-        return self._cut([(one, two) for one in ids for two in ids if (one, two) not in near])
-
-    def _cut(self, ways: Iterable[tuple[PeerId, PeerId]]) -> Heal:
-        network, ways = self._world.network, list(ways)
-        for way in ways:
-            network.cut(*way)
-
-        def join() -> None:
-            for way in ways:
-                network.join(*way)
-
-        return join
-
-    def _clog(self, fault: Fault, targets: list[Life]) -> None:
-        """A frame that is held up is under way: when it goes on is settled from the start, and needs no healing."""
-        until_s = self._end_of(fault) or 0.0
-        for life in targets:
-            for other in self._world.ids:
-                self._world.network.clog(life.id, other, until_s)
-
-    def _noise(self, fault: Fault, targets: list[Life]) -> Heal:
-        network = self._world.network
-        self._noises.append(fault.noise)
-        network.noise = fault.noise
-
-        def quiet() -> None:
-            self._noises.remove(fault.noise)
-            network.noise = self._noises[-1]
-
-        return quiet
-
-    def _link(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            self._relinked[life.index].append(fault)
-
-        def undo() -> None:
-            for life in targets:
-                self._relinked[life.index].remove(fault)
-                connect(life)
-
-        def connect(life: Life) -> None:
-            """By the latest of the connections that it was given."""
-            own = self._world.scenario.group_of(life.index).link
-            links = [fault.link for fault in self._relinked[life.index] if fault.link is not None]
-            self._world.network.links[life.id] = links[-1] if links else own
-
-        for life in targets:
-            connect(life)
-        return undo
-
-    def _full_disk(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            life.disk.full += 1
-
-        def make_room() -> None:
-            for life in targets:
-                life.disk.full -= 1
-
-        return make_room
-
-    def _clock(self, fault: Fault, targets: list[Life]) -> None:
-        self._world.clock.change({life.machine.host for life in targets}, jump_s=fault.factor, drift=fault.drift)

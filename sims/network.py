@@ -27,6 +27,7 @@ from ..protocols.wire import Buffer
 from .links import QUIET, Noise
 from .loop import VirtualLoop
 from .machine import MACHINE
+from .priorities import Priorities
 from .ways import Frame, Port, Way
 
 Ts = TypeVarTuple("Ts")
@@ -53,6 +54,9 @@ class Network:
         """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
         self.after: list[Callable[[PeerId], None]] = []
         """What to do after every delivery, with the receiver."""
+        self.seen: list[Callable[[Frame, bool], None]] = []
+        """Who sees each frame twice: when it was just sent, and when it was just received."""
+        self.priorities: Priorities | None = None
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)
@@ -109,19 +113,26 @@ class Network:
         if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
             return size
+        extra_s = 0.0 if self.priorities is None else self.priorities.extra_s(sender, to, header)
         way, up, now = self._way(sender, to), self.links.get(sender, self.link), self._loop.time()
         start_s = now if now > port.up_free_s else port.up_free_s
         port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
         frame = Frame(sender, to, header, payload, size, way, way.connection, port, start_s)
-        latency_s = self._latency(way, up, self.links.get(to, self.link))
+        latency_s = extra_s + self._latency(way, up, self.links.get(to, self.link))
+        self._leave(frame, sent_s, latency_s)
+        for see in self.seen:
+            see(frame, True)
+        return size
+
+    def _leave(self, frame: Frame, sent_s: float, latency_s: float) -> None:
+        sender, to, way = frame.sender, frame.to, frame.way
         if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
             trunk = self.trunks.get(frozenset(ends))
             if trunk is not None:
                 latency_s += self._latency(way, trunk, trunk)
-                self._at(start_s, to, self._enter_trunk, frame, ends, sent_s, latency_s)
-                return size
-        self._fly(frame, start_s + latency_s, sent_s + latency_s)
-        return size
+                self._at(frame.start_s, to, self._enter_trunk, frame, ends, sent_s, latency_s)
+                return
+        self._fly(frame, frame.start_s + latency_s, sent_s + latency_s)
 
     def _latency(self, way: Way, one: LinkSpec, other: LinkSpec) -> float:
         if one is other:
@@ -228,6 +239,8 @@ class Network:
         port.arrivals.frames(sender, frame.header, frame.payload, frame.size)
         for look in self.after:
             look(to)
+        for see in self.seen:
+            see(frame, False)
 
     def _break(self, way: Way, sender: PeerId, to: PeerId) -> None:
         """The connection broke; it is made again at once, of which its dialler learns."""
@@ -262,7 +275,7 @@ class SimulatedTransport:
     def dial(self, peer: PeerId, address: str) -> None:
         """Every peer can be reached."""
 
-    def admit(self, peer: PeerId) -> None:
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._network.admit(self._id, peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:

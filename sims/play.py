@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..peers.records import Record, RecordFile, Result
+from ..peers.record_file import RecordFile
+from ..peers.records import Record, Result
 from ..peers.runs import conclude, keep_settings
 from ..peers.task import Task, check_average
 from ..peers.verbs.output import Output
@@ -45,8 +46,10 @@ class _Records:
             self.began_s = now - record.time_s
         # A peer that comes late only guesses when the run began; here it is known.
         record = replace(record, time_s=max(0.0, now - self.began_s))
-        self._files[record.peer].append(record)
+        failed = self._files[record.peer].append(record)
         self._output.put(record)
+        if failed is not None:
+            self._output.put(failed)
 
 
 @contextmanager
@@ -84,6 +87,7 @@ def play(
     scene.write(folder)
     result = conclude(
         folder,
+        output.heard,
         wall_s=time.monotonic() - began,
         accuracy=simulated.accuracy,
         lost=lost_in(scene),

@@ -12,6 +12,7 @@ from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
 from ..peers.settings import Settings
 from ..peers.task import load_task
+from ..peers.verbs.command_line import fail
 from ..peers.verbs.flags import click_options
 from ..peers.verbs.output import Output, prints_aside, run_options, run_verb
 from .measure import measured_step_time
@@ -25,7 +26,7 @@ from .toy import toy_task
 _FLAGS = (
     "peers", "link", "site", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
     "mixing", "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed",
-    "patience_s", "quorum", "run", "evaluate_every", "report",
+    "patience_s", "compute_patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 """What a scenario file says for each group, or in a table of its own."""
@@ -92,9 +93,9 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
             settings = replace(settings, step_time=measured_step_time(functions, settings))
             output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
         result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
-    output.end(result)
+    unwritten = output.end(result)
     _tell_digest(output, result, as_json=as_json)
-    return 0
+    return fail(unwritten) if unwritten else 0
 
 
 def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_json: bool, quiet: bool) -> int:
@@ -107,12 +108,14 @@ def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_jso
         folder = make_folder(found.scenario.settings.run, file)
         output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
         result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
-    output.end(result)
+    unwritten = output.end(result)
     if result.broken is not None:
         output.say("\n".join(("the last events:", *last)))
         click.echo(f"broken promise: {result.broken}", err=as_json)
     _tell_digest(output, result, as_json=as_json)
-    return 0 if result.broken is None else 1
+    if result.broken is not None:
+        return 1
+    return fail(unwritten) if unwritten else 0
 
 
 def _tell_digest(output: Output, result: Result, *, as_json: bool) -> None:

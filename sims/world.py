@@ -18,12 +18,15 @@ from ..peers.task import Task
 from ..peers.trainer import derive
 from ..protocols.transport import PeerId
 from .life import Disk, Life
-from .log import Complained, Held, Log
+from .log import Complained, Held, Log, Resumed
 from .loop import VirtualLoop
 from .nemesis import Nemesis
 from .network import Network
-from .scenarios.scenario import Scenario
+from .priorities import Priorities
+from .scenarios.scenario import Kind, Scenario
 from .wall_clock import WallClock
+
+BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun again from checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,23 @@ class World:
         self.clock = WallClock(lambda: asyncio.get_running_loop().time())
         self._expected: Counter[int] = Counter()
         self._met = False
+        self._before = 0
+        """How many lives were lived before the present run, which was begun again."""
+        self._dark_until_s = 0.0
         self._index = {peer: index for index, peer in enumerate(self.ids)}
         self._most_held: Counter[PeerId] = Counter()
         self.nemesis = Nemesis(self)
         for index, peer in enumerate(self.ids):
             self.network.links[peer] = scenario.group_of(index).link
             self.network.site[peer] = scenario.group_of(index).site
+        if scenario.priorities is not None:
+            self.log.reached[BY_PRIORITIES] += 1
+            self.network.priorities = Priorities(
+                self.ids,
+                self._settings.seed,
+                changes=scenario.priorities,
+                patience_s=self._settings.patience_s,
+            )
         self.network.trunks = {frozenset(ends): link for *ends, link in scenario.trunks}
 
     async def run(self, *, within_s: float | None = None) -> Simulated:
@@ -115,6 +129,9 @@ class World:
         """Start the process of the peer with this number. It joins through one that is a member, or that is about to
         found the run; when there is neither, it founds the run itself."""
         self._expected -= Counter([index])
+        if (dark_s := self._dark_until_s - asyncio.get_running_loop().time()) > 0:
+            self.begin_later(index, dark_s)
+            return
         running = [life for life in self.lives if life.running and life.index != index]
         if self.life(index) is not None:
             return  # it is there
@@ -133,6 +150,7 @@ class World:
             network=self.network,
             log=self.log,
             disk=self._disks[index],
+            records=self.scenario.buggify or any(fault.kind is not Kind.CLOCK for fault in self.scenario.faults),
             again=loop.again,
             step_s=self.scenario.group_of(index).step_s,
             buggify_until_s=self.scenario.buggify_until_s,
@@ -152,7 +170,7 @@ class World:
 
     def _have_met(self) -> bool:
         """Whether the run has begun, for anybody."""
-        self._met = self._met or any(life.peer.membership.view.started for life in self.lives)
+        self._met = self._met or any(life.peer.membership.view.started for life in self.lives[self._before :])
         return self._met
 
     def life(self, index: int) -> Life | None:
@@ -169,6 +187,23 @@ class World:
 
     def lose_disk(self, index: int) -> None:
         self._disks[index] = Disk()
+
+    def outage(self, for_s: float) -> None:
+        """The power fails for everybody, once the run has begun. So many seconds later all who had been there begin it
+        again, with checkpoints of different rounds."""
+        if not self._have_met() or any(life.result is not None for life in self.lives[self._before :]):
+            return
+        now = asyncio.get_running_loop().time()
+        for life in self.lives:
+            if life.running:
+                life.crash()
+        self.log.add("world", Resumed())
+        self.log.reached[BEGUN_AGAIN] += 1
+        self._met, self._before, self._dark_until_s = False, len(self.lives), now + for_s
+        chance = random.Random(derive(self._settings.seed, "outage", self._before))
+        for index in sorted({life.index for life in self.lives}):
+            self._disks[index].resume(older=chance.choice((0, 0, 1, 2, 3)))
+            self.begin_later(index, for_s + chance.uniform(0.0, self._settings.patience_s / 4))
 
     def _close(self) -> None:
         self.log.closed = True

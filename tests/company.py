@@ -1,7 +1,7 @@
 """Simulated peers without models, for tests: whoever trains only adds a number of its own to the vector."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from simulated import LINK, endpoint_in, layout_of
 
+from samovar.aggregation.codecs.known import parse_codec
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.periods.policy import PeriodPolicy
@@ -21,6 +22,7 @@ from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
+from samovar.protocols.works import LOCAL_STEPS
 from samovar.sims.network import Network
 
 
@@ -43,7 +45,7 @@ class Walker:
         company, name = self.company, f"p{self.index}"
         self.endpoint = endpoint_in(company.network, name, seed=self.life)
         site = company.sites[self.index % len(company.sites)]
-        member = Member(self.endpoint.id, name, self.endpoint.address, self.index, 0, site=site)
+        member = Member(self.endpoint.id, name, self.endpoint.address, self.index, 0, company.machine, site)
 
         def membership(standing: Any, installed: Any) -> Membership:
             return Membership(
@@ -56,6 +58,8 @@ class Walker:
                 quorum=company.quorum,
                 standing=standing,
                 installed=installed,
+                give_up_after_s=company.give_up_after_s,
+                store=company.stores[self.index] if company.records else None,
             )
 
         self.sgd = LocalSGD(
@@ -69,8 +73,11 @@ class Walker:
             steps=company.steps,
             buckets=company.buckets,
             uneven=company.uneven,
+            codec=None if company.codec == "none" else parse_codec(company.codec),
+            fragments=company.fragments,
         )
         self.membership = self.sgd.membership
+        self.sgd.stalls.patience_s = company.compute_patience_s
 
     @property
     def id(self) -> str:
@@ -127,7 +134,8 @@ class Walker:
             self.endpoint.abort()
 
     async def step(self) -> None:
-        await asyncio.sleep(self.train_s)
+        with self.sgd.stalls.at_work(LOCAL_STEPS, lambda: "in a test"):
+            await asyncio.sleep(self.train_s)
         self.outcomes.append(await self.sgd.average(self.brings()))
 
     async def leave(self) -> None:
@@ -149,8 +157,25 @@ class Walker:
         await asyncio.wait([self.task])
 
 
+class Shelf:
+    """A peer's store, which outlives its process."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, bytes] = {}
+
+    def load(self, name: str) -> bytes | None:
+        return self.entries.get(name)
+
+    async def save(self, name: str, entry: bytes) -> None:
+        self.entries[name] = entry
+
+    def clear(self) -> None:
+        self.entries.clear()
+
+
 class Company:
-    """`n` simulated peers, of which the first founds the run; `rounds` rounds of 10 steps."""
+    """`n` simulated peers, of which the first founds the run; `rounds` rounds of 10 steps. `records`: each keeps one of
+    its votes, for its next life."""
 
     def __init__(
         self,
@@ -168,12 +193,22 @@ class Company:
         buckets: Sequence[Part] = (),
         sites: Sequence[str] = ("",),
         uneven: bool = False,
+        give_up_after_s: float | None = 60.0,
+        records: bool = False,
+        codec: str = "none",
+        fragments: int = 1,
+        machine: str = "",
+        compute_patience_s: float | None = None,
     ) -> None:
+        self.give_up_after_s, self.records = give_up_after_s, records
+        self.stores: defaultdict[int, Shelf] = defaultdict(Shelf)
         self.network = Network(parse_link(link), seed)
         self.layout = layout_of(size)
         self.founders, self.quorum, self.schedule = founders or n, quorum, schedule
         self.period, self.buckets, self.uneven = period or Fixed(10), buckets, uneven
         self.steps, self.sites = 10 * rounds, sites
+        self.codec, self.fragments, self.machine = codec, fragments, machine
+        self.compute_patience_s = compute_patience_s
         self.peers_max = n + 4
         self.crashed: set[int] = set()
         self.faults: Counter[str] = Counter()

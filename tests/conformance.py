@@ -69,8 +69,8 @@ class Wrapper:
     def dial(self, peer: PeerId, address: str) -> None:
         self.inner.dial(peer, address)
 
-    def admit(self, peer: PeerId) -> None:
-        self.inner.admit(peer)
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
+        self.inner.admit(peer, shared=shared)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         return self.inner.post(peer, header, payload)

@@ -24,6 +24,7 @@ from samovar.__main__ import main
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits.py"
 STEADY = ROOT / "tests" / "tasks" / "steady.py"
+HANGS = ROOT / "tests" / "tasks" / "hangs.py"
 LIMIT_S = 120.0
 
 

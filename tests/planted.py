@@ -1,25 +1,45 @@
 """Bugs that a sweep has to find: each is planted by a test, in the library's own code, and gone when the test ends.
 
-`python tests/planted.py` looks for each of them in 300 seeds, from 1 on, makes the first failures as small as can be,
-and prints how many seeds found it and what is left of the scenario.
+`python tests/planted.py` looks for each of them in the seeds 0 to 299 and prints in how many it is found, and by which
+promise; with names, for these alone; with `--minimise`, it makes the first failures as small as can be.
 """
 
+import __future__
+
+import inspect
+import sys
+import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
+from samovar.protocols import catch_up
+from samovar.protocols.delivery.binding import Binding
+from samovar.protocols.delivery.lane import Inbound, Outbound
 from samovar.protocols.endpoint import Envelope
+from samovar.protocols.lag import Lag
 from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.members import decree
+from samovar.protocols.members.acceptor import Acceptor
 from samovar.protocols.members.change import Change
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.rounds import Key
+from samovar.protocols.trial import Trial
 from samovar.protocols.verdict import Commit, Have, Verdicts
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import Verdict, judge
+
+SEEDS = range(300)
+Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
@@ -27,7 +47,7 @@ def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
 
     def count(self: Verdicts, voter: str, have: Have) -> None:
         key = (have.generation, have.round)
-        if self._membership.coordinator == self._endpoint.id and key not in self._commits:
+        if self._membership.coordinator == self._endpoint.id and self.on(key) is None:
             self._announce(Commit(*key, have.fingerprint))
 
     patch.setattr(Verdicts, "_count", count)
@@ -55,33 +75,110 @@ def accepts_a_stale_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Change, "_on_install", on_install)
 
 
-PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
+PLANTED: list[Plant] = [
     commits_without_a_quorum,
     counts_an_update_twice_after_a_retry,
     accepts_a_stale_generation,
 ]
 
-
-def found_by(seeds: range) -> list[Verdict]:
-    """The verdicts of the seeds that break a promise."""
-    verdicts = (judge(draw(seed)) for seed in seeds)
-    return [verdict for verdict in verdicts if verdict.broken is not None]
+# ---- mutants: one line of the library is another
 
 
-def search(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+def mutant(owner: Any, name: str, old: str, new: str) -> Plant:
+    """Of the function of that name, in a class or a module."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        function = inspect.getattr_static(owner, name)
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(old) == 1, f"{name} has {source.count(old)} times: {old}"
+        code = compile(source.replace(old, new), name, "exec", flags=__future__.annotations.compiler_flag)
+        made: dict[str, Any] = {}
+        exec(code, function.__globals__, made)
+        patch.setattr(owner, name, made[name])
+
+    return plant
+
+
+MUTANTS: dict[str, Plant] = {
+    "a proposer ignores what was adopted before": mutant(
+        Change,
+        "_try",
+        "before = max(self._promises.values(), key=lambda promise: promise.adopted).decree",
+        "before = None",
+    ),
+    "a lane hands on a duplicate": mutant(
+        Inbound, "take", "seq in self.early:\n        return", "seq in self.early:\n        yield item\n        return"
+    ),
+    "an acceptor adopts under a lower ballot than promised": mutant(
+        Acceptor, "adopt", "if ballot >= self.promised:", "if True:"
+    ),
+    "an acceptor's promise may be of a lower ballot": mutant(
+        Acceptor, "promise", "self.promised = max(self.promised, ballot)", "self.promised = ballot"
+    ),
+    "half of a view is enough to change it": mutant(
+        Quorum, "enough", "return half and self.fixed is None and", "return half or"
+    ),
+    "a view goes on without what is committed": mutant(
+        Change, "_try", "before is None and not self.quorum.has_base(decree)", "False"
+    ),
+    "one vote too few commits": mutant(Verdicts, "_count", ">= view.majority()", ">= view.majority() - 1"),
+    "votes count amid a change": mutant(Membership, "current", " and not self._change.promised", ""),
+    "a result is told of amid a change": mutant(Trial, "make", "if not self._hopeful(key):", "if False:"),
+    "who is silent is taken to have no result": mutant(
+        decree, "_base", "voted + unknown < view.majority()", "voted < view.majority()"
+    ),
+    "whoever has a result commits it with the view": mutant(
+        LocalSGD, "_installed", " and self._versions.of(self._result.state) == base", ""
+    ),
+    "what is not acknowledged is forgotten": mutant(
+        Outbound, "acknowledge", "self.in_flight[0].seq < received", "self.in_flight[0].seq <= received"
+    ),
+    "a lane hands on what comes too early": mutant(
+        Inbound, "take", "if seq == self.next_seq and not self.early:", "if not self.early:"
+    ),
+    "what was meant for a former life is taken": mutant(
+        Binding, "both", "incarnation == self.towards and towards == self.incarnation", "incarnation == self.towards"
+    ),
+    "whatever state a donor has is adopted": mutant(Lag, "catch_up", "exact=True", "exact=False"),
+    "a donor gives a part of another round": mutant(
+        catch_up.Donor,
+        "_kept",
+        "offer = self._offers.pop(round, None)",
+        "offer = self._offers.pop(max([round, *self._offers]), None)",
+    ),
+}
+
+
+def one_verdict(seed: int) -> Verdict:
+    return judge(draw(seed))
+
+
+def begin(name: str) -> None:
+    """In a process that looks for that bug."""
+    ALL[name](pytest.MonkeyPatch())
+
+
+ALL: dict[str, Plant] = {plant.__name__: plant for plant in PLANTED} | MUTANTS
+
+
+def search(name: str, *, smallest: bool) -> None:
     began = time.monotonic()
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=begin, initargs=(name,)) as pool:
+        found = [verdict for verdict in pool.map(one_verdict, SEEDS) if verdict.broken is not None]
+    seeds = [verdict.scenario.settings.seed for verdict in found]
+    took_s = time.monotonic() - began
+    print(f"{name}: {len(found)} of {len(SEEDS)} seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
+    for promise, times in Counter(verdict.promise for verdict in found).most_common():
+        print(f"    {times} times: {promise}", flush=True)
     with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        found = found_by(range(1, 301))
-        seeds = [verdict.scenario.settings.seed for verdict in found]
-        took_s = time.monotonic() - began
-        print(f"{plant.__name__}: {len(found)} of 300 seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
-        for verdict in found[:3]:
+        ALL[name](patch)
+        for verdict in found[:3] if smallest else ():
             small = minimise(verdict)
             peers, faults = small.scenario.peers, len(small.scenario.faults)
             print(f"{peers} peers, {faults} faults: {small.broken}\n{scenario_text(small.scenario)}", flush=True)
 
 
 if __name__ == "__main__":
-    for bug in PLANTED:
-        search(bug)
+    names = [name for name in sys.argv[1:] if name != "--minimise"]
+    for bug in names or ALL:
+        search(bug, smallest="--minimise" in sys.argv)

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from samovar.peers.record_file import RecordFile
 from samovar.peers.records import (
     COMMAND_FILE,
     RESULT_FILE,
@@ -14,7 +15,6 @@ from samovar.peers.records import (
     Lost,
     Missing,
     Record,
-    RecordFile,
     Result,
     RoundRecord,
     Run,

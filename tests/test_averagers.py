@@ -11,6 +11,7 @@ from simulated import no_complaints  # noqa: F401
 
 from samovar.aggregation.codecs.codec import allreduce_bytes
 from samovar.aggregation.codecs.known import CODECS, parse_codec
+from samovar.aggregation.mean import Mean
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.peers import schedules
@@ -131,6 +132,9 @@ class Alone:
     """The reducer of one peer."""
 
     rank = 0
+    guard = None
+
+    def check(self, mean: Mean, anchor: torch.Tensor, gain: float = 1.0) -> None: ...
 
     async def sum(self, vector: torch.Tensor, key, **_) -> torch.Tensor:
         return vector.clone()

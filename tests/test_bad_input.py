@@ -46,7 +46,6 @@ FILES = {
     "detached.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean().detach()\n",
     "chained.py": MODEL + DATA + "def loss(model, batch):\n    try: return {}[1]\n"
     "    except KeyError as error: raise TypeError('mine') from error\n",
-    "negative.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() - 100\n",
     "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
     "near.toml": 'seed = 3\nperid = "adaptive"\n',
     "wrong.toml": "peers = 0\n",
@@ -146,7 +145,6 @@ def complaint(result: Result) -> str:
         ("simulate misfit.py --quiet", "misfit.py, line 6: RuntimeError: "),
         ("simulate detached.py --quiet", "detached.py: what loss() returned does not depend on the model: was it"),
         ("simulate chained.py --quiet", "chained.py, line 7: TypeError: mine (from KeyError: 1)"),
-        ("simulate negative.py --quiet", "the loss of an adaptive period (a fixed one takes any) must be finite and "),
         ("report nowhere", "nowhere: not a run folder, it has neither peer-*.jsonl nor result.json"),
         (f"join here good.py --invite {INVITE}", "'here' is no address: write tcp://HOST:PORT, e.g. tcp://"),
         (f"join tcp://here good.py --invite {INVITE}", "'tcp://here' is no address: write tcp://HOST:PORT, e.g. "),
@@ -228,7 +226,7 @@ def test_a_wrong_key_is_told_to_whoever_has_it(folder: Path, way: Callable[..., 
     assert not (folder / "there").exists()
 
 
-def test_where_nobody_is_nobody_can_be_joined(folder: Path) -> None:
+def test_where_nobody_is_nobody_can_be_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unheard.getsockname()[1]}"
@@ -238,9 +236,11 @@ def test_where_nobody_is_nobody_can_be_joined(folder: Path) -> None:
             "is the run still there? Ask for its present join line"
         )
         unheard.listen()
+        monkeypatch.setattr("samovar.peers.door._TRY_FOR", 2)
         said = complaint(verb("join", address, "good.py", "--invite", INVITE, "--patience-s", 0.5))
-        assert said.startswith(f"cannot join at {address}: not heard of for 0.5 s")
-        assert "Look for a firewall" in said
+        assert said.startswith(f"cannot join at {address}: not heard of for 0.5 s: it is there, but does not answer")
+        assert "try again" in said
+        assert "firewall" not in said
 
 
 def test_a_host_that_has_no_address_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,8 @@ def test_a_task_that_cannot_judge_its_model_ends_the_run_and_costs_no_other_peer
     """After some rounds, where a peer that fails alone would be done without."""
     ended = samovar(folder, "train", "judges.py", *"--peers 2 --period 1 --evaluate-every 5 --json".split())
     assert re.fullmatch(
-        r"peer 0: in evaluate\(\): judges\.py, line 6: ZeroDivisionError: division by zero; see runs/\S+/peer-0\.log",
+        r"peer 0: in evaluate\(\): judges\.py, line 6: ZeroDivisionError: division by zero; see runs/\S+/peer-0\.log; "
+        r"round \d+ is saved, go on with: samovar train judges\.py --resume runs/judges-001",
         failed(ended),
     )
     assert (folder / "runs/judges-001/checkpoint/peer-1.safetensors").exists(), "it stopped in good order"
@@ -348,7 +349,7 @@ def test_a_loss_that_becomes_nan_ends_the_run(folder: Path) -> None:
     )
 
 
-def test_a_full_disk_ends_the_run_and_the_checkpoint_before_still_loads(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_run_goes_on_and_the_checkpoint_before_still_loads(tmp_path: Path) -> None:
     task = ROOT / "tests/tasks/large.py"
     run = Live(tmp_path, "train", task, *"--peers 1 --period 4 --steps 100000 --checkpoint-every-s 0".split(),
                *"--run run --no-report --json".split())  # fmt: skip
@@ -356,15 +357,18 @@ def test_a_full_disk_ends_the_run_and_the_checkpoint_before_still_loads(tmp_path
     run.until(file.exists, "a checkpoint")
     # A file that may not grow beyond this is what a full disk is for a checkpoint, but not for the records.
     run.peers()["0"].rlimit(psutil.RLIMIT_FSIZE, (300_000, 300_000))
-    assert failed(run.end()) == (
-        "peer 0: cannot save checkpoint run/checkpoint/peer-0.safetensors: file too large; "
-        "the previous checkpoint is untouched"
-    )
+    records = tmp_path / "run/peer-0.jsonl"
+    run.until(lambda: "checkpoint_failed" in records.read_text(), "a checkpoint that fails")
+    rounds = records.read_text().count('"round":')
+    run.until(lambda: records.read_text().count('"round":') > rounds, "another round")
+    run.process.send_signal(signal.SIGINT)
+    assert "file too large; the previous checkpoint is untouched" in records.read_text()
+    run.end()
     assert list(file.parent.iterdir()) == [file]
     step = load(file).numbers["state"]["step"]
     resumed = samovar(tmp_path, "train", task, "--resume", "run", "--steps", step + 8, "--json")
     assert resumed.code == 0, resumed.err
-    assert resumed.result["rounds"] == (step + 8) / 4
+    assert resumed.result["rounds"] >= (step + 8) / 4
 
 
 def test_500_silent_connections_do_not_stop_a_run(tmp_path: Path) -> None:

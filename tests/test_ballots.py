@@ -10,7 +10,8 @@ from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # 
 from samovar.peers.links import parse_link
 from samovar.protocols.local_sgd import LocalSGD
 from samovar.protocols.members.membership import NoQuorum
-from samovar.protocols.members.view import Adopt, Adopted, Decree, Member, Promise, Propose, View
+from samovar.protocols.members.messages import Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.view import Decree, Member, Version, View
 from samovar.protocols.verdict import Commit, Have
 from samovar.sims.network import Network
 
@@ -50,7 +51,7 @@ def test_a_way_that_fails_in_one_direction_costs_a_member_at_most(way: tuple[str
 
 def test_a_quorum_that_the_user_set_is_kept() -> None:
     async def main(quorum: int) -> Company:
-        company = Company(5, rounds=4, quorum=quorum)
+        company = Company(5, rounds=4, quorum=quorum, give_up_after_s=4 * PATIENCE_S)
         await company.gathered(rounds=1)
         company[3].crash()
         company[4].crash()
@@ -86,8 +87,9 @@ class Puppet:
             await endpoint.open()
             for other in ("p0", "p1", "p2"):
                 endpoint.dial(other, f"sim://{other}")
-        members = tuple(Member(f"p{i}", f"p{i}", f"sim://p{i}", i, i + 1) for i in range(3))
-        self.walker.membership._take(Decree(View(3, members, True), 0, ("p0", "p1", "p2"), ()), "p0")
+        own = self.walker.membership.me.life
+        members = tuple(Member(f"p{i}", f"p{i}", f"sim://p{i}", i, i + 1, life=own if i == 1 else i) for i in range(3))
+        self.walker.membership._take(decree(3, members), "p0")
 
     async def tell(self, sender: str, message: object) -> list[Any]:
         """Say something to p1 and return what it answers."""
@@ -114,14 +116,17 @@ def with_puppet(scene: Any) -> None:
     simulate(main())
 
 
-def decree(generation: int, members: tuple[Member, ...], round: int = 0) -> Decree:
-    return Decree(View(generation, members, True), round, tuple(member.id for member in members), ())
+NOTHING = Version(0, 0)
+
+
+def decree(generation: int, members: tuple[Member, ...]) -> Decree:
+    return Decree(View(generation, members, True), NOTHING, tuple(member.id for member in members), ())
 
 
 def test_after_a_promise_nothing_is_committed_in_the_old_generation() -> None:
     async def scene(puppet: Puppet) -> None:
         (promise,) = await puppet.tell("p0", Propose(3, 65536))
-        assert (promise.promised, promise.round, promise.adopted) == (65536, 0, 0)
+        assert (promise.promised, promise.result.round, promise.adopted) == (65536, 0, 0)
         assert not puppet.walker.membership.settled
         await puppet.tell("p0", Commit(3, 1, 77))
         assert puppet.sgd._verdicts.on((3, 1)) is None
@@ -161,14 +166,14 @@ def test_a_lower_ballot_is_denied_and_a_higher_one_gets_to_know_what_was_adopted
 def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
-        half_decided = decree(4, members[1:], round=0)
+        half_decided = decree(4, members[1:])
         await puppet.tell("p0", Propose(3, 65536))
         await puppet.tell("p0", Adopt(3, 65536, half_decided))
         proposed: list[Adopt] = []
 
         def promise(envelope: Any) -> None:
             ballot = envelope.message.ballot
-            puppet.others["p2"].post("p1", Promise(3, ballot, ballot, 0, 0, 0, None))
+            puppet.others["p2"].post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
 
         def adopt(envelope: Any) -> None:
             proposed.append(envelope.message)
@@ -177,6 +182,8 @@ def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> 
         puppet.others["p2"].on(Propose, promise)
         puppet.others["p2"].on(Adopt, adopt)
         puppet.others["p0"].abort()
+        await puppet.tell("p2", Suspicion(3, "p0", "it is silent"))
+        assert proposed == [], "p1 has not lost it"
         await asyncio.sleep(3 * PATIENCE_S)
         assert [adopt.decree for adopt in proposed][:1] == [half_decided]
         assert puppet.walker.membership.losses[0].peer == "p0"

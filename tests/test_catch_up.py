@@ -5,21 +5,32 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from simulated import endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
+from simulated import complaints, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.periods.policy import PeriodState
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
-from samovar.protocols.catch_up import PART_BYTES, AskManifest, AskPart, CatchUpFailed, Donor, Manifest, fetch_state
+from samovar.protocols.catch_up import (
+    PART_BYTES,
+    AskManifest,
+    AskPart,
+    CatchUpFailed,
+    Donor,
+    Manifest,
+    fetch_state,
+    part_bytes_of,
+)
 from samovar.protocols.catch_up import Part as PartMessage
 from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.members.view import Version
 from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
-from samovar.protocols.wire import PeerMisbehaved
+from samovar.protocols.wire import PeerMisbehaved, encode
 from samovar.sims.network import Network
 
 SIZE = 300_000
@@ -52,7 +63,9 @@ class Town:
         handler = donor._reception._handlers[kind]
 
         def counted(envelope: Envelope) -> None:
-            self.asked[donor.id, kind] += 1
+            self.asked[donor.id, kind] += not getattr(
+                envelope.message, "start", 0
+            )  # a part's first piece stands for it
             handler(envelope)
 
         donor.on(kind, counted)
@@ -74,7 +87,7 @@ class Town:
 
     async def fetch(self, *, round: int = 0) -> State:
         donors, outer = [donor.id for donor in self.donors], len(self.states[0].outer)
-        return await fetch_state(self.newcomer, donors, self.layout, outer=outer, round=round)
+        return await fetch_state(self.newcomer, donors, self.layout, outer=outer, wanted=Version(round, 0))
 
 
 def in_town(town: Town, visit: Callable[[], Awaitable[Any]] | None = None, **wanted: int) -> Any:
@@ -106,6 +119,53 @@ def test_a_joiner_gets_the_donors_bytes() -> None:
 @pytest.mark.parametrize(("size", "outer"), [(1, 0), (16_000, 0), (16_384, 2), (16_385, 4)])
 def test_any_size_comes_over_whole(size: int, outer: int) -> None:
     assert same(in_town(Town(state_of(3, size, outer), layout=layout_of(size))), state_of(3, size, outer))
+
+
+def test_on_a_slow_link_parts_come_in_pieces_that_let_heartbeats_through() -> None:
+    """A part at once would take 5.2 s of it, more than the patience."""
+    town = Town(state_of(5, 40_000, 0), link="100kbit,20ms", layout=layout_of(40_000))
+    lost = list[str]()
+    town.newcomer.on_lost.append(lambda peer, why: lost.append(why))
+    assert same(in_town(town), state_of(5, 40_000, 0))
+    assert lost == []
+
+
+@pytest.mark.parametrize("size", [1, 2 << 30, (2 << 30) + 1, 40 << 30, 1 << 40])
+def test_the_hashes_of_a_state_of_any_size_fit_into_its_manifest(size: int) -> None:
+    part_bytes = part_bytes_of(size)
+    hashes = bytes(32 * -(-size // part_bytes))
+    layout: Any = SimpleNamespace(nbytes=size)
+    catch_up._check(Manifest(1, 1, size, part_bytes), hashes, layout, 0)
+    encode(Manifest(1, 1, size, part_bytes), len(hashes), incarnation=1, towards=1, seq=1)
+
+
+def test_a_donor_without_memory_for_the_bytes_sends_the_newcomer_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    town, usual = Town(state_of(5), state_of(5)), catch_up._offer
+
+    def offer(state: State) -> Any:
+        monkeypatch.setattr(catch_up, "_offer", usual)
+        raise MemoryError("no memory for the bytes of the state")
+
+    monkeypatch.setattr(catch_up, "_offer", offer)
+    assert same(in_town(town), state_of(5))
+    assert town.parts_of(0) == 0
+    assert complaints == [
+        "the AskManifest of peer newcomer could not be dealt with: MemoryError('no memory for the bytes of the state')"
+    ]
+    complaints.clear()
+
+
+def test_what_was_fetched_is_put_together_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, usual = list[int](), catch_up.off_loop
+
+    async def counted(nbytes: int, work: Callable[[], Any]) -> Any:
+        sizes.append(nbytes)
+        return await usual(nbytes, work)
+
+    monkeypatch.setattr(catch_up, "off_loop", counted)
+    whole = len(pack(state_of(5)))
+    in_town(Town(state_of(5)))
+    assert sizes == [state_of(5).vector.nbytes, whole, whole], "packed, put together, unpacked"
 
 
 def test_a_donor_that_dies_in_the_middle_is_replaced_and_its_parts_are_kept() -> None:
@@ -155,7 +215,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
 def test_without_donors_it_says_so() -> None:
     async def visit() -> None:
         with pytest.raises(CatchUpFailed, match="there is no other peer"):
-            await fetch_state(town.newcomer, [], town.layout, outer=1, round=1)
+            await fetch_state(town.newcomer, [], town.layout, outer=1, wanted=Version(1, 0))
 
     town = Town()
     in_town(town, visit)

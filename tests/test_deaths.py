@@ -54,7 +54,7 @@ def test_the_mean_divides_by_who_contributed() -> None:
 
 def crashed_at(n: int, victim: int, at: int, quorum: int | None, schedule: str) -> Company:
     async def main() -> Company:
-        company = Company(n, quorum=quorum, schedule=schedule)
+        company = Company(n, quorum=quorum, schedule=schedule, give_up_after_s=4 * PATIENCE_S)
 
         def crash() -> None:
             if started(company):
@@ -141,7 +141,7 @@ def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int) 
     for _ in range(40):
 
         async def main() -> Company:
-            company = Company(n)
+            company = Company(n, give_up_after_s=4 * PATIENCE_S)
             victims = rng.sample(range(n), 2)
             at = rng.randrange(first + 1, last)
             company.network.before[at] = company[victims[0]].crash
@@ -161,7 +161,7 @@ def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int) 
 
 def test_without_a_quorum_all_that_are_left_say_so_within_a_bound() -> None:
     async def main() -> tuple[Company, float]:
-        company = Company(5, rounds=4)
+        company = Company(5, rounds=4, give_up_after_s=4 * PATIENCE_S)
         company.start()
         await company.until(lambda: company[0].sgd.state.round == 1)
         for victim in (0, 2, 4):

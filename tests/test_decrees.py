@@ -5,28 +5,27 @@ from simulated import LINK, endpoint_in, no_complaints  # noqa: F401
 
 from samovar.peers.links import parse_link
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.members.decree import next_decree
+from samovar.protocols.members.decree import next_decree, with_data_parts
+from samovar.protocols.members.messages import Introduce, Promise
 from samovar.protocols.members.roster import Gone, Roster
-from samovar.protocols.members.view import (
-    VIEW_BYTES_MAX,
-    Departed,
-    Introduce,
-    Member,
-    Promise,
-    View,
-    in_words,
-    with_data_parts,
-)
-from samovar.protocols.wire import encode
+from samovar.protocols.members.view import VIEW_BYTES_MAX, Departed, Member, Version, View
+from samovar.protocols.wire import encode, in_words
 from samovar.sims.network import Network
+
+STATE = Version(3, 30)
+
+
+def promise(*, state: Version = STATE, result: Version | None = None, has: bool = True) -> Promise:
+    return Promise(7, 1, 1, state, result or state, has, 0, None)
 
 
 def roster_of(count: int, *, started: bool = True) -> tuple[Roster, dict[str, Promise]]:
-    members = tuple(Member(f"p{i}", f"p{i}", "", i, i + 1) for i in range(count))
+    members = tuple(Member(f"p{i}", f"p{i}", "", i, i + 1, life=i + 1) for i in range(count))
     endpoint: Endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
     roster = Roster(endpoint, members[0])
+    roster.me = members[0]
     roster.view = View(7, members, started)
-    return roster, {member.id: Promise(7, 1, 1, 3, 30, 0, None) for member in members}
+    return roster, {member.id: promise() for member in members}
 
 
 def test_the_gone_and_the_leaving_are_left_out_and_told_why() -> None:
@@ -38,47 +37,47 @@ def test_the_gone_and_the_leaving_are_left_out_and_told_why() -> None:
     assert decided.view.ids == ("p0", "p2", "p4")
     assert (decided.view.generation, decided.view.started) == (8, True)
     assert decided.departed == (Departed("p1", "it has other plans", True), Departed("p3", "it is silent", False))
-    assert (decided.round, decided.donors) == (3, ("p0", "p2", "p4"))
+    assert (decided.base.round, decided.donors) == (3, ("p0", "p2", "p4"))
 
 
 def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:
     """Of four, three make a commit: p2 and the two that are silent may have made one."""
     roster, promises = roster_of(4)
-    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    promises["p2"] = promise(result=Version(4, 40))
     del promises["p1"], promises["p3"]
     decided = next_decree(roster, promises, founders=4)
-    assert (decided.round, decided.donors) == (4, ("p2",))
+    assert (decided.base.round, decided.donors) == (4, ("p2",))
 
 
 def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
     """Else all would depend on the one who has it: should it die before another fetched it, nobody could go on."""
     roster, promises = roster_of(4)
-    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    promises["p2"] = promise(result=Version(4, 40))
     for silent, expected in (("nobody", 3), ("p3", 3)):
         promises.pop(silent, None)
         decided = next_decree(roster, promises, founders=4)
-        assert (decided.round, set(decided.donors)) == (expected, set(promises)), "p2 has the result before, too"
+        assert (decided.base.round, set(decided.donors)) == (expected, set(promises)), "p2 has the result before, too"
 
 
 def test_what_the_view_goes_on_from_is_handed_on_however_few_have_it() -> None:
     roster, promises = roster_of(4)
-    roster.base = 4
-    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    roster.base = Version(4, 40)
+    promises["p2"] = promise(result=Version(4, 40))
     decided = next_decree(roster, promises, founders=4)
-    assert (decided.round, decided.donors) == (4, ("p2",))
+    assert (decided.base.round, decided.donors) == (4, ("p2",))
 
 
 def test_of_different_results_the_one_that_most_hold_is_taken() -> None:
     roster, promises = roster_of(5)
     for peer, fingerprint in (("p0", 1), ("p1", 2), ("p2", 2), ("p3", 3)):
-        promises[peer] = Promise(7, 1, 1, 4, fingerprint, 0, None)
+        promises[peer] = promise(result=Version(4, fingerprint))
     assert next_decree(roster, promises, founders=5).donors == ("p1", "p2")
 
 
 def test_who_alone_holds_the_result_stays_until_another_has_it() -> None:
     roster, promises = roster_of(3)
     del promises["p1"]
-    promises["p2"] = Promise(7, 1, 1, 4, 40, 0, None)
+    promises["p2"] = promise(result=Version(4, 40))
     roster.leaving = {"p2": ""}
     decided = next_decree(roster, promises, founders=3)
     assert decided.donors == ("p2",)
@@ -90,16 +89,17 @@ def test_a_newcomer_ahead_of_all_counts_before_the_first_round_only() -> None:
     none of ours."""
     for started, expected in ((False, (9, ("p9",))), (True, (3, ("p0", "p1")))):
         roster, promises = roster_of(2, started=started)
-        roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), 9, 90, 7)
+        roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), Version(9, 90), 7)
         decided = next_decree(roster, promises, founders=3)
-        assert (decided.round, decided.donors) == expected
+        assert (decided.base.round, decided.donors) == expected
         assert decided.view.started
-        assert decided.view.member("p9").since == 8  # type: ignore[union-attr]
+        assert decided.view.anybody("p9").since == 8  # type: ignore[union-attr]
+        assert ("p9" in decided.view.ids) is not started, "later it learns first"
 
 
 def test_a_newcomer_with_the_same_result_is_a_donor_too_and_need_not_fetch_it() -> None:
-    roster, promises = roster_of(2)
-    roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), 3, 30, 7)
+    roster, promises = roster_of(2, started=False)
+    roster.newcomers["p9"] = Introduce(Member("p9", "p9", "", 9, 0), Version(3, 30), 7)
     assert set(next_decree(roster, promises, founders=2).donors) == {"p0", "p1", "p9"}
 
 
@@ -107,12 +107,13 @@ def test_a_view_never_outgrows_a_message() -> None:
     roster, promises = roster_of(2)
     for index in range(1000):
         member = Member(f"{index:064x}", f"peer {index}", f"tcp://[2001:db8::{index:x}]:40000", index, 0)
-        roster.newcomers[member.id] = Introduce(member, 3, 30, 7)
+        roster.newcomers[member.id] = Introduce(member, Version(3, 30), 7)
     decided = next_decree(roster, promises, founders=2)
-    assert sum(member.nbytes for member in decided.view.members) <= VIEW_BYTES_MAX
-    assert len(decided.view.members) > 150
-    promise = Promise(7, 2**40, 2**40, 3, 2**62, 2**40, decided)
-    assert len(encode(promise, 0, incarnation=2**62, towards=2**62, seq=2**40)) < 64 * 1024
+    assert sum(one.nbytes for one in (*decided.view.members, *decided.view.learners)) <= VIEW_BYTES_MAX
+    assert len(decided.view.learners) > 150
+    version = Version(2**40, 2**62)
+    longest = Promise(2**40, 2**40, 2**40, version, version, True, 2**40, decided)
+    assert len(encode(longest, 0, incarnation=2**62, towards=2**62, seq=2**40)) < 64 * 1024
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_the_promises_on_the_page_are_promises() -> None:
         "every contribution counts once",
         "a site takes the mean of what each brought once",
         "nothing of an old generation is applied",
+        "one generation has one view",
+        "each message is handed on once and in order",
         "who lives finishes",
     ):
         assert promise in page

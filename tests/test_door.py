@@ -1,10 +1,75 @@
 """The door: how a peer from elsewhere gets ready to enter a run."""
 
+import asyncio
 import os
 
 import pytest
 
-from samovar.peers.door import cores_for_one
+from samovar.peers import door
+from samovar.peers.door import Door, NoEntry, cores_for_one
+from samovar.peers.keys import Invite
+from samovar.peers.settings import Settings
+from samovar.protocols.delivery.link import BEGAN_ANEW, PeerLost
+from samovar.protocols.greeting import Greeter
+from samovar.protocols.transport import PeerId
+from samovar.protocols.zeromq.transport import KeyPair
+
+from .town import LOCAL, Town
+
+SETTINGS = Settings(listen=LOCAL, patience_s=0.4)
+
+
+async def test_who_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, real, guest = asyncio.Queue[None](), door.ask_admission, KeyPair.new()
+
+    async def counted(*what: object) -> None:
+        asked.put_nowait(None)
+        await real(*what)
+
+    monkeypatch.setattr(door, "ask_admission", counted)
+    async with Town() as town:
+        host = await town.endpoint()
+        Greeter(host, run="run", settings="{}", guest=guest.public, members=lambda: ())
+        proxy, address = await town.proxy(host.address)
+        proxy.flowing.clear()
+        way = Door.of(address, Invite(host.id, guest.secret).to_text(), None, SETTINGS)
+        entering = asyncio.create_task(way.enter(SETTINGS))
+        for _ in range(3):
+            asking = asyncio.create_task(asked.get())
+            await asyncio.wait([asking, entering], return_when=asyncio.FIRST_COMPLETED)
+            assert not entering.done(), entering.exception()
+        proxy.flowing.set()
+        endpoint = await entering
+        assert (await way.ask_run(endpoint)).run == "run"
+        endpoint.abort()
+
+
+@pytest.mark.parametrize(
+    ("why", "again", "advice"),
+    [
+        (BEGAN_ANEW, True, "try again"),
+        ("not heard of for 5 s: it is there, but does not answer at tcp://192.0.2.7:5", True, "try again"),
+        ("not heard of for 5 s: no answer at tcp://192.0.2.7:5", False, "firewall"),
+        ("not heard of for 5 s: it refused our key at tcp://192.0.2.7:5", False, "join line"),
+    ],
+)
+async def test_only_who_is_there_is_asked_again_and_nobody_is_sent_to_look_for_a_firewall_in_vain(
+    monkeypatch: pytest.MonkeyPatch, why: str, again: bool, advice: str
+) -> None:
+    tries: list[PeerId] = []
+
+    async def lost(endpoint: object, contact: PeerId, key: PeerId) -> None:
+        tries.append(contact)
+        raise PeerLost(contact, why)
+
+    monkeypatch.setattr(door, "ask_admission", lost)
+    monkeypatch.setattr(door, "_TRY_FOR", 2)
+    way = Door.of("tcp://192.0.2.7:5", Invite(KeyPair.new().public, KeyPair.new().secret).to_text(), None, SETTINGS)
+    with pytest.raises(NoEntry, match=advice):
+        await way.enter(SETTINGS)
+    assert (len(tries) > 1) is again
 
 
 def test_a_joiner_on_the_machine_of_the_run_takes_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,15 @@ from samovar.peers.settings import Settings
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.rounds import Committed, Contributed
 from samovar.protocols.transport import Arrivals
-from samovar.sims.life import Life
+from samovar.sims.frames import kind_of
+from samovar.sims.life import Disk, Life, dead
 from samovar.sims.links import QUIET, Noise
 from samovar.sims.log import Began, Fell, Gone
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine
 from samovar.sims.network import Network, SimulatedTransport
-from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
+from samovar.sims.sweeps.checkers import broken
 from samovar.sims.toy import toy_task
 from samovar.sims.wall_clock import WallClock
 from samovar.sims.ways import Frame
@@ -60,7 +62,7 @@ class Lived(World):
             peers=peers, period="4", steps=60, seed=3, patience_s=2.0, device="cpu", checkpoint_every_s=0.0
         )
         link = LinkSpec(bandwidth_Bps=1.25e6, latency_s=LATENCY_S)
-        moment = {} if more.keys() & {"at_event", "at_step"} else {"at_s": AT_S}
+        moment = {} if more.keys() & {"at_event", "at_step", "at_message"} else {"at_s": AT_S}
         fault = Fault(kind=kind, who=who, for_s=for_s, **moment, **more)  # type: ignore[arg-type]
         groups = (Group(peers=peers, link=link, step_s=STEP_S),)
         scenario = Scenario(settings=settings, groups=groups, faults=(fault,), faults_until_s=until_s)
@@ -68,6 +70,9 @@ class Lived(World):
         self.arrivals: list[Arrival] = []
         self.ahead_s: dict[str, list[float]] = defaultdict(list)
         """By how much the clock of each goes before virtual time, at each delivery to it."""
+        self.frames: dict[tuple[str, bool], list[tuple[float, Frame]]] = defaultdict(list)
+        """By kind of message, and whether they were just sent or received."""
+        self.network.seen.append(self._seen)
         self._usual, self.network._deliver = self.network._deliver, self._watched  # type: ignore[method-assign]
         run_virtual(self.run(within_s=300), seed=3)
 
@@ -77,6 +82,9 @@ class Lived(World):
         self.ahead_s[frame.to].append(time.time() - now)
         if self.network.delivered > before:
             self.arrivals.append(Arrival(now, frame.sender, frame.to))
+
+    def _seen(self, frame: Frame, sent: bool) -> None:
+        self.frames[kind_of(frame.header), sent].append((asyncio.get_running_loop().time(), frame))
 
     def during(self) -> set[tuple[str, str]]:
         """Between whom something was delivered while the fault was there."""
@@ -145,6 +153,28 @@ def test_who_is_restarted_begins_with_its_disk_or_without(
     assert world.finished() == EVERYBODY - {"1.0"} | {"1.1"}
 
 
+def test_after_an_outage_the_run_is_begun_again_from_checkpoints_of_different_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds: dict[str, int] = {}
+    begin = Life.begin
+
+    def seen(self: Life, *args: object) -> None:
+        rounds[self.name] = self.peer.state.round
+        begin(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Life, "begin", seen)
+    world = Lived(Kind.OUTAGE)
+    assert all(world.events(life, Gone)[0][0] == AT_S for life in EVERYBODY)
+    assert not {arrival for arrival in world.arrivals if SETTLED_S < arrival.time_s < UNTIL_S}
+    again = [rounds[f"{index}.1"] for index in range(6)]
+    assert max(again) - min(again) >= 2
+    assert world.finished() == {f"{index}.1" for index in range(6)}
+    first = min(event.round for life in EVERYBODY for _, event in world.events(f"{life[0]}.1", Committed) if event.key)
+    assert first == max(again) + 1
+    assert broken(world.scenario, world.log.entries) is None
+
+
 def test_who_is_slow_trains_for_longer() -> None:
     world = Lived(Kind.SLOW, 1, factor=5.0)
     assert world.longest_training_s(0) == pytest.approx(4 * STEP_S)
@@ -172,7 +202,7 @@ def test_in_a_ring_of_majorities_each_reaches_more_than_half_and_nobody_all(peer
     world = World(toy_task(), Scenario.plain(Settings(peers=peers, device="cpu")))
     network.cut = lambda sender, to: cut.update([sender])  # type: ignore[method-assign, assignment]
     world.network = network
-    world.nemesis._ring(Fault(kind=Kind.RING), [])
+    world.nemesis._deeds._ring(Fault(kind=Kind.RING), [])
     assert len(set(cut.values())) == 1
     assert len(cut) == peers
     assert peers // 2 < peers - cut["peer-0"] < peers
@@ -215,12 +245,111 @@ def test_another_link_is_slower_while_it_lasts() -> None:
     assert world.finished() == EVERYBODY
 
 
-def test_on_a_full_disk_no_checkpoint_is_kept_and_its_owner_says_so() -> None:
-    world = Lived(Kind.FULL_DISK, 1)
-    (gone,) = [gone for _, gone in world.events("1.0", Gone)]
-    assert isinstance(gone, Gone)
-    assert gone.error == "cannot save the checkpoint: no space left on device"
-    assert world.finished() == EVERYBODY - {"1.0"}
+def test_on_a_full_disk_no_checkpoint_is_kept_and_its_owner_goes_on() -> None:
+    world = Lived(Kind.FULL_DISK, 1, for_s=0.0)
+    kept = [life.disk.kept.numbers["state"]["round"] for life in world.lives if life.disk.kept is not None]
+    before = [event.round for at_s, event in world.events("1.0", Committed) if at_s < AT_S]  # type: ignore[attr-defined]
+    assert kept[1] == before[-1] < min(kept[0], *kept[2:])
+    assert world.finished() == EVERYBODY
+
+
+def test_two_that_are_parted_do_not_reach_each_other_and_all_others_do() -> None:
+    world = Lived(Kind.PART, 1, 4)
+    assert not world.during() & {("1", "4"), ("4", "1")}
+    assert {("0", "1"), ("1", "0"), ("0", "4"), ("4", "0")} <= world.during()
+    talked_s = [arrival.time_s for arrival in world.arrivals if (arrival.sender, arrival.to) == ("peer-1", "peer-4")]
+    assert min(talked_s) < AT_S
+    assert max(talked_s) > UNTIL_S
+    assert world.finished() == EVERYBODY
+
+
+def test_a_step_that_hangs_ends_when_it_is_over_and_its_peer_talks_meanwhile() -> None:
+    world = Lived(Kind.HANG, 1)
+    assert world.longest_training_s(1) == pytest.approx(FOR_S, abs=8 * STEP_S)
+    assert world.longest_training_s(0) == pytest.approx(4 * STEP_S)
+    assert {pair for pair in world.during() if pair[0] == "1"}
+    assert world.finished() == EVERYBODY
+
+
+def test_what_a_peer_brings_is_spoiled_once() -> None:
+    world = Lived(Kind.SPOIL, 1, factor=1e6)
+    largest = [
+        max(float(event.vector.max()) for _, event in world.events(f"{index}.0", Contributed))  # type: ignore[attr-defined]
+        for index in range(6)
+    ]
+    assert largest[1] == 1e6
+    brought = [float(event.vector.max()) for _, event in world.events("1.0", Contributed)]  # type: ignore[attr-defined]
+    assert brought.count(1e6) == 1
+    assert all(value < 1e6 for index, value in enumerate(largest) if index != 1), "it is one of six in the mean"
+
+
+@pytest.mark.parametrize("sent", [True, False])
+@pytest.mark.parametrize("who", ["sender", "receiver"])
+def test_a_fault_falls_at_a_message_on_who_sends_or_receives_it(sent: bool, who: str) -> None:
+    """The coordinator, peer 0, posts a Commit to each of the other five; the 12th is the second of its round."""
+    world = Lived(Kind.CRASH, who, at_message=Moment("Commit", 12, sent))
+    ((at_s, fell),) = world.events("nemesis", Fell)
+    time_s, frame = world.frames["Commit", sent][11]
+    assert time_s == at_s
+    struck = frame.sender if who == "sender" else frame.to
+    assert fell == Fell(Kind.CRASH, (f"{struck[-1]}.0",))
+    if sent and who == "sender":
+        assert [frame.sender for _, frame in world.frames["Commit", True][:13]].count("peer-0") == 12, "no other leaves"
+        assert not [event for at_s, event in world.events("0.0", Committed) if at_s >= time_s], "nor is anything done"
+    if sent and who == "receiver":
+        assert frame not in [frame for _, frame in world.frames["Commit", False]]
+    if not sent and who == "receiver":
+        assert [event.round for _, event in world.events(f"{struck[-1]}.0", Committed)][-1] == 2, "it is amid its turn"  # type: ignore[attr-defined]
+
+
+def test_messages_count_from_a_time_on_and_from_the_first_of_another_kind_on() -> None:
+    for moment, at_s in ((Moment("Have", 3, sent=False), 2.0), (Moment("Have", 3, sent=False, after="Commit"), None)):
+        world = Lived(Kind.CRASH, "receiver", at_message=moment, at_s=at_s)
+        ((fell_s, _),) = world.events("nemesis", Fell)
+        since_s = at_s or world.frames["Commit", False][0][0]
+        assert [time_s for time_s, _ in world.frames["Have", False] if time_s >= since_s][2] == fell_s
+
+
+def test_a_disk_keeps_a_record_until_it_is_lost_and_none_when_it_is_full() -> None:
+    disk, machine = Disk(), Machine("1.0", lambda handle: None)
+    shelf = disk.record
+
+    async def main() -> None:
+        assert (shelf.load("seat"), shelf.empty) == (None, True)
+        await shelf.save("seat", b"promised")
+        disk.full += 1
+        with pytest.raises(OSError, match="No space left on device"):
+            await shelf.save("seat", b"adopted")
+        disk.full -= 1
+        under_way = machine.spawn(shelf.save("seat", b"under way"), "save")
+        await asyncio.sleep(0)
+        machine.crash()
+        assert machine.context.run(dead)
+        machine.context.run(shelf.clear)
+        await asyncio.sleep(1.0)
+        assert not under_way.done()
+        assert (shelf.load("seat"), shelf.empty) == (b"promised", False)
+        shelf.clear()
+        assert shelf.empty
+        machine.bury()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(Kind.RESTART, True), (Kind.REPLACE, False)])
+def test_a_record_outlives_a_restart_and_not_the_loss_of_its_disk(
+    kind: Kind, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Life.begin
+
+    def seen(self: Life, *args: object) -> None:
+        begin(self, *args)  # type: ignore[arg-type]
+        self.machine.spawn(self.disk.record.save("seat", b"promised"), "save")
+
+    monkeypatch.setattr(Life, "begin", seen)
+    world = Lived(kind, 1)
+    assert [began for _, began in world.events("1.0", Began)] == [Began(remembers=False)]
+    assert [began for _, began in world.events("1.1", Began)] == [Began(remembers=kept)]
 
 
 def test_a_clog_is_over_when_all_is_healed() -> None:

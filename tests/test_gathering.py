@@ -68,7 +68,7 @@ def test_who_dies_while_they_gather_is_replaced(victim: int) -> None:
 
 def test_of_two_that_gather_the_founder_may_go_on_alone_and_only_it() -> None:
     async def main(victim: int) -> Company:
-        company = Company(2, founders=3)
+        company = Company(2, founders=3, give_up_after_s=4 * PATIENCE_S)
         company.start()
         await asyncio.sleep(2)
         company[victim].crash()

@@ -18,7 +18,6 @@ from samovar.peers.checkpoint import CheckpointError
 from samovar.peers.inner_state import InnerState
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.task import Task, load_task
-from samovar.peers.tensors import parameters_in
 from samovar.peers.trainer import Trainer
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Scenario
@@ -105,7 +104,7 @@ def adam(parameters: Iterable[Tensor]) -> optim.Optimizer:
 
 
 def flat(one: Trainer) -> Tensor:
-    return one.layout.flatten(one.tensors)
+    return one.vector
 
 
 def world(late: float = 0.0, **settings: object) -> World:
@@ -123,7 +122,7 @@ def test_a_run_is_what_it_should_be_by_hand(outer: str) -> None:
     """Model and moments become their means; the outer step is for the model alone."""
     device = torch.device("cpu")
     ones = [Trainer(task(adam), seed=0, part=part, parts=3, device=device, inner="averaged") for part in range(3)]
-    agreed, size = flat(ones[0]), parameters_in(ones[0].model)
+    agreed, size = flat(ones[0]), ones[0].parameters
     assert len(agreed) == 3 * size + len(list(ones[0].model.parameters())), "two moments, and the steps of each"
     velocity = torch.zeros(size)
     for _ in range(10):

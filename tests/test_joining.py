@@ -43,6 +43,43 @@ def test_several_may_join_at_once_and_others_during_that_change() -> None:
     simulate(main())
 
 
+def test_of_many_that_join_at_once_all_get_in_and_the_others_lose_few_rounds() -> None:
+    """Among them those who began a moment later, so that there is more than one change to be let in by."""
+
+    async def main() -> None:
+        company = Company(4, rounds=6, size=1000, train_s=lambda index: 0.5, schedule="sharded")
+        company.peers_max = 36
+        await company.gathered(rounds=2)
+        generation, began, round_ = company[0].membership.view.generation, now(), company[0].sgd.state.round
+        for index in range(4, 36):
+            asyncio.get_running_loop().call_later(0.05 * (index % 8), company.add, index, f"p{index % 2}")
+        await company.until(lambda: len(company[0].membership.view.ids) == 36)
+        assert now() - began < PATIENCE_S
+        assert company[0].membership.view.generation - generation <= 8, "never more at once than there are"
+        await company.until(lambda: company[0].sgd.state.round >= round_ + 3)
+        assert now() - began < 2 * PATIENCE_S
+        await company.ended()
+        company.agree()
+        assert not company[0].membership.losses
+
+    simulate(main())
+
+
+def test_a_joiner_whose_contact_is_silent_for_a_while_asks_it_again() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=30)
+        await company.gathered(rounds=1)
+        late = company.add(3, "p1")
+        company.part(["p3"], ["p0", "p1", "p2"])
+        await asyncio.sleep(2.5 * PATIENCE_S)
+        company.heal()
+        await company.ended()
+        company.agree()
+        assert late.outcomes[-1].members == 4
+
+    simulate(main())
+
+
 def test_a_joiner_whose_contact_dies_goes_to_another_member() -> None:
     """The contact dies at every moment of the admission, one after the other."""
     let_in = refused = 0
@@ -96,7 +133,7 @@ def test_a_coordinator_that_is_given_up_sends_elsewhere_who_waits_to_be_let_in()
         assert "p3" in company[0].membership._roster.newcomers
         company.heal()
         healed = now()
-        await company.until(lambda: "p3" in company[1].membership.view.ids)
+        await company.until(lambda: "p3" in company[1].membership.view.everybody)
         assert now() - healed < PATIENCE_S, "else it would wait for four patiences, and then ask again"
         await company.ended()
         company.agree()
@@ -214,7 +251,7 @@ def test_a_contact_that_is_no_member_itself_sends_one_elsewhere() -> None:
         loner.endpoint.abort()
         await company.ended()
         assert isinstance(error, MembershipError)
-        assert "no member itself" in str(error)
+        assert "in no view itself" in str(error)
 
     simulate(main())
 

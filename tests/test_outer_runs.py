@@ -18,6 +18,7 @@ from torch import nn
 
 from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
+from samovar.peers.averaged import Averaged
 from samovar.peers.checkpoint import Snapshot
 from samovar.peers.overlap import training_of
 from samovar.peers.peer import Identity, Peer
@@ -26,7 +27,6 @@ from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.stop import Stop
 from samovar.peers.task import load_task
-from samovar.peers.tensors import averaged, parameters_in
 from samovar.peers.trainer import Trainer
 from samovar.peers.training import resume
 from samovar.protocols.endpoint import Endpoint
@@ -103,14 +103,14 @@ class Everything:
         await endpoint.open()
         endpoint.dial(f"p{1 - part}", "")
         one = trainer(self.settings.inner, part)
-        state, elapsed_s = first_state(self.settings, one.layout.flatten(one.tensors)), 0.0
+        state, elapsed_s = first_state(self.settings, one.vector), 0.0
         if self._begun is not None:
             state, *_ = resume(self._begun[part], one)
             elapsed_s = 1.0  # here it takes no time
         peer = Peer(
             endpoint, self.settings, Identity(str(part), part, site=self.settings.site or ""), run="r",
             layout=one.layout, state=state, elapsed_s=elapsed_s, steps=self.settings.steps,
-            parameters=parameters_in(one.model),
+            parameters=one.parameters,
         )  # fmt: skip
         contact = asyncio.get_running_loop().create_future()
         contact.set_result(f"p{part - 1}" if part else None)
@@ -156,14 +156,14 @@ def test_fragments_are_averaged_in_turn_as_by_hand() -> None:
     """And a peer trains on with its own values of what is not averaged."""
     fragments, outer = Fragments.of(trainer("kept").layout.size, 3), Momentum(0.9, 0.7, nesterov=True)
     trainers = [Trainer(load_task(UNION), seed=0, part=part, parts=3, device=torch.device("cpu")) for part in range(3)]
-    agreed = trainers[0].layout.flatten(trainers[0].tensors)
+    agreed = trainers[0].vector
     velocity = torch.zeros_like(agreed)
     for round_ in range(10):
         start, stop = fragments.parts[round_ % 3]
         vectors = []
         for one in trainers:
             one.train(5)
-            vectors.append(one.layout.flatten(one.tensors))
+            vectors.append(one.vector)
         mean = torch.stack(vectors).mean(0)[start:stop]
         stepped, (after,) = outer.step(agreed[start:stop], mean, (velocity[start:stop],))
         agreed[start:stop], velocity[start:stop] = stepped, after
@@ -174,7 +174,7 @@ def test_fragments_are_averaged_in_turn_as_by_hand() -> None:
     assert torch.allclose(life.peer.state.vector, agreed, atol=1e-5)
     assert torch.allclose(life.peer.state.outer[0], velocity, atol=1e-5)
     assert all(bits(other) == bits(life) for other in others)
-    assert torch.equal(life.trainer.layout.flatten(life.trainer.tensors), life.peer.state.vector), "all end with it"
+    assert torch.equal(life.trainer.vector, life.peer.state.vector), "all end with it"
 
 
 def sent(**settings) -> list[int]:
@@ -224,7 +224,7 @@ def test_the_inner_optimizers_state_is_kept_or_reset_at_an_average() -> None:
         one = trainer(inner)
         one.train(5)
         assert len(one.optimizer.state) == 4
-        one.load(one.layout.flatten(one.tensors))
+        one.load(one.vector)
         assert len(one.optimizer.state) == left
         one.train(5)
     assert bits(play(steps=50).lives[0]) != bits(play(steps=50, inner="reset").lives[0])
@@ -232,9 +232,11 @@ def test_the_inner_optimizers_state_is_kept_or_reset_at_an_average() -> None:
 
 def test_parameters_come_before_buffers_in_what_is_averaged() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2))
-    names, sizes = list(averaged(model)), [tensor.numel() for tensor in averaged(model).values()]
-    assert sum(sizes[: len(list(model.parameters()))]) == parameters_in(model) == 18
-    assert names[len(list(model.parameters()))] == "0.running_mean"
+    averaged = Averaged(model)
+    slots = averaged.layout.slots
+    first = slots[len(list(model.parameters()))]
+    assert first.name == "0.running_mean"
+    assert first.start == averaged.parameters == 18
 
 
 def test_a_scripts_loop_takes_outer_steps_even_alone_and_resets_its_optimizer(tmp_path: Path) -> None:

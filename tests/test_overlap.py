@@ -28,7 +28,6 @@ from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.stop import Stop
 from samovar.peers.task import Task, load_task
-from samovar.peers.tensors import parameters_in
 from samovar.peers.trainer import Trainer
 from samovar.peers.training import resume
 from samovar.sims.loop import run_virtual
@@ -42,7 +41,7 @@ def trainers(parts: int = 3) -> list[Trainer]:
 
 
 def flat(one: Trainer) -> torch.Tensor:
-    return one.layout.flatten(one.tensors)
+    return one.vector
 
 
 # The clock
@@ -160,7 +159,7 @@ def test_buffers_stay_a_peers_own_amid_a_round() -> None:
     task = load_task(UNION)
     task = Task(UNION, lambda: nn.BatchNorm1d(2), task.data, task.loss, None, task.optimizer)
     one = Trainer(task, seed=0, part=0, parts=1, device=torch.device("cpu"))
-    brought, end = flat(one), parameters_in(one.model)
+    brought, end = flat(one), one.parameters
     one.model.running_var.fill_(0.1)
     one.merge(torch.zeros_like(brought), brought, Part(0, len(brought)))
     assert torch.equal(flat(one)[:end], torch.zeros(end))

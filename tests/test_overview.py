@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from synthetic import WHY, in_memory, synthetic_records
 
-from samovar.peers.records import EventRecord, Record, RoundRecord, Run
+from samovar.peers.records import EventName, EventRecord, Record, RoundRecord, Run
 from samovar.peers.report.charts import loss_marks, time_axis
-from samovar.peers.report.overview import Absence, absences, curve
+from samovar.peers.report.overview import Absence, absences, curve, standstills
+from samovar.peers.report.tables import standstill_table
 from samovar.peers.report.timeline import slots
 
 
@@ -28,6 +29,27 @@ def test_a_peer_that_came_back_and_was_lost_again_was_lost_twice(run: Run) -> No
     (carol,) = absences(dataclasses.replace(run, rounds=rounds, events=(*run.events, again)))
     assert len(carol.lost_s) == 2
     assert carol.why == "again"
+
+
+def test_whom_the_others_waited_for_is_told_once_for_each_time_and_how_it_ended() -> None:
+    def told(time_s: float, event: EventName, why: str = "", *, by: str = "anna", about: str = "bert") -> EventRecord:
+        return EventRecord(peer=by, time_s=time_s, event=event, about=about, why=why)
+
+    run = in_memory(
+        {
+            "anna": [told(10.0, "stalled", "10 s"), told(40.0, "stalled", "40 s"), told(50.0, "goes_on")],
+            "dora": [told(10.1, "stalled", "10 s", by="dora"), told(50.1, "goes_on", by="dora")],
+            "bert": [told(90.0, "stalled", "60 s <b>", by="bert", about="")],
+            "emma": [told(91.0, "lost", by="emma", about="dora"), told(95.0, "lost", by="emma", about="anna")],
+        }
+    )
+    first, second = standstills(run)
+    assert (first.peer, first.since_s, first.why, first.end) == ("bert", 10.0, "40 s", "went on")
+    assert (second.peer, second.since_s, second.end) == ("bert", 90.0, "")
+    table = standstill_table([first, second])
+    assert "did not end" in table
+    assert "60 s &lt;b&gt;" in table
+    assert standstill_table([]) == ""
 
 
 def test_rounds_without_a_peer_are_those_between_its_loss_and_its_return() -> None:

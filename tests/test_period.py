@@ -11,8 +11,8 @@ from samovar.aggregation.periods.adacomm import AdaComm, Block
 from samovar.aggregation.periods.auto import Auto
 from samovar.aggregation.periods.even import Even
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.aggregation.periods.known import parse_period
-from samovar.aggregation.periods.policy import PERIOD_LIMIT, Numbers, PeriodState
+from samovar.aggregation.periods.known import PERIODS, parse_period
+from samovar.aggregation.periods.policy import PERIOD_LIMIT, Motion, Numbers, PeriodState
 from samovar.aggregation.periods.post_local import PostLocal
 from samovar.aggregation.periods.quadratic import Quadratic
 
@@ -195,12 +195,29 @@ def test_adaptive_after_fixed_takes_its_first_loss_from_its_own_first_round() ->
     assert (block(state).initial_loss, state.period) == (4.0, 8)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1e-9])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["loss", "elapsed_s", "learning_rate"])
 def test_a_number_that_cannot_be_is_refused(name: str, bad: float) -> None:
     numbers = {"loss": 1.0, "elapsed_s": 1.0, "learning_rate": 0.1, name: bad}
-    with pytest.raises(ValueError, match=r"^[^\n]*must be finite and not negative, got[^\n]*$"):
+    with pytest.raises(ValueError, match=r"^[^\n]*must be finite[^\n]*, got[^\n]*$"):
         AdaComm().update(AdaComm().start(), Numbers(**numbers))
+
+
+def test_a_loss_below_zero_leaves_the_period_as_it_is() -> None:
+    below = [(-1.0, 1.0, 0.1)] * 3
+    assert periods(EVERY_ROUND, [*below, (4.0, 1.0, 0.1), (2.25, 1.0, 0.1)]) == [16, 16, 16, 16, 8, 4]
+    assert periods(EVERY_ROUND, [(4.0, 0.5, 0.1), (2.25, 1.0, 0.1), *below]) == [16, 16, 12, 12, 12, 12]
+    assert run(EVERY_ROUND, below)[-1] == EVERY_ROUND.start(), "it is not taken for the first loss either"
+
+
+@pytest.mark.parametrize("name", PERIODS)
+def test_no_policy_ends_a_run_whose_loss_or_learning_rate_is_below_zero(name: str) -> None:
+    """As that of a density may be, or that of a linear schedule which is stepped beyond its end."""
+    state = (policy := parse_period(name)).start()
+    motion = Motion(step_s=1.0, averaging_s=2.0, apart=1.0)
+    for loss, rate in [(2.0, 0.1), (-1.0, 0.1), (2.0, -0.1), (-1.0, -0.1), (0.5, 0.1)] * 10:
+        state = policy.update(PeriodState.from_plain(state.to_plain()), Numbers(loss, 1.0, rate, motion))
+    assert 1 <= state.period <= 512
 
 
 @pytest.mark.parametrize(

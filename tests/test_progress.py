@@ -116,6 +116,36 @@ def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_b
     assert "training" in row(drawn(found.render(1, 120)), "b")
 
 
+def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_round() -> None:
+    why = "45 s of local steps, usually 0.12 s; now in data(), step 1603"
+    found = board(committed("a", 1), committed("b", 1), happened("a", "stalled", about="b", why=why))
+    assert "waiting for b" in found.headline(1)
+    assert "stalled: 45 s of local steps" in row(drawn(found.render(1, 140), 140), "b")
+    narrow = drawn(found.render(1, 80), 80)
+    assert "waiting for b" in narrow.splitlines()[0]
+    assert "stalled" in row(narrow, "b")
+    found.update(happened("a", "goes_on", about="b"))
+    assert "waiting for" not in found.headline(1)
+    for name in ("b", "c", "d", "e"):
+        found.update(happened("a", "stalled", about=name, why=why))
+    assert "waiting for b, c, d and 1 more" in found.headline(1)
+    found.update(committed("b", 2))
+    assert "waiting for c, d, e " in found.headline(1)
+
+
+def test_a_stall_that_all_tell_of_is_told_once_and_again_when_it_lasts() -> None:
+    clock, errors = Clock(), io.StringIO()
+    with Progress(console=Console(file=io.StringIO()), errors=errors, clock=clock) as progress:
+        for seconds in (10, 40):
+            for teller in ("a", "b", "c"):
+                progress.update(happened(teller, "stalled", about="b", why=f"{seconds} s of local steps"))
+            clock.now += 30
+        progress.update(happened("a", "goes_on", about="b", why="after 71 s of local steps"))
+    text = errors.getvalue()
+    assert text.count("peer b stalled: 10 s of local steps") == text.count("peer b stalled: 40 s of local steps") == 1
+    assert "peer b goes on: after 71 s of local steps" in text
+
+
 def test_a_peer_that_said_goodbye_is_not_lost_when_it_falls_silent() -> None:
     found = board(committed("b", 1), happened("b", "left"), happened("a", "lost", about="b"))
     assert found.peers["b"].state == "left"

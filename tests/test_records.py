@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from synthetic import HOSTILE, synthetic_records, synthetic_run
 
-from samovar.peers.records import EventRecord, Record, RecordFile, RoundRecord, Run, peer_file, read_record, read_run
+from samovar.peers.record_file import RecordFile
+from samovar.peers.records import EventRecord, Record, RoundRecord, Run, peer_file, read_record, read_run
 from samovar.peers.report.overview import totals
 from samovar.peers.report.write import page
 

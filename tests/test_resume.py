@@ -72,7 +72,7 @@ async def trained(
     """Each peer at its end, the local steps it has taken since its checkpoint, and the checkpoint it leaves."""
     hub, peers, trainings, computes, kept = LocalHub(), [], [], [], dict[int, Snapshot]()
     for part, (trainer, snapshot) in enumerate(zip(trainers, checkpoints, strict=True)):
-        state, elapsed_s, residual = first_state(settings, trainer.layout.flatten(trainer.tensors)), 0.0, None
+        state, elapsed_s, residual = first_state(settings, trainer.vector), 0.0, None
         if snapshot is not None:
             state, elapsed_s, residual = resume(snapshot, trainer)
         endpoint = Endpoint(LocalTransport(hub, f"p{part}"), patience_s=5, rng=random.Random(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.links import Noise
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.file import read_scenario
-from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.scenarios.traces import read_trace
 from samovar.sims.sweeps.verdict import judge
@@ -27,6 +28,7 @@ FULL = """
 task = "my task.py"
 faults_until = "1min"
 buggify = true
+priorities = 3
 
 [settings]
 period-initial = 4
@@ -93,6 +95,24 @@ kind = "clock"
 who = 3
 at = "2s"
 drift = 0.01
+
+[[faults]]
+kind = "part"
+who = ["coordinator", "second"]
+at_message = "Install 3 sent after Commit"
+for = "1s"
+
+[[faults]]
+kind = "hang"
+who = "receiver"
+at = "2s"
+at_message = "Have 40 received"
+
+[[faults]]
+kind = "spoil"
+who = 1
+at_step = 7
+value = inf
 """
 
 
@@ -117,9 +137,18 @@ def test_a_file_says_all_that_a_scenario_is(tmp_path: Path) -> None:
             Fault(kind=Kind.LINK, who=(0,), at_s=1.0, link=LinkSpec(bandwidth_Bps=2e6 / 8, latency_s=0.08)),
             Fault(kind=Kind.CLOCK, at_s=1.0, factor=-3600.0),
             Fault(kind=Kind.CLOCK, who=(3,), at_s=2.0, factor=0.0, drift=0.01),
+            Fault(
+                kind=Kind.PART,
+                who=("coordinator", "second"),
+                at_message=Moment("Install", 3, sent=True, after="Commit"),
+                for_s=1.0,
+            ),
+            Fault(kind=Kind.HANG, who=("receiver",), at_s=2.0, at_message=Moment("Have", 40, sent=False)),
+            Fault(kind=Kind.SPOIL, who=(1,), at_step=7, factor=math.inf),
         ),
         faults_until_s=60.0,
         buggify=True,
+        priorities=3,
     )
 
 
@@ -172,6 +201,9 @@ def test_quantities_are_written_as_people_write_them() -> None:
 def test_faults_that_do_the_same_are_equal() -> None:
     said = Fault(kind=Kind.CRASH, who=(1, 1), at_step=3, at_s=2.0, for_s=4.0, factor=9.0, noise=Noise(loss=1.0))
     assert said == Fault(kind=Kind.CRASH, who=(1,), at_step=3)
+    moment = Moment("Commit", 1, sent=True)
+    amid = Fault(kind=Kind.CRASH, who=(1,), at_message=moment, at_event=2, at_step=3, at_s=4.0)
+    assert amid == Fault(kind=Kind.CRASH, who=(1,), at_message=moment, at_s=4.0)
     assert Fault(kind=Kind.PAUSE, who=(1,)) == Fault(kind=Kind.PAUSE, who=(1,), at_s=0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def single_process_on_the_union_batch(parts: int) -> torch.Tensor:
         optimizer.zero_grad()
         task.loss(model, (inputs, targets)).backward()
         optimizer.step()
-    return start.layout.flatten(start.tensors)
+    return start.vector
 
 
 @pytest.mark.parametrize("schedule", ["ring", "halving_doubling"])
@@ -71,7 +72,7 @@ def test_a_longer_period_is_not_the_same_run() -> None:
 
 
 def test_all_peers_end_with_the_same_bits_and_agree_on_every_period() -> None:
-    _, records, world = simulate(DIGITS, peers=5, period="adaptive", period_block_s=0.3, steps=150)
+    _, records, world = simulate(DIGITS, peers=5, period="adaptive", period_block_s=0.3, steps=250)
     assert len({tuple(peer.state.vector.tolist()) for peer in [life.peer for life in world.lives]}) == 1
     rounds = [record for record in records if isinstance(record, RoundRecord)]
     periods = {(record.round, record.period) for record in rounds}
@@ -110,6 +111,20 @@ def test_evaluation_happens_once_a_round_and_at_the_end() -> None:
     assert evaluated == [2, 4, 5]
     assert simulated.accuracy is not None
     assert Ended(True, simulated.accuracy).finished
+
+
+def test_a_loss_that_falls_below_zero_ends_no_run_and_is_told_once() -> None:
+    """The default period goes by losses from 0 up."""
+    task = load_task(TASKS / "union.py")
+    falling = replace(task, loss=lambda model, batch: task.loss(model, batch) - 0.3)
+    records: list[Record] = []
+    world = World(falling, Scenario.plain(Settings(device="cpu", peers=3, period_initial=4, steps=48)), records.append)
+    run_virtual(world.run())
+    losses = [record.loss for record in records if isinstance(record, RoundRecord) and record.peer == "0"]
+    assert losses[0] > 0 > losses[-1]
+    assert len(losses) >= 12
+    (told,) = (record for record in records if isinstance(record, EventRecord) and record.event == "period")
+    assert "the loss is -" in told.why
 
 
 def test_an_error_before_the_run_has_begun_ends_it(monkeypatch) -> None:

@@ -88,7 +88,7 @@ def test_what_comes_out_is_what_it_is_by_hand(period: int, site_period: int) -> 
     ones = [Trainer(task, seed=0, part=part, parts=4, device=torch.device("cpu")) for part in range(4)]
 
     def mean(these: list[Trainer]) -> torch.Tensor:
-        return torch.stack([one.layout.flatten(one.tensors) for one in these]).mean(0)
+        return torch.stack([one.vector for one in these]).mean(0)
 
     for step in range(1, 4 * period + 1):
         for one in ones:

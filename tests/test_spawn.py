@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from samovar.peers.control import Control
-from samovar.peers.spawn import Fork, Spawner, SpawnError
+from samovar.peers.spawn import Fork, Spawner, SpawnError, ZygoteKilled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="peers are forked on Linux only")
 
@@ -45,6 +45,18 @@ async def test_peers_of_a_task_are_forked_from_one_process_and_have_logs_of_thei
     assert not zygote.is_running()
 
 
+async def test_who_is_forked_at_the_same_time_as_another_has_a_line_of_its_own(tmp_path: Path) -> None:
+    spawner, lines = Spawner(None), [socket.socketpair() for _ in range(3)]
+    async with asyncio.timeout(60):
+        spawning = (spawner.spawn(theirs, tmp_path / f"peer-{i}.log") for i, (_, theirs) in enumerate(lines))
+        processes = await asyncio.gather(*spawning)
+        for process, (ours, theirs) in zip(processes, lines, strict=True):
+            theirs.close()
+            ours.close()
+            assert await process.wait() == 1, "it had nobody to hear from any more"
+    await spawner.close()
+
+
 async def test_a_fork_that_is_killed_is_told_by_its_signal(tmp_path: Path) -> None:
     spawner = Spawner(None)
     process, _, control = await forked(spawner, tmp_path / "peer-0.log")
@@ -55,18 +67,40 @@ async def test_a_fork_that_is_killed_is_told_by_its_signal(tmp_path: Path) -> No
     await spawner.close()
 
 
-async def test_when_the_zygote_is_killed_its_forks_end(tmp_path: Path) -> None:
+async def test_a_killed_zygote_takes_no_fork_with_it_and_another_takes_its_place(tmp_path: Path) -> None:
     spawner = Spawner(None)
-    process, seen, control = await forked(spawner, tmp_path / "peer-0.log")
-    zygote = seen.parent()
+    killed, one, control = await forked(spawner, tmp_path / "peer-0.log")
+    ending, two, other = await forked(spawner, tmp_path / "peer-1.log")
+    zygote = one.parent()
     assert zygote is not None
     zygote.kill()
-    assert await process.wait() == -9
-    assert (await control.hear())[0] == "closed"
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(SpawnError, match="gone"):
-        await spawner.spawn(theirs, tmp_path / "peer-1.log")
+    while zygote.is_running():  # noqa: ASYNC110  # it is another process
+        await asyncio.sleep(0.01)
+    third, three, last = await forked(spawner, tmp_path / "peer-2.log")
+    assert three.parent() != zygote
+    assert all(seen.is_running() and seen.status() != psutil.STATUS_ZOMBIE for seen in (one, two, three))
+    one.kill()
+    assert await killed.wait() == killed.returncode == -9
+    await other.close()
+    assert await ending.wait() == 1, "as it ended by itself"
+    await last.close()
+    assert await third.wait() == 1
+    assert not any(seen.is_running() for seen in (one, two, three)), "none is left as a zombie"
     await control.close()
+    await spawner.close()
+
+
+async def test_a_zygote_that_is_killed_while_it_is_to_fork_is_told_apart(tmp_path: Path) -> None:
+    spawner = Spawner(None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        before = set(psutil.Process().children())
+        spawning = asyncio.create_task(spawner.spawn(theirs, tmp_path / "peer-0.log"))
+        while not (new := set(psutil.Process().children()) - before):  # noqa: ASYNC110  # it is another process
+            await asyncio.sleep(0.01)
+        new.pop().kill()
+        with pytest.raises(ZygoteKilled, match="gone"):
+            await spawning
     await spawner.close()
 
 

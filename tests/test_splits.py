@@ -17,7 +17,7 @@ def test_a_minority_never_commits(minority: tuple[int, int]) -> None:
     """2 | 3: the three go on, the two wait; when the split heals they join again and catch up."""
 
     async def main() -> Company:
-        company = Company(5, rounds=8)
+        company = Company(5, rounds=12)
         company.start()
         await company.until(lambda: company[0].sgd.state.round == 1)
         await asyncio.sleep(0.5)
@@ -70,7 +70,7 @@ def test_a_stale_generation_is_refused_and_catches_up() -> None:
     """A peer that stood still while the others went on speaks from the past: it is told so, and returns."""
 
     async def main() -> Company:
-        company = Company(4, rounds=8)
+        company = Company(4, rounds=12)
         company.start()
         await company.until(lambda: company[0].sgd.state.round == 1)
         company.part(["p2"], ["p0", "p1", "p3"])
@@ -102,6 +102,7 @@ async def stormy_world(seed: int) -> Company:
         seed=seed,
         schedule=rng.choice(["ring", "halving_doubling"]),
         train_s=lambda index: rng.uniform(0.1, 2.0),
+        give_up_after_s=4 * PATIENCE_S,
     )
     company.start()
     await company.until(lambda: started(company))

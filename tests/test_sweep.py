@@ -17,9 +17,10 @@ import samovar
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.link_spec import LinkSpec
+from samovar.protocols.members.states import Moved, State
 from samovar.protocols.rounds import Committed, Computed, Contributed, Installed, SiteCommitted, SiteContributed
 from samovar.protocols.transport import Arrivals
-from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Observer, Refused
+from samovar.sims.log import Began, Complained, Entry, Fetched, Gone, Held, Log, Misdelivered, Observer, Refused
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine
 from samovar.sims.network import Network
@@ -177,6 +178,28 @@ BAD_LOGS = {
             "0.0 went from generation 5 to 5",
         ),
     ],
+    "one generation has one view": [
+        (
+            without(Installed, "2", members=ALL[:2]),
+            "generation 1: 0,1,2 from round 0 for 0.0, 0,1 from round 0 for 2.0",
+        ),
+        (without(Installed, "1", round=1), "generation 1: 0,1,2 from round 0 for 0.0, 0,1,2 from round 1 for 1.0"),
+    ],
+    "each message is handed on once and in order": [
+        (
+            good_log() + log(("1.0", Misdelivered("peer-2", "Chunk", 4, 5))),
+            "1.0 got Chunk 4 of peer-2 where 5 was due",
+        ),
+    ],
+    "a peer becomes only what the table of states says": [
+        (
+            good_log() + log(("1.0", Moved(State.FAILED, State.MEMBER))),
+            "1.0 was failed and became member at 0.000 s",
+        ),
+    ],
+    "a part that has come is not fetched again": [
+        (good_log() + log(*[("1.0", Fetched(4, 7))] * 3), "1.0 got part 7 of round 4 3 times"),
+    ],
     "what is committed more than half have": [
         (
             [entry for entry in good_log() if not (isinstance(entry.event, Computed) and entry.life != "0.0")],
@@ -211,6 +234,16 @@ def test_a_log_of_a_good_run_breaks_no_promise() -> None:
 def test_each_promise_can_be_broken_and_says_how(promise: str) -> None:
     for entries, how in BAD_LOGS[promise]:
         assert list(PROMISES[promise](QUIET, entries))[:1] == [how]
+
+
+def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
+    first = log(("0.0", Installed(1, ALL[:1], 0, ())), ("0.0", Installed(2, ALL[:2], 0, ())))
+    anew = log(("2.0", Installed(1, ALL[2:], 0, ())), ("2.0", Installed(2, ALL, 0, ())))
+    check = PROMISES["one generation has one view"]
+    assert list(check(QUIET, first + anew)) == []
+    assert list(check(QUIET, first + anew[1:])) == [
+        "generation 2: 0,1 from round 0 for 0.0, 0,1,2 from round 0 for 2.0"
+    ]
 
 
 def test_who_is_let_in_again_may_apply_what_the_new_view_hands_on() -> None:

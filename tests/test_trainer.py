@@ -15,7 +15,7 @@ from torch import nn
 from samovar.peers.checkpoint import CheckpointError, load, save
 from samovar.peers.task import Task, TaskError, kind_of, load_task
 from samovar.peers.tensors import moved, samples_in
-from samovar.peers.trainer import Diverged, Trainer, pick_device
+from samovar.peers.trainer import Diverged, Trainer
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def trainer_of(task: Task, part: int = 0, seed: int = 3) -> Trainer:
 
 
 def weights(trainer: Trainer) -> torch.Tensor:
-    return trainer.layout.flatten(trainer.tensors)
+    return trainer.vector
 
 
 def test_the_same_seed_and_part_give_the_same_weights_and_another_part_others() -> None:
@@ -158,7 +158,7 @@ def test_data_without_batches_is_told() -> None:
 
 
 def test_integer_buffers_stay_each_peers_own_and_statistics_are_averaged() -> None:
-    names = list(trainer_of(noisy_task()).tensors)
+    names = [slot.name for slot in trainer_of(noisy_task()).layout.slots]
     assert "1.running_mean" in names
     assert "1.running_var" in names
     assert "1.num_batches_tracked" not in names
@@ -192,13 +192,6 @@ def test_tied_weights_are_averaged_once() -> None:
 def test_a_batch_counts_as_many_samples_as_its_first_tensor_is_long(batch: object, samples: int) -> None:
     assert samples_in(batch) == samples
     assert type(moved(batch, CPU)) is type(batch)
-
-
-def test_an_unknown_device_is_refused() -> None:
-    if torch.cuda.device_count() < 9:
-        with pytest.raises(TaskError, match="cuda:8"):
-            pick_device("cuda:8", 0)
-    assert pick_device("cpu,auto", 0) == CPU
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,16 @@ import asyncio
 import errno
 import gc
 import os
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+import zmq
 
 from samovar.protocols.wire import Buffer
-from samovar.protocols.zeromq.transport import KeyPair
+from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.protocols.zeromq.ways import OutLink, Ways
 
 from .conformance import Postcard, ask, collect, eventually, numbers, solve
@@ -109,6 +111,50 @@ async def test_trouble_says_why_there_is_no_way_and_the_latest_reason_counts(tow
         server.close()
 
 
+async def test_who_is_there_but_does_not_answer_is_told_from_who_is_not(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = ZeroMQTransport._socket
+
+    def hasty(self: ZeroMQTransport, *what: Any) -> Any:
+        made = real(self, *what)
+        made.handshake_ivl = 500
+        return made
+
+    monkeypatch.setattr(ZeroMQTransport, "_socket", hasty)
+    a, peer = town.station(), KeyPair.new().public
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        a.transport.dial(peer, address)
+        for why in ("it is there, but does not answer", "it is there, but has said nothing for seconds"):
+            await eventually(lambda said=f"{why} at {address}": a.transport.trouble(peer) == said)
+        a.transport.hang_up(peer)
+
+
+@pytest.mark.parametrize("made", [0, 1])
+async def test_a_dial_without_a_descriptor_left_is_trouble_leaves_nothing_and_may_be_tried_again(
+    town: Town, monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    a, b = town.station(), town.station()
+    b.transport.admit(a.id)
+    sockets, real = list[zmq.Socket[bytes]](), zmq.Context.socket
+
+    def scarce(self: zmq.Context[Any], *what: Any, **how: Any) -> zmq.Socket[bytes]:
+        if len(sockets) >= made:
+            raise zmq.ZMQError(errno.EMFILE)
+        sockets.append(real(self, *what, **how))
+        return sockets[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zmq.Context, "socket", scarce)
+        a.transport.dial(b.id, b.address)
+    assert "Too many open files" in str(a.transport.trouble(b.id))
+    assert [one.closed for one in sockets] == [True] * made
+    a.transport.dial(b.id, b.address)
+    a.say(b, "now there is one")
+    assert await b.heard() == (a.id, "now there is one")
+
+
 async def test_hanging_up_drops_what_waits_and_what_comes_after_goes(town: Town) -> None:
     a, b = town.station(), town.station()
     a.transport.dial(b.id, b.address)
@@ -169,13 +215,13 @@ def test_what_a_dead_route_does_not_take_waits_for_the_out_link() -> None:
             self.posted.append("soon")
 
     inbox, out = Stub(errno.EHOSTUNREACH), Stub()
-    ways = Ways(inbox, lambda peer: None)
+    ways = Ways(inbox, lambda peer: None, set())
     ways.add("b", OutLink("tcp://b:1", tap=out, monitor=Stub(), redial=out))
-    ways.called("b", b"route")
+    ways.caller("b", b"route")
     assert ways.post("b", b"header", b"payload")
     assert out.posted == ["soon", [b"header", b"payload"]]
     inbox.failed = errno.EAGAIN  # full: this one is lost, as on any way
-    ways.called("b", b"route")
+    ways.caller("b", b"route")
     assert not ways.post("b", b"header", b"payload")
 
 

@@ -30,8 +30,8 @@ class AdaComm:
     """Average rarely while the loss is high and progress is cheap, often when the noise of local steps is what is left.
 
     Source: Wang and Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in
-    local-update SGD" (SysML 2019, arXiv 1810.08313), section 4. The infimum of the loss is taken to be 0, so losses
-    must be >= 0.
+    local-update SGD" (SysML 2019, arXiv 1810.08313), section 4. The infimum of the loss is taken to be 0. A loss below
+    that, as a log-likelihood's or a policy gradient's may be, tells nothing: the period stays (`telling`).
 
         paper    here
         tau_0    initial
@@ -95,15 +95,17 @@ class AdaComm:
         return PeriodState(self.initial)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """As the protocol says; raises ValueError on a number that is negative or not finite.
+        """As the protocol says; raises ValueError on a number that is not finite, and on a negative ``elapsed_s``.
 
         An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) starts the block's time
         anew.
         """
         loss, elapsed_s, learning_rate, _ = numbers
-        check_number("the loss of an adaptive period (a fixed one takes any)", loss)
+        check_number("the loss", loss, low=-math.inf)
         check_number("elapsed_s", elapsed_s)
-        check_number("the learning rate", learning_rate)
+        check_number("the learning rate", learning_rate, low=-math.inf)
+        if not telling(loss, learning_rate):
+            return state
         now = Block(*map(abs, recall(state, len(Block._fields))))
         if now.rounds == 0:
             now = now._replace(initial_loss=float(loss), initial_lr=learning_rate, block_lr=learning_rate)
@@ -125,6 +127,12 @@ class AdaComm:
         if candidate >= period and math.isclose(learning_rate, now.block_lr, rel_tol=_SAME):
             candidate = math.ceil(self.decay * period)
         return min(max(candidate, 1), self.period_max)
+
+
+def telling(loss: float, learning_rate: float) -> bool:
+    """Whether the rule has an answer for such a round: it takes the root of both. A linear schedule that is stepped
+    beyond its end has learning rates below 0."""
+    return loss >= 0 and learning_rate >= 0
 
 
 def _ratio(above: float, below: float) -> float:

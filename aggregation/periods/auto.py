@@ -1,5 +1,6 @@
 """The period that nobody has to choose: as rare as pays, as often as the peers' differences demand."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -75,11 +76,12 @@ class Auto:
         return PeriodState(_FIRST)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """As the protocol says; raises ValueError on a learning rate that is negative or not finite."""
-        check_number("the learning rate", numbers.learning_rate)
+        """As the protocol says; raises ValueError on a learning rate that is not finite. One below 0, as of a linear
+        schedule that is stepped beyond its end, is as unknown as one of 0."""
+        check_number("the learning rate", numbers.learning_rate, low=-math.inf)
         seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)._replace(last=state.period)
         if seen.learning_rate == 0:
-            seen = seen._replace(learning_rate=numbers.learning_rate)
+            seen = seen._replace(learning_rate=max(0.0, numbers.learning_rate))
         if 0 < numbers.learning_rate <= seen.learning_rate / 2:
             seen = seen._replace(learning_rate=numbers.learning_rate, halvings=max(0.0, seen.halvings - 1))
         elif state.period > 1 and (self._at_their_ends(seen) or self._nowhere(seen)):

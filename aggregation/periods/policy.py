@@ -98,9 +98,9 @@ def check_whole(name: str, value: float, low: int, high: int) -> None:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, got {value!r:.60}")
 
 
-def check_number(name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {value}")
+def check_number(name: str, value: float, low: float = 0.0) -> None:
+    if not math.isfinite(value) or value < low:
+        raise ValueError(f"{name} must be finite{' and not negative' if low == 0 else ''}, got {value}")
 
 
 def recall(state: PeriodState, count: int) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from statistics import fmean, median
 from typing import Final
 
 from ..records import PeerSummary, RoundRecord, Run
+from ..tally import Tally, nothing
 
 STRETCHES: Final = 300
 """Points on the curve of a run whose peers do not keep in step."""
@@ -48,6 +49,34 @@ class Absence:
     """It committed a round after that."""
     why: str
     advice: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Standstill:
+    """A peer that the others waited for, as its own work took far longer than usual."""
+
+    peer: str
+    since_s: float
+    """When it was first told of: seconds since the run started."""
+    why: str
+    """As told last."""
+    end: str = ""
+    """Whether it "went on" or was "lost"; empty: neither."""
+
+
+def standstills(run: Run) -> list[Standstill]:
+    """All of them, in order of time; many tell of one."""
+    under_way: dict[str, Standstill] = {}
+    over: list[Standstill] = []
+    for event in run.events:
+        if event.event == "stalled":
+            first = under_way.get(event.subject)
+            since_s = event.time_s if first is None else first.since_s
+            under_way[event.subject] = Standstill(peer=event.subject, since_s=since_s, why=event.why)
+        elif event.event in ("goes_on", "lost") and event.subject in under_way:
+            end = "lost" if event.event == "lost" else "went on"
+            over.append(dataclasses.replace(under_way.pop(event.subject), end=end))
+    return sorted([*over, *under_way.values()], key=lambda standstill: standstill.since_s)
 
 
 def curve(run: Run) -> list[Point]:
@@ -146,31 +175,8 @@ def _returns(run: Run) -> dict[str, list[float]]:
 def totals(run: Run) -> list[PeerSummary]:
     """What each peer did, from its own records; from the result where they are not here."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
-    rounds: dict[str, list[RoundRecord]] = {name: [] for name in run.peers}
-    for record in run.rounds:
-        rounds[record.peer].append(record)
-    return [_total(name, rounds[name]) if rounds[name] or name not in told else told[name] for name in run.peers]
-
-
-def _total(peer: str, rounds: Sequence[RoundRecord]) -> PeerSummary:
-    return PeerSummary(
-        peer=peer,
-        steps=sum(_own_steps(record) for record in rounds),
-        rounds=sum(not record.caught_up for record in rounds),
-        bytes_sent=sum(record.bytes_sent for record in rounds),
-        bytes_received=sum(record.bytes_received for record in rounds),
-        bytes_shared=sum(record.bytes_shared for record in rounds),
-        compute_s=sum(record.compute_s for record in rounds),
-        wait_s=sum(record.wait_s for record in rounds),
-        transfer_s=sum(record.transfer_s for record in rounds),
-        hidden_s=sum(record.hidden_s for record in rounds),
-        loss=next((record.loss for record in reversed(rounds) if not record.caught_up), math.nan),
-    )
-
-
-def _own_steps(record: RoundRecord) -> int:
-    """Local steps that the record tells of."""
-    return round(record.steps_per_s * record.compute_s) if record.compute_s > 0 else 0
+    own = Tally(run.rounds).peers
+    return [own.get(name) or told.get(name) or nothing(name) for name in run.peers]
 
 
 def _grouped(records: Iterable[RoundRecord], keys: Iterable[int]) -> list[list[RoundRecord]]:

@@ -10,9 +10,11 @@ from typing import Final
 from ..records import PeerSummary, Run
 from ..units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text
 from .gantt import PART_INK
-from .overview import Absence, Point
+from .overview import Absence, Point, Standstill
 from .timeline import PARTS
 
+_BAD: Final = ("lost", "stalled", "error", "checkpoint_failed", "records_failed")
+"""Events that stand out."""
 MOST_EVENTS: Final = 500
 MOST_PEERS: Final = 2000
 
@@ -102,6 +104,23 @@ def missing_table(missing: Sequence[Absence]) -> str:
     return _table(heads, body)
 
 
+def standstill_table(found: Sequence[Standstill]) -> str:
+    """Whom the others waited for as its own work took so long; nothing where there was nobody."""
+    if not found:
+        return ""
+    body = (
+        [
+            _cell(one.peer, "text name"),
+            _cell(moment_text(one.since_s)),
+            _cell(one.end or "did not end", "text" if one.end else "text bad"),
+            _cell(one.why, "text wide"),
+        ]
+        for one in found[:MOST_EVENTS]
+    )
+    table = _table(("*Peer", "Told at", "*Then", "*What took so long"), body)
+    return f"<h2>Waited for</h2>{table}{_cut(len(found), MOST_EVENTS, 'standstills')}"
+
+
 def peer_table(peers: Sequence[PeerSummary]) -> str:
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
     body = (
@@ -132,7 +151,7 @@ def event_table(run: Run) -> str:
     body = (
         [
             _cell(moment_text(event.time_s)),
-            _cell(event.event.replace("_", " "), "text bad" if event.event in ("lost", "error") else "text"),
+            _cell(event.event.replace("_", " "), "text bad" if event.event in _BAD else "text"),
             _cell(event.subject, "text name"),
             _cell(event.peer, "text name"),
             _cell(event.why, "text wide"),

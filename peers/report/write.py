@@ -17,11 +17,11 @@ from ..records import PeerSummary, Run
 from ..scene import Scene
 from .charts import Figure, bytes_axis, curve_chart, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
-from .overview import Absence, Point, absences, curve, totals
+from .overview import Absence, Point, absences, curve, standstills, totals
 from .page import CSS, SCRIPT
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
-from .tables import broken, command, event_table, missing_table, peer_table, run_name, shares, tiles
+from .tables import broken, command, event_table, missing_table, peer_table, run_name, shares, standstill_table, tiles
 
 TITLES: Final = {
     "loss-time": "Loss over time",
@@ -68,6 +68,7 @@ def page(run: Run, plotly_js: str) -> str:
 {_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
 {missing_table(missing)}
+{standstill_table(standstills(run))}
 <h2>Peers</h2>
 {peer_table(peers)}
 {event_table(run)}

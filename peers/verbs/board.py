@@ -31,6 +31,8 @@ STATES: Final[Mapping[str, str]] = {
     "left": "left",
     "lost": "lost",
     "waiting": "waiting",
+    "stalled": "stalled",
+    "goes_on": "training",
     "alone": "training",
     "stopped": "stopped",
     "error": "error",
@@ -50,12 +52,15 @@ COLUMNS: Final[Mapping[str, int]] = {
 }
 """What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps."""
 GONE: Final = ("left", "stopped")
-TROUBLE: Final = ("lost", "waiting", "error")
+TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
+MOST_NAMED: Final = 3
+"""Peers that the line names as waited for."""
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
     "missing": "yellow",
     "lost": "red",
+    "stalled": "red",
     "waiting": "yellow",
     "error": "red",
 }
@@ -146,6 +151,8 @@ class Board:
     def headline(self, elapsed_s: float) -> str:
         """The run in one line."""
         parts = [clock_text(elapsed_s), f"round {self.round:,}" if self.round else "getting together"]
+        if awaited := self._awaited():
+            parts.append(awaited)
         if math.isfinite(self.loss):
             parts.append(f"loss {loss_text(self.loss)}")
         if self.accuracy is not None:
@@ -159,6 +166,13 @@ class Board:
         parts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
+
+    def _awaited(self) -> str:
+        """Whom the round waits for."""
+        stalled = sorted((peer.name for peer in self.peers.values() if peer.state == "stalled"), key=natural)
+        named = ", ".join(plain(name, 40) for name in stalled[:MOST_NAMED])
+        more = len(stalled) - MOST_NAMED
+        return f"waiting for {named}{f' and {more:,} more' if more > 0 else ''}" if stalled else ""
 
     def _left_s(self, elapsed_s: float) -> float:
         """As fast as of late; 0 while it is too early to say."""

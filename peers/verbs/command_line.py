@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+STOPPED = 130
+"""The exit code after Ctrl-C, as a shell's."""
+
 
 class Verb(NamedTuple):
     """Where a verb's command is, a function of its own name, and what it does in a line."""

@@ -103,6 +103,8 @@ async def _ways(endpoint: Endpoint, door: Door) -> list[Finding]:
     try:
         reached = await ask_reach(endpoint, door.contact, mine)
     except PeerLost as lost:
+        if endpoint.is_lost(door.contact) is None:
+            return [Finding(f"the other side at {door.address}", lost.why, "ask again in some seconds")]
         raise await door.closed(lost) from None
     problems = dict(zip(mine, reached.problems, strict=False))  # of very many addresses only the first are asked for
     reachable = [address for address, problem in problems.items() if not problem]

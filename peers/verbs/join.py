@@ -18,6 +18,7 @@ from ..runs import conclude
 from ..settings import Settings
 from ..stop import Stop
 from ..task import TaskError, kind_of
+from .command_line import STOPPED, fail
 from .flags import click_options
 from .output import Output, prints_aside, run_options, run_verb
 
@@ -79,7 +80,7 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     opening = await stop.unless(lambda: open_at(door, settings, stop, name=name, task=task))
     if opening is None:
-        return 130
+        return STOPPED
     output, folder = Output(steps=opening.settings.steps, as_json=as_json, quiet=quiet), Path(opening.orders.folder)
     file, record = opening.recorder()
 
@@ -91,9 +92,12 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
         ended = await run_peer(opening, tell)
     result = conclude(
         folder,
+        output.heard,
         wall_s=time.monotonic() - began,
         accuracy=ended.accuracy,
         report=settings.report,
     )
-    output.end(result)
-    return 0 if ended.finished else 130
+    unwritten = output.end(result)
+    if wrong := ended.unsaved or unwritten:
+        return fail(wrong)
+    return 0 if ended.finished else STOPPED

@@ -15,8 +15,9 @@ import click
 from rich.console import Console
 
 from ..errors import is_plain, one_line, users_line
-from ..records import Record, Result, read_record, read_run
-from ..report.write import write_report
+from ..records import Record, Result, read_record
+from ..runs import keep_result
+from ..tally import Tally
 from .command_line import fail
 from .flags import Command
 from .progress import Progress, final_table
@@ -58,6 +59,7 @@ class Output:
 
     def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
         self._as_json, self._quiet = as_json, quiet
+        self.heard = Tally()
         self._progress = Progress(steps=steps, quiet=quiet, json=as_json)
 
     def __enter__(self) -> Self:
@@ -74,23 +76,30 @@ class Output:
         self.put(read_record(line))
 
     def put(self, record: Record) -> None:
+        self.heard.update(record)
         self._progress.update(record)
 
     def say(self, line: str) -> None:
         """A line for people, on stderr when stdout is for JSON."""
         if not self._quiet:
-            Console(stderr=self._as_json, soft_wrap=True, highlight=False, markup=False).print(line)
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                click.echo(line, err=self._as_json)
 
-    def end(self, result: Result) -> None:
-        """The result: a JSON object, or a table and where the report is. Writes the report."""
-        if result.report is not None:
-            try:
-                write_report(read_run(Path(result.run)), Path(result.report))
-            except ModuleNotFoundError as missing:
-                self.say(f"no report: {missing}")
-                result = replace(result, report=None)
+    def end(self, result: Result) -> str:
+        """The result: a JSON object, or a table and where the report is. Writes both to the run's folder; returns why
+        that could not be done, empty: it was."""
+        unwritten = ""
+        try:
+            keep_result(result, self.heard)
+        except ModuleNotFoundError as missing:
+            self.say(f"no report: {missing}")
+            result = replace(result, report=None)
+        except (OSError, ValueError) as error:
+            unwritten = f"{result.run}: not all of the result could be written: {one_line(error)}"
+            result = replace(result, report=None)
         if self._as_json:
             click.echo(result.to_json())
         elif not self._quiet:
             Console(width=None if sys.stdout.isatty() else 200).print(final_table(result))
             self.say(f"report: {result.report}" if result.report else f"records: {result.run}")
+        return unwritten

@@ -55,7 +55,7 @@ class Progress:
         self._board = Board(steps=steps)
         self._lock = threading.Lock()
         self._untold: list[EventRecord] = []
-        self._last_told: dict[str, str] = {}
+        self._last_told: dict[str, tuple[str, str]] = {}
         self._changed = False
         self._last_line = -math.inf
         self._live: Live | None = None
@@ -81,8 +81,9 @@ class Progress:
 
     def _is_news(self, event: EventRecord) -> bool:
         """Not routine, and not told already, as by another peer that saw the same."""
-        known, self._last_told[event.subject] = self._last_told.get(event.subject), event.event
-        return event.event not in ROUTINE and event.event != known
+        now = event.event, event.why if event.event == "stalled" else ""  # which is told again while it lasts
+        known, self._last_told[event.subject] = self._last_told.get(event.subject), now
+        return event.event not in ROUTINE and now != known
 
     def __enter__(self) -> Self:
         self._started = self._clock()

@@ -13,6 +13,8 @@ import click
 
 from ...protocols.addresses import split_address
 from ..checkpoint import CheckpointError
+from ..devices import check_devices
+from ..errors import one_line
 from ..keys import Invite
 from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
@@ -20,19 +22,16 @@ from ..records import Lost, Result
 from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
 from ..settings import Settings, of_tasks
 from ..task import TaskError, check_average, kind_of
-from ..trainer import check_devices
-from .command_line import fail
+from .command_line import STOPPED, fail
 from .flags import click_options
 from .output import Output, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
     "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
-    "patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run", "evaluate_every",
-    "checkpoint_every_s", "link", "site", "report",
+    "patience_s", "compute_patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
+    "evaluate_every", "checkpoint_every_s", "link", "site", "report",
 )  # fmt: skip
-_STOPPED = 130
-"""The exit code after Ctrl-C, as a shell's."""
 
 
 @click.command()
@@ -83,17 +82,21 @@ def train(
             commands = [_join_command(task, script, invite, member) for member in members]
             local = split_address(members[0]["address"])[0].startswith("127.")
             output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")
-            _write_ways_in(folder / WAYS_IN_FILE, commands)
+            try:
+                _write_ways_in(folder / WAYS_IN_FILE, commands)
+            except OSError as error:
+                output.say(f"{one_line(error)}: how to join through the other peers is not written down")
             if script:
                 output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
         with kept(folder):
             if resume is None:
                 keep_settings(folder, settings)
-            code = asyncio.run(_train(launch, output, settings, folder, met))
-        if code == _STOPPED:
+            again = "" if script else f"samovar train {task} --resume {folder}"
+            code = asyncio.run(_train(launch, output, settings, folder, met, again))
+        if code == STOPPED:
             resumable = not script and _has_checkpoint(folder, settings.peers)
-            output.say(f"stopped; go on with: samovar train {task} --resume {folder}" if resumable else "stopped")
+            output.say(f"stopped; go on with: {again}" if resumable else "stopped")
         elif code == 0 and resume is not None and not launch.going:
             output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
         return code
@@ -143,7 +146,12 @@ def _join_command(task: Path, script: bool, invite: Invite | None, member: dict[
 
 
 async def _train(
-    launch: Launch, output: Output, settings: Settings, folder: Path, met: Callable[[list[dict[str, str]]], None]
+    launch: Launch,
+    output: Output,
+    settings: Settings,
+    folder: Path,
+    met: Callable[[list[dict[str, str]]], None],
+    again: str,
 ) -> int:
     began, stop = time.monotonic(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -156,13 +164,16 @@ async def _train(
         except LaunchError as failure:
             error = str(failure)
     if error is not None:
-        return fail(error)
+        saved = output.heard.saved
+        return fail(f"{error}; round {saved} is saved, go on with: {again}" if saved and again else error)
+    wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
     if launch.met:
-        output.end(_conclude(launch, folder, time.monotonic() - began, settings))
-    return _STOPPED if stop.is_set() else 0
+        wrong += filter(None, [output.end(_conclude(launch, output, folder, time.monotonic() - began, settings))])
+    code = fail("; ".join(wrong)) if wrong else 0
+    return STOPPED if stop.is_set() else code
 
 
-def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -> Result:
+def _conclude(launch: Launch, output: Output, folder: Path, wall_s: float, settings: Settings) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
     accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
     failed = [
@@ -176,6 +187,7 @@ def _conclude(launch: Launch, folder: Path, wall_s: float, settings: Settings) -
     ]
     return conclude(
         folder,
+        output.heard,
         wall_s=wall_s,
         accuracy=accuracies[-1] if accuracies else None,
         lost=failed,

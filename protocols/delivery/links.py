@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
-from ..transport import PeerId, Transport
+from ..transport import PeerId, Transport, is_guest
 from ..wire import Buffer
 from ..witness import buggify
 from .lane import CREDIT_BYTES_MIN
@@ -18,6 +18,8 @@ INBOUND_BYTES_MAX = 256 << 20
 """What all peers together may have under way towards this one; each may overshoot its share by one message, and keeps
 what it was granted while there were fewer."""
 _LINKS_MAX = 1 << 15
+GUESTS_MAX = 64
+"""Who is talked to at once of those who come with one key."""
 CLOSED = "this endpoint was closed"
 
 
@@ -44,6 +46,8 @@ class Links:
         self._transport, self._rng, self._deliver = transport, rng, deliver
         self._patience_s = patience_s
         self._links: dict[PeerId, Link] = {}
+        self._guests: dict[PeerId, float] = {}
+        """When the link to each began, on the loop's clock; the first to come first."""
         self._addresses: dict[PeerId, str] = {}
         self._paces: dict[PeerId, Pace] = {}
         """What is known of the way to a peer outlives the link: else each new one would flood a slow way again."""
@@ -73,8 +77,10 @@ class Links:
         """A new link to `peer`, who speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
+        if is_guest(peer):
+            self._take_in(peer)
         if len(self._links) >= _LINKS_MAX:
-            self._make_room(peer)
+            self._make_room(peer, self._links)
         if peer in self._addresses:
             self._transport.dial(peer, self._addresses[peer])
         link = self._links[peer] = Link(
@@ -100,6 +106,7 @@ class Links:
         link = self._links.get(peer)
         if link is not None and link.lost is not None:
             del self._links[peer]
+            self._guests.pop(peer, None)
 
     def watch(self, peers: set[PeerId]) -> None:
         """Watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
@@ -119,6 +126,15 @@ class Links:
         self.watched.discard(peer)
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
+        if self._guests.pop(peer, None) is not None:
+            self._paces.pop(peer, None)  # nobody comes by that name again
+
+    def dismiss_guests(self, after_s: float) -> None:
+        """Forget those who came longer ago than that and with whom nothing goes on: each has a share of the credit."""
+        came_before_s = asyncio.get_running_loop().time() - after_s
+        for guest in [guest for guest, came_s in self._guests.items() if came_s < came_before_s]:
+            if not self._links[guest].busy:
+                self.forget(guest, "it has been a guest for long enough")
 
     def close(self) -> None:
         """What the others wait for an acknowledgement of gets it: else each would wait for it until its patience."""
@@ -128,14 +144,22 @@ class Links:
             link.lose(CLOSED)
         self.closed = True
 
-    def _make_room(self, newcomer: PeerId) -> None:
-        """Forget somebody with whom nothing goes on; if that was wrong, one of the two calls again."""
-        for peer, link in self._links.items():
+    def _take_in(self, guest: PeerId) -> None:
+        """Who came just now is not put out for the next one, or of very many none would ever be done."""
+        now = asyncio.get_running_loop().time()
+        if guest not in self._guests and len(self._guests) >= GUESTS_MAX:
+            self._make_room(guest, [one for one, came_s in self._guests.items() if now - came_s > self._patience_s / 4])
+        self._guests.setdefault(guest, now)
+
+    def _make_room(self, newcomer: PeerId, among: Collection[PeerId]) -> None:
+        """Forget one of these with whom nothing goes on; if that was wrong, one of the two calls again."""
+        for peer in among:
+            link = self._links[peer]
             if link.lost is not None or not (link.busy or peer in self.watched):
                 self.forget(peer, "there were too many others to talk to")
                 self._paces.pop(peer, None)
                 return
-        raise PeerLost(newcomer, f"{len(self._links)} others are being talked to, and there is no room for more")
+        raise PeerLost(newcomer, "too many others are being talked to, and there is no room for more")
 
     def _credit_bytes(self) -> int:
         if buggify("the least credit"):

@@ -1,20 +1,30 @@
 """Reception: whom an arriving message is handed to. To who asked, if it is an answer; to the handler of its kind; or
 it waits, bounded, until somebody takes its kind, as a peer may be called before it has set up all its conversations.
+Who asked is told when its question cannot be answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..transport import PeerId
-from ..wire import Buffer, PeerMisbehaved
+from ..transport import PeerId, is_guest
+from ..wire import Buffer, PeerMisbehaved, in_words, message
 from .link import Link, PeerLost
 
 _UNCLAIMED_MAX = 256
 _UNCLAIMED_PER_PEER_MAX = 64
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """There is no answer to this question, and why."""
+
+    ask: int
+    why: str
 
 
 @dataclass(slots=True, eq=False)
@@ -40,12 +50,15 @@ Handler = Callable[[Envelope], None]
 class Reception:
     """One endpoint's handlers, open questions, and messages that nobody takes yet."""
 
-    def __init__(self, first_ask: int) -> None:
+    def __init__(self, first_ask: int, post: Callable[[PeerId, object], None]) -> None:
         """`first_ask`: a random number, so that what answers a past self of this peer, or another, answers nothing."""
         self._first_ask = self._last_ask = first_ask
+        self._post = post
         self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
         self._handlers: dict[type, Handler] = {}
         self._unclaimed: dict[type, list[Envelope]] = {}
+        self.guests_say: type | None = None
+        """The one kind that is taken of guests."""
 
     @property
     def asked(self) -> set[PeerId]:
@@ -61,20 +74,34 @@ class Reception:
         for envelope in self._unclaimed.pop(kind, ()):
             self._handle(self._handlers[kind], envelope)
 
-    def open_ask(self, to: PeerId) -> tuple[int, asyncio.Future[Envelope]]:
-        """A number for a question, and the future of its answer."""
+    async def ask(self, to: PeerId, send: Callable[[int], Awaitable[None]], within_s: float | None) -> Envelope:
+        """Have a question sent with the number that it is given; returns the answer. Raises PeerLost."""
         self._last_ask += 1
+        ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[self._last_ask] = (to, answer)
-        return self._last_ask, answer
+        self._asks[ask] = (to, answer)
+        try:
+            await send(ask)
+            async with asyncio.timeout(within_s):
+                envelope = await answer
+        except TimeoutError:
+            raise PeerLost(to, f"it is there but has not answered for {within_s:g} s") from None
+        finally:  # nobody waits for it any more
+            del self._asks[ask]
+            if not answer.done():
+                answer.cancel()
+            elif not answer.cancelled() and answer.exception() is None and envelope is None:
+                answer.result().done()
+        return envelope
 
-    def close_ask(self, ask: int, *, taken: bool) -> None:
-        """Nobody waits for this answer any more; `taken`: because it came."""
-        _, answer = self._asks.pop(ask)
-        if not answer.done():
-            answer.cancel()
-        elif answer.exception() is None and not taken:
-            answer.result().done()
+    def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
+        """Tell who asked that there is no answer. An `error` here is told like that of any callback."""
+        kind = type(question.message).__name__
+        if error is not None:
+            what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
+            asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+        if (ask := getattr(question.message, "ask", 0)) > 0:
+            self._post(question.sender, Unanswered(ask, in_words(why)))
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
         """Tell those who wait for an answer of `peer`, None for all, that it does not come."""
@@ -83,17 +110,23 @@ class Reception:
                 answer.set_exception(PeerLost(to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved when its sender floods us with what nobody here takes."""
+        """Raises PeerMisbehaved when its sender floods us with what nobody here takes, or is a guest and says what only
+        a peer may."""
         kind, ask = type(envelope.message), getattr(envelope.message, "ask", 0)
+        if is_guest(envelope.sender) and kind is not self.guests_say:
+            envelope.done()
+            raise PeerMisbehaved(f"sent {kind.__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
         elif handler is None and self._first_ask < ask <= self._last_ask:
             to, answer = self._asks.get(ask, ("", None))
-            if answer is not None and not answer.done() and to == envelope.sender:
-                answer.set_result(envelope)
-            else:
+            if answer is None or answer.done() or to != envelope.sender:
                 envelope.done()  # too late: nobody waits for it any more
+            elif isinstance(envelope.message, Unanswered):
+                answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
+            else:
+                answer.set_result(envelope)
         else:
             self._keep(kind, envelope)
 
@@ -105,10 +138,9 @@ class Reception:
         self._unclaimed.setdefault(kind, []).append(envelope)
 
     def _handle(self, handler: Handler, envelope: Envelope) -> None:
-        """A handler's fault is told like that of any callback; it must not stop the others' messages."""
+        """A handler's fault must not stop the others' messages."""
         try:
             handler(envelope)
         except Exception as error:
             envelope.done()
-            what = f"the handler of {type(envelope.message).__name__} from peer {envelope.sender:.12} failed"
-            asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+            self.refuse(envelope, f"{type(error).__name__}: {error}", error)

@@ -1,4 +1,8 @@
-"""The acceptor's half of a change: what one member has promised, and which next view it has adopted (`change`)."""
+"""The acceptor's half of a change: what one member has promised, and which next view it has adopted (`change`).
+
+A process that finds the record of its former life (`ledger`) goes on as an acceptor of that life's view until it hears
+of a later one.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Callable
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
-from .roster import Roster, Standing
-from .view import Adopt, Adopted, Behind, Decree, Install, Promise, Propose
+from .ledger import Ballot, Former, Ledger, Seat
+from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
+from .roster import NOBODY, Roster, Standing
+from .view import Decree, Version
 
 
 class Acceptor:
@@ -18,30 +24,52 @@ class Acceptor:
         self,
         endpoint: Endpoint,
         roster: Roster,
+        ledger: Ledger,
         *,
         standing: Callable[[], Standing],
         stale: Callable[[PeerId, int], None],
         asked: Callable[[], None],
     ) -> None:
-        self._endpoint, self._roster, self._standing, self._stale, self._asked = (
-            endpoint,
-            roster,
-            standing,
-            stale,
-            asked,
-        )
+        self._endpoint, self._roster, self._ledger = endpoint, roster, ledger
+        self._standing, self._stale, self._asked = standing, stale, asked
         self.promised = 0
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
         self.unsettled_s = 0.0
         """When it first promised anything in this generation."""
+        self._view, self._life = NOBODY, 0
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
+        self._voted: Version | None = None
+        """What a former life voted for last, which is lost."""
         endpoint.on(Propose, self._on_propose)
         endpoint.on(Adopt, self._on_adopt)
 
+    @property
+    def votes(self) -> bool:
+        """Whether this peer is an acceptor."""
+        return self._roster.id in self._view.ids
+
+    @property
+    def latest(self) -> Decree | None:
+        """What has led to the present view."""
+        return self._latest
+
     def begin(self, decree: Decree | None) -> None:
-        """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
-        self.promised, self._adopted, self._latest = 0, (0, None), decree
+        """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to none."""
+        self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
+        self._view, self._life = NOBODY if decree is None else decree.view, self._roster.me.life
+        if decree is not None and self.votes:
+            self._ledger.keep(Seat(self._roster.me, decree))
+        else:
+            self._ledger.strike()
+
+    def go_on(self, former: Former) -> None:
+        """Go on as the acceptor that a former life was."""
+        self._view, self._life, self._latest = former.seat.decree.view, former.seat.me.life, former.seat.decree
+        if former.ballot is not None:
+            self.promised = former.ballot.promised
+            self._adopted = former.ballot.adopted, former.ballot.decree
+        self._voted = None if former.vote is None else former.vote.version
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot` unless a higher one is promised; the answer says which, and what we hold."""
@@ -50,18 +78,24 @@ class Acceptor:
         self.promised = max(self.promised, ballot)
         self._roster.notify()
         standing, (adopted, decree) = self._standing(), self._adopted
-        generation = self._roster.view.generation
-        return Promise(generation, ballot, self.promised, standing.held, standing.fingerprint, adopted, decree)
+        lost = self._voted is not None and self._voted.round > standing.state.round
+        result = self._voted if lost and self._voted is not None else standing.result
+        return Promise(self._view.generation, ballot, self.promised, standing.state, result, not lost, adopted, decree)
 
     def adopt(self, ballot: int, decree: Decree) -> Adopted:
         """Adopt `decree`, unless a higher ballot is promised meanwhile."""
         if ballot >= self.promised:
             self.promised, self._adopted = ballot, (ballot, decree)
-        return Adopted(self._roster.view.generation, ballot, self.promised)
+        return Adopted(self._view.generation, ballot, self.promised)
+
+    def keep(self, then: Callable[[], None] = lambda: None) -> None:
+        """Call `then` when what was promised and adopted so far is on record."""
+        adopted, decree = self._adopted
+        self._ledger.keep(Ballot(self._life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date."""
-        view, sender = self._roster.view, envelope.sender
+        view, sender = self._view, envelope.sender
         if sender not in view.ids:
             self._stale(sender, generation)
         elif generation > view.generation:
@@ -72,13 +106,15 @@ class Acceptor:
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        if self.of_now(envelope, proposal.generation):
-            self._endpoint.post(envelope.sender, self.promise(proposal.ballot))
-            self._asked()
+        if self.of_now(envelope, proposal.generation) and self.votes:
+            self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
         request: Adopt = envelope.message
-        if self.of_now(envelope, request.generation):
+        if self.of_now(envelope, request.generation) and self.votes:
             self.promise(request.ballot)
-            self._endpoint.post(envelope.sender, self.adopt(request.ballot, request.decree))
-            self._asked()
+            self._answer(envelope.sender, self.adopt(request.ballot, request.decree))
+
+    def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
+        self.keep(lambda: self._endpoint.post(to, answer))
+        self._asked()

@@ -2,7 +2,9 @@
 
 Join -> Welcome or Refused with any member, the contact, who then introduces the newcomer to the coordinator: once, and
 again to the next one when the first is lost with the introduction in its hands. The next change lets the newcomer in.
-Who was given up for holding up the others is told Later, and asks again then. Who gave it up knows this, nobody else.
+Who asks again in the life that the view has already is told that view.
+Who was given up for holding up the others, or again within an hour, is told Later, and asks again then. Who gave it up
+knows this, nobody else.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from collections.abc import Callable
 from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
+from ..wire import in_words
+from .backoff import LONGEST_S
+from .messages import Anew, Install, Introduce, Join, Later, Refused, Welcome
 from .roster import Expelled, MembershipError, Roster, Standing
-from .view import Anew, Introduce, Join, Later, Refused, Welcome, in_words
+from .view import Decree
 
 _NEWCOMERS_MAX = 1024
-_LATER_MAX_S = 3600.0
 
 
 class JoinRefused(MembershipError):
@@ -28,12 +32,29 @@ class Admission:
     """Both sides of it. `layout`, `model`: the digest of the model's layout, and it in words."""
 
     def __init__(
-        self, endpoint: Endpoint, roster: Roster, *, run: str, layout: str, model: str, standing: Callable[[], Standing]
+        self,
+        endpoint: Endpoint,
+        roster: Roster,
+        *,
+        run: str,
+        layout: str,
+        model: str,
+        standing: Callable[[], Standing],
+        latest: Callable[[], Decree | None],
+        votes: Callable[[], bool],
     ) -> None:
-        self._endpoint, self._roster, self._standing = endpoint, roster, standing
+        """`latest`: what has led to the present view; `votes`: whether this peer votes still for a former life."""
+        self._endpoint, self._roster, self._standing, self._latest, self._votes = (
+            endpoint,
+            roster,
+            standing,
+            latest,
+            votes,
+        )
         self._run, self._layout, self._model = run, layout, model
         self._host: PeerId | None = None
-        """Who has promised to introduce this peer."""
+        """Who has promised to introduce this peer, in this life."""
+        self._life = 0
         self._held_off: dict[PeerId, Later] = {}
         """Whom this peer does not let in yet. Of these, `seconds` is when it does, on the loop's clock."""
         self._later_s = 0.0
@@ -50,23 +71,30 @@ class Admission:
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
         me, has = self._roster.me, self._standing()
-        self._host = contact if ready else None
+        self._host, self._life = contact if ready else None, me.life
+        self._roster.notify()
         if ready:
             self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
         answer = await self._endpoint.ask(
             contact,
-            lambda ask: Join(ask, self._run, me, self._layout, self._model, has.held, has.fingerprint, ready),
+            lambda ask: Join(ask, self._run, me, self._layout, self._model, has.result, ready, self._votes()),
+            within_s=2 * self._endpoint.patience_s,
         )
         if isinstance(answer.message, Refused):
             if answer.message.final:
                 raise JoinRefused(answer.message.why)
             raise PeerLost(contact, answer.message.why)
         welcome: Welcome = answer.message
-        if self._roster.id not in self._roster.view.ids:
+        if not self._roster.view.ids:
             self._roster.meet(welcome.view)
         if self._later_by not in welcome.view.ids:
             self._later_s = 0.0  # nobody else knows of it
         return welcome
+
+    @property
+    def asks(self) -> bool:
+        """Whether this peer has asked to be let in."""
+        return self._host is not None and self._life == self._roster.me.life
 
     @property
     def held_off_s(self) -> float:
@@ -74,23 +102,29 @@ class Admission:
         return max(0.0, self._later_s - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` in only after so many seconds."""
-        until_s = asyncio.get_running_loop().time() + min(seconds, _LATER_MAX_S)
-        self._held_off[peer] = Later(until_s, in_words(why))
+        """Let `peer` in only after so many seconds, or later if that is known already."""
+        now = asyncio.get_running_loop().time()
+        self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
+        until_s = now + min(seconds, LONGEST_S)
+        if peer not in self._held_off or self._held_off[peer].seconds < until_s:
+            self._held_off[peer] = Later(until_s, in_words(why))
 
     def _on_join(self, envelope: Envelope) -> None:
         join, newcomer, roster = envelope.message, envelope.sender, self._roster
         refusal = self._refusal(join, newcomer)
-        if refusal is not None or roster.id not in roster.view.ids:
-            why = refusal or "this peer is no member itself now; ask another, or later"
+        if refusal is not None or not roster.view.ids:
+            why = refusal or "this peer is in no view itself now; ask another, or later"
             self._endpoint.post(newcomer, Refused(join.ask, in_words(why), refusal is not None))
             return
-        roster.joins_anew(newcomer, heard=True)
+        there = roster.view.holds(join.member)
+        if not there:
+            roster.joins_anew(join.member, votes=join.votes, heard=True)
         self._endpoint.dial(newcomer, join.member.address)
-        standing = self._standing()
-        self._endpoint.post(newcomer, Welcome(join.ask, roster.view, standing.held, standing.fingerprint))
-        if join.ready:
-            self._introduce(Introduce(join.member, join.round, join.fingerprint, roster.view.generation))
+        self._endpoint.post(newcomer, Welcome(join.ask, roster.view, self._standing().result))
+        if there and (latest := self._latest()) is not None:
+            self._endpoint.post(newcomer, Install(latest))
+        elif join.ready:
+            self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes))
 
     def _refusal(self, join: Join, sender: PeerId) -> str | None:
         view = self._roster.view
@@ -100,21 +134,21 @@ class Admission:
             return "it asks in another peer's name"
         if join.layout != self._layout:
             return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
-        if sender not in view.ids and not view.has_room(join.member):
-            return f"the run is full: {len(view.members)} members"
+        if sender not in view.everybody and not view.has_room(join.member):
+            return f"the run is full: {len(view.everybody)} members"
         if join.ready and self._roster.id in self._roster.finished:
             return "the run is over: its last round is committed"
         return None
 
     def _on_introduce(self, envelope: Envelope) -> None:
         came, roster = envelope.message, self._roster
-        known = roster.view.member(came.member.id)
-        if envelope.sender not in roster.view.ids or roster.id in (came.member.id, *roster.finished):
+        if envelope.sender not in roster.view.everybody or roster.id in (came.member.id, *roster.finished):
             return
-        if known is not None and known.since > came.generation:
+        if roster.view.holds(came.member):
             return  # that introduction has let it in already
-        if known is not None or came.member.id not in roster.newcomers:
-            roster.joins_anew(came.member.id, heard=False)
+        known = roster.newcomers.get(came.member.id)
+        if known is None or known.member.life != came.member.life:
+            roster.joins_anew(came.member, votes=came.votes, heard=False)
         self._introduce(came)
 
     def _on_anew(self, envelope: Envelope) -> None:
@@ -126,12 +160,13 @@ class Admission:
     def _on_later(self, envelope: Envelope) -> None:
         later, now = envelope.message, asyncio.get_running_loop().time()
         asked = self._host is not None and not self._roster.view.ids and envelope.sender in self._roster.addresses
-        if not asked or not 0 < later.seconds <= _LATER_MAX_S:
+        if not asked or not 0 < later.seconds <= LONGEST_S:
             return
         if not self.held_off_s:
             for told in self._roster.on_waiting:
                 told(f"the others let it in again in {later.seconds:.0f} s, not sooner: {in_words(later.why)}")
         self._later_s, self._later_by = now + later.seconds, envelope.sender
+        self._roster.notify()
 
     def _introduce(self, came: Introduce) -> None:
         newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()

@@ -7,49 +7,70 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..transport import PeerId
+from ..wire import in_words
+from .messages import Promise
 from .roster import Roster
-from .view import Decree, Departed, Member, Promise, View, in_words, ranked, with_data_parts
+from .view import Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
-    """The view of those who promised, without the leaving, with the newcomers that it has room for."""
+    """The view of those who promised, without the leaving, with the learners that have learned enough, and with the
+    newcomers that it has room for: as members before the run has started, as learners later."""
     view, generation = roster.view, roster.view.generation + 1
-    last, donors = _last_round(roster, promises)
+    base, donors = _base(roster, promises)
     present = [member for member in view.members if member.id in promises and member.id not in roster.newcomers]
     going = {member.id for member in present if member.id in roster.leaving}
     if going.issuperset(donors):
         going = set()  # they alone have the result, so they stay until another has it
     staying = [member for member in present if member.id not in going]
-    newcomers = with_data_parts(_fitting(roster, staying), staying, founders, generation)
+    learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
+    learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
+    learning = [one for one in learners if one not in learned]
+    came = _fitting(roster, [*staying, *learners])
+    joining = learned if view.started else came
     known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
-    members = ranked(known + newcomers)
-    ids = {member.id for member in members}
+    members = _ranked(known + with_data_parts(joining, staying, founders, generation))
+    if view.started:
+        learning += [replace(one, since=generation) for one in came]
     started = view.started or len(members) >= founders
+    ids = {member.id for member in members}
     donors = [peer for peer in donors if peer in ids]
-    return Decree(View(generation, members, started), last, tuple(donors), _departed(roster, ids))
+    given = not view.started or (roster.given and base.round <= roster.base.round)
+    stayed = {member.id for member in staying}
+    apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
+    next_view = View(generation, members, started, tuple(learning), apart)
+    return Decree(next_view, base, tuple(donors), _departed(roster, ids), given)
 
 
-def _last_round(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[int, list[PeerId]]:
-    """The last round that may be committed, and who has its result. Where results differ, the one that most have is the
-    round's; the others fetch it. Before the first round newcomers count too: a run may be resumed in any order.
+def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:
+    """The last version that may be committed, and who has it. Where results differ, a committed one is the round's, or
+    else the one that most voted for; the others fetch it. Before the first round newcomers count too: a run may be
+    resumed in any order.
 
-    A result that too few have cannot be committed: then the round is run again, among those who are left. To hand it on
-    would make all depend on the few who have it.
+    A result that too few voted for cannot be committed: then the round is run again, among those who are left. To hand
+    it on would make all depend on the few who have it.
     """
     view = roster.view
-    members = {peer: (promise.round, promise.fingerprint) for peer, promise in promises.items()}
-    newcomers = {peer: (came.round, came.fingerprint) for peer, came in roster.newcomers.items()}
-    held = members if view.started else {**newcomers, **members}
-    last = max(number for number, _ in held.values())
-    have, unknown = [peer for peer, (number, _) in held.items() if number == last], len(view.ids) - len(members)
-    ahead: list[PeerId] = []
-    if view.started and last > roster.base and len(have) + unknown < view.majority():
-        last, ahead = last - 1, have  # they hold it too: what they have beside is not committed
-    results = Counter(has for has in held.values() if has[0] == last)
-    result = max(results, key=lambda each: (results[each], each == members[roster.id], each))
-    return last, [*(peer for peer, has in {**newcomers, **members}.items() if has == result), *ahead]
+    came = {peer: came.version for peer, came in roster.newcomers.items()}
+    came |= {peer: told.version for peer, told in roster.learned.items()}
+    states = [*(came.values() if not view.started else ()), *(promise.state for promise in promises.values())]
+    committed = max(version.round for version in states)
+    votes = Counter(promise.result for promise in promises.values())
+    last, unknown = max(committed, *(version.round for version in votes)), len(view.ids) - len(promises)
+    voted = sum(count for version, count in votes.items() if version.round == last)
+    if view.started and last > max(committed, roster.base.round) and voted + unknown < view.majority():
+        last = committed
+    found = Counter(version for version in states if version.round == last) or +votes
+    own = promises[roster.id]
+    base = max(
+        (version for version in found if version.round == last),
+        key=lambda version: (votes[version], version in (own.state, own.result), version.fingerprint),
+    )
+    have = [peer for peer, version in came.items() if version == base]
+    have += [peer for peer, own in promises.items() if base == own.state or (own.has and base == own.result)]
+    return base, list(dict.fromkeys(have))
 
 
 def _fitting(roster: Roster, staying: list[Member]) -> list[Member]:
@@ -69,3 +90,23 @@ def _departed(roster: Roster, staying: Collection[PeerId]) -> tuple[Departed, ..
         elif peer in roster.gone:
             departed.append(Departed(peer, in_words(roster.gone[peer].why), left=False))
     return tuple(departed[:_DEPARTED_MAX])
+
+
+def _ranked(members: list[Member]) -> tuple[Member, ...]:
+    """Members in rank order: the same on all peers, and the same again in a run that is repeated."""
+    return tuple(sorted(members, key=lambda m: (m.data_part, m.id)))
+
+
+def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, generation: int) -> list[Member]:
+    """Newcomers with parts of the data of their own: the one they ask for, or the first that nobody has, or, when
+    all are taken, one that they share with another."""
+    taken = {member.data_part for member in staying}
+    placed = []
+    for index, member in enumerate(sorted(newcomers, key=lambda m: (m.data_part, m.id))):
+        free = [part for part in range(parts) if part not in taken]
+        part = member.data_part
+        if part in taken or part >= parts:
+            part = free[0] if free else (len(staying) + index) % parts
+        taken.add(part)
+        placed.append(replace(member, data_part=part, since=generation))
+    return placed

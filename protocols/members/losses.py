@@ -1,13 +1,23 @@
-"""Losses: members that are no more, and why, for the record."""
+"""Losses: members that are no more, and why, for the record; and how long they are kept out.
+
+Who was given up comes back at once; given up again within the hour it is let in a patience later, then each time after
+twice as long (`backoff`). On loss: only who led the change knows, and the next one begins anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..endpoint import Endpoint
 from ..transport import PeerId
+from .backoff import Backoff
+from .messages import Stale
 from .roster import Gone, Roster
 from .view import Decree, Member
+
+_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,36 @@ class Loss:
     """Whether it went of its own will."""
 
 
-def loss_of(member: Member, decree: Decree, roster: Roster) -> Loss:
+class Losses(list[Loss]):
+    """The last of them, as one peer has seen them."""
+
+    def __init__(self, endpoint: Endpoint, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
+        super().__init__()
+        self.ever = 0
+        """Of all that there ever were."""
+        self._roster, self._hold_off = roster, hold_off
+        self._given_up: Backoff[PeerId] = Backoff(endpoint.patience_s, free=1)
+
+    def since(self, ever: int) -> list[Loss]:
+        """Those after the first `ever` of all, as far as they are kept."""
+        return self[max(0, len(self) - (self.ever - ever)) :]
+
+    def follow(self, decree: Decree, *, led: bool) -> None:
+        """The roster is about to go on to the decree's view. `led`: by this peer, which tells whom it gives up."""
+        roster, view = self._roster, decree.view
+        for member in (*roster.view.members, *roster.view.learners):
+            if view.holds(member) or member.id == roster.id:
+                continue
+            loss = _loss_of(member, decree, roster)
+            self.append(loss)
+            self.ever += 1
+            del self[:-_KEPT]
+            if led and view.anybody(member.id) is None and member.id not in roster.leaving:
+                self._hold_off(member.id, self._given_up.again(member.id), loss.why)
+                roster.tell_former(member.id, Stale(view.generation, roster.id, view.everybody))
+
+
+def _loss_of(member: Member, decree: Decree, roster: Roster) -> Loss:
     """That of a `member` whom `decree` leaves out, as far as this peer's `roster` knows, or else the decree."""
     told = next((departed for departed in decree.departed if departed.peer == member.id), None)
     left = member.id in roster.leaving or (told is not None and told.left)

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
-from ..witness import sometimes
 from .admission import Admission
 from .admission import JoinRefused as JoinRefused
 from .change import Change
+from .departure import Departure
+from .edges import Edges
+from .learning import Learning
+from .ledger import Ledger, Store, Vote
 from .losses import Loss as Loss
-from .losses import loss_of
+from .losses import Losses
+from .messages import Install, Stale, Suspicion, Welcome
+from .outsiders import Outsiders
 from .roster import Expelled as Expelled
 from .roster import MembershipError as MembershipError
 from .roster import NoQuorum as NoQuorum
 from .roster import Roster
 from .roster import Standing as Standing
-from .view import Decree, Finished, Leave, Member, Stale, Suspicion, View, Welcome, in_words
+from .states import States
+from .view import Decree, Member, Version, View
 
 
 class Membership:
@@ -43,32 +49,54 @@ class Membership:
         founders: int,
         quorum: int | None,
         standing: Callable[[], Standing],
-        installed: Callable[[View, int, tuple[PeerId, ...]], None],
+        installed: Callable[[Decree], None],
+        give_up_after_s: float | None = None,
+        store: Store | None = None,
     ) -> None:
         """`run`: only peers of the same run meet. `layout`, `model`: the layout's digest and description.
         `founders`: how many gather before the first round. `quorum`: how many may go on, None for more than half.
-        `installed` gets a view, the round that all go on from, and who has its result."""
-        self.losses: list[Loss] = []
-        self.stale_refused = 0
+        `installed` gets what has led to each view. `give_up_after_s`: how long to wait for members that cannot be
+        reached, where too few are left to decide anything; None: without end. `store`: where this peer keeps its word
+        for a later life of the same key; None: it has none."""
+        self.give_up_after_s = give_up_after_s
         self._endpoint, self._founders, self._standing, self._installed = endpoint, founders, standing, installed
-        self._roster = Roster(endpoint, me)
-        self._roster.on_news.append(self._go_when_free)
-        self._admission = Admission(endpoint, self._roster, run=run, layout=layout, model=model, standing=standing)
+        roster = self._roster = Roster(endpoint, me)
+        self._departure = Departure(endpoint, roster)
+        self._outsiders = Outsiders(endpoint, roster, expelled=self._on_expelled)
+        self.learning = Learning(endpoint, roster, standing=standing, stale=self._outsiders.refuse)
+        self._ledger = Ledger(store)
+        self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
             endpoint,
-            self._roster,
+            roster,
+            self._ledger,
             founders=founders,
             quorum=quorum,
+            give_up_after_s=give_up_after_s,
             standing=standing,
-            stale=self._refuse,
+            stale=self._outsiders.refuse,
             take=self._take,
         )
-        self._stale_until: dict[PeerId, float] = {}
-        self._let_go: asyncio.Future[None] | None = None
+        self._admission = Admission(
+            endpoint,
+            roster,
+            run=run,
+            layout=layout,
+            model=model,
+            standing=standing,
+            latest=lambda: self._change.acceptor.latest,
+            votes=lambda: self._former,
+        )
+        self._edges = Edges(endpoint, roster, enough=self._change.quorum.enough, renew=self._change.renew)
+        self.lost = self._edges.lost
+        """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""
+        self.losses = Losses(endpoint, roster, self._admission.hold_off)
+        if (former := self._ledger.former()) is not None:
+            self._change.acceptor.go_on(former)
+        self._former = former is not None
+        """Whether this peer votes still for a former life."""
+        self.states = States(roster, self._change, self._admission)
         endpoint.on(Suspicion, self._on_suspicion)
-        endpoint.on(Leave, self._on_leave)
-        endpoint.on(Stale, self._on_stale)
-        endpoint.on(Finished, self._on_finished)
 
     @property
     def me(self) -> Member:
@@ -83,6 +111,11 @@ class Membership:
     def failed(self) -> Exception | None:
         """Why this peer cannot go on as it is."""
         return self._roster.failed
+
+    @property
+    def stale_refused(self) -> int:
+        """Messages of former members that were refused."""
+        return self._outsiders.refused
 
     @property
     def finished(self) -> set[PeerId]:
@@ -109,6 +142,16 @@ class Membership:
         return self._roster.on_waiting
 
     @property
+    def learns(self) -> bool:
+        """Whether this peer is a learner: in the view, and no member."""
+        return self._roster.learns
+
+    @property
+    def base(self) -> Version:
+        """The version that the present view goes on from."""
+        return self._roster.base
+
+    @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
         me, roster = self.me.id, self._roster
@@ -122,12 +165,16 @@ class Membership:
         """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
         return self._roster.only_while(condition)
 
+    async def change_within(self, seconds: float) -> None:
+        """Wait for something to change, but no longer than that."""
+        await self._roster.change_within(seconds)
+
     def notify(self) -> None:
         """Something that `until` may wait for has changed."""
         self._roster.notify()
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """A member cannot be worked with: have it removed. It may join again."""
+        """A member cannot be worked with by any: have it removed. It may join again."""
         self._roster.suspect(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
@@ -135,25 +182,19 @@ class Membership:
         coordinate, it may be let in sooner."""
         self._admission.hold_off(peer, seconds, why)
 
-    def can_spare(self, peer: PeerId) -> bool:
-        """Whether those who stay would be enough to go on without it, and could still lose another."""
-        left = [other for other in self._roster.staying if other != peer]
-        return self._change.enough(left) and (len(left) > 2 or self._change.quorum is not None)
+    def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
+        """Whether those who stay would be enough to go on without it, and, with `reserve`, could still lose another."""
+        left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
+        return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
         """The coordinator, and who would coordinate without it: the two most senior members that stay."""
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
-    @contextlib.contextmanager
-    def averaging(self) -> Iterator[None]:
-        """While a round is averaged here: newcomers are let in before or after it, so every attempt has its chance."""
-        self._change.averaging = True
-        try:
-            yield
-        finally:
-            self._change.averaging = False
-            self._change.consider()
+    def averaging(self) -> contextlib.AbstractContextManager[None]:
+        """While a round is averaged here: see `Change.averaging`."""
+        return self._change.averaging()
 
     def renew(self) -> None:
         """Have the next generation decided though nobody comes or goes: the members disagree about a result."""
@@ -164,21 +205,31 @@ class Membership:
         self._roster.bandwidths_Bps = dict(bandwidths_Bps)
         self._change.renew()
 
+    async def vote(self, version: Version) -> None:
+        """Return when it is on record that this peer votes for `version`, where that is kept at all."""
+        if self._ledger.kept:
+            self._ledger.keep(Vote(self.me.life, self.view.generation, version))
+            await self._ledger.synced()
+
     # Coming and going
 
     def found(self) -> None:
         """Begin a new run, of which this peer is the first member."""
         view = View(1, (replace(self.me, since=1),), self._founders <= 1)
-        self._take(Decree(view, self._standing().held, (self.me.id,), ()), self.me.id)
+        self._take(Decree(view, self._standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Ask `contact`, whom the endpoint can reach, whether this peer may join; it is a member of nothing then.
+        """Ask `contact`, whom the endpoint can reach, whether this peer may join; it is in no view then.
 
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
         self._change.stop()
-        self._roster.retire()
-        self._change.begin(None)
+        self._edges.stop()
+        if self.view.generation:
+            self._ledger.strike()  # on record first: this life votes no more, as the others are about to be told
+            self._former = False
+            self._roster.retire()
+            self._change.begin(None)
         if contact in self._roster.addresses:
             self._endpoint.dial(contact, self._roster.addresses[contact])
         return await self._admission.ask(contact, ready=False)
@@ -188,56 +239,25 @@ class Membership:
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Tell the others that this peer goes. They need it to decide so: await what this returns, which is done when
-        they have, or after two patiences; then close the endpoint."""
-        loop = asyncio.get_running_loop()
-        if self._let_go is None:
-            self._let_go = loop.create_future()
-            loop.call_later(2 * self._endpoint.patience_s, self._go)
-            self._roster.leaving[self.me.id] = in_words(why)
-            self._roster.tell(Leave(in_words(why)))
-            self._roster.news()
-        return self._let_go
+        """Go of one's own will: see `Departure.leave`."""
+        return self._departure.leave(why)
 
     async def finish(self) -> None:
-        """The run is over here; return when it is for all members, who may need this peer as donor until then."""
-        roster = self._roster
-        roster.finished.add(roster.id)
-        roster.watch()
-        roster.tell(Finished())
-        with contextlib.suppress(MembershipError, Expelled):  # whatever becomes of the others, we have the result
-            await self.until(lambda: roster.finished.issuperset(roster.staying))
+        """The run is over here: see `Departure.finish`."""
+        await self._departure.finish()
 
     def close(self) -> None:
+        self._edges.stop()
         self._change.stop()
-        self._go()
+        self._ledger.close()
+        self._departure.go()
 
     def _on_suspicion(self, envelope: Envelope) -> None:
         told: Suspicion = envelope.message
         if envelope.sender not in self.view.ids:
-            self._refuse(envelope.sender, told.generation)
+            self._outsiders.refuse(envelope.sender, told.generation)
         elif told.generation == self.view.generation:
-            self.suspect(told.peer, f"{told.why} (says peer {self.view.name(envelope.sender)})")
-
-    def _on_leave(self, envelope: Envelope) -> None:
-        if envelope.sender in self.view.ids and envelope.sender not in self._roster.leaving:
-            self._roster.leaving[envelope.sender] = envelope.message.why
-            self._roster.news()
-
-    def _on_finished(self, envelope: Envelope) -> None:
-        if envelope.sender in self.view.ids:
-            self._roster.finished.add(envelope.sender)
-            self._roster.watch()
-            self.notify()
-
-    def _go_when_free(self) -> None:
-        roster = self._roster
-        if roster.id not in roster.view.ids or not roster.staying:
-            self._go()
-
-    def _go(self) -> None:
-        if self._let_go is not None and not self._let_go.done():
-            self._let_go.set_result(None)
+            self._edges.accuse(envelope.sender, told.peer, told.why)
 
     # From generation to generation
 
@@ -245,55 +265,36 @@ class Membership:
         """Whether a message of `generation` counts. A former member is told that it is one."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
-        self._refuse(envelope.sender, generation)
+        self._outsiders.refuse(envelope.sender, generation)
         return False
 
-    def _refuse(self, sender: PeerId, generation: int) -> None:
-        """Somebody speaks from a generation without being a member: if that generation is over, it is told so."""
-        now = asyncio.get_running_loop().time()
-        if self.me.id in self.view.ids and generation < self.view.generation:
-            self.stale_refused += 1
-            sometimes("an old generation was refused")
-            if now >= self._stale_until.get(sender, now):
-                self._stale_until[sender] = now + self._endpoint.interval_s
-                self._endpoint.post(sender, Stale(self.view.generation, self.me.id, self.view.ids))
-
-    def _on_stale(self, envelope: Envelope) -> None:
-        stale: Stale = envelope.message
-        behind = self.me.id in self.view.ids and stale.generation > self.view.generation
-        if behind and self.me.id not in stale.members and self.failed is None:
-            self._expelled(stale)
-
-    def _expelled(self, stale: Stale) -> None:
-        """The others went on without us. Those on our side of a split hear it from us."""
+    def _on_expelled(self) -> None:
         self._change.stop()
-        for peer in self._roster.alive:
-            if peer != self.me.id:
-                self._endpoint.post(peer, stale)
-        self._roster.fail(Expelled(stale.contact))
-        self._go()
+        self._departure.go()
 
     def _take(self, decree: Decree, teller: PeerId) -> None:
         """The decree holds: go on to its view."""
         view, before, roster = decree.view, self.view, self._roster
-        if self.me.id not in view.ids and self.me.id not in roster.leaving:
-            if self.me.id not in before.ids:
-                return
-            contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
-            self._expelled(Stale(view.generation, contact, view.ids))
-            return
-        parting = [member for member in before.members if not view.holds(member) and member.id != self.me.id]
-        for member in parting:
-            self.losses.append(loss_of(member, decree, roster))
-            if teller == self.me.id and view.member(member.id) is None and member.id not in roster.leaving:
-                roster.tell_former(member.id, Stale(view.generation, self.me.id, view.ids))
-        self._stale_until.clear()
-        roster.take(view, base=decree.round, led=teller == self.me.id)
+        if not view.holds(self.me) and not (self.me.id in roster.leaving and view.anybody(self.me.id) is None):
+            if before.holds(self.me):
+                contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
+                self._outsiders.expel(Stale(view.generation, contact, view.everybody))
+            return  # or it is for a former life, of which this one knows nothing
+        led = teller == self.me.id
+        self.losses.follow(decree, led=led)
+        new = [one.id for one in (*view.members, *view.learners) if not before.holds(one) and one.id != self.me.id]
+        self._outsiders.begin()
+        roster.take(view, decree.base, given=decree.given, led=led)
+        self._former = False
         self._change.begin(decree)
-        if self.me.id in view.ids:
-            if self.me.id in roster.finished:
-                roster.tell(Finished())
-            if self.me.id in roster.leaving:
-                roster.tell(Leave(roster.leaving[self.me.id]))
-            self._installed(view, decree.round, decree.donors)
+        self._edges.begin(view)
+        for peer in new if not led else ():
+            self._endpoint.post(peer, Install(decree))  # who decided may be gone before it has told them
+        if view.holds(self.me):
+            self._departure.tell_again()
+            self._installed(decree)
         roster.news()
+
+    def tell_waiting(self, why: str) -> None:
+        """This peer waits, and `why`: told at once, and then every 30 s."""
+        self._roster.tell_waiting(why)

@@ -1,35 +1,26 @@
-"""The roster: what one peer knows of the others now, the links it keeps to them, and the waiting for a change of it."""
+"""The roster: what one peer knows of the others now, and the links it keeps to them."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from ..endpoint import Endpoint
 from ..transport import PeerId
-from .view import Anew, Introduce, Member, Suspicion, View, in_words
+from ..wire import in_words
+from .edge import Edge
+from .errors import Expelled as Expelled
+from .errors import MembershipError as MembershipError
+from .errors import NoQuorum as NoQuorum
+from .messages import Anew, Introduce, Learned, Suspicion
+from .view import Member, Version, View
+from .view import Standing as Standing
+from .waiting import Waiting
 
 NOBODY = View(0, (), False)
 TRY_FOR = 4
 """How long to go on without what is needed, a quorum, a way in, a state, before giving up: in patiences."""
-
-
-class MembershipError(Exception):
-    """This peer cannot go on. The message says why and what to do."""
-
-
-class NoQuorum(MembershipError):
-    """Too few peers are left to decide anything."""
-
-
-class Expelled(Exception):
-    """The others went on without this peer: join again through `contact`."""
-
-    def __init__(self, contact: PeerId) -> None:
-        super().__init__(f"the others went on without this peer; joining again through {contact:.12}")
-        self.contact = contact
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +31,40 @@ class Gone:
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What the membership must know of the peer's state. `held`: the last round whose result it has, and the
-    fingerprint of the model after it."""
-
-    held: int
-    fingerprint: int
-
-
-class Roster:
+class Roster(Waiting):
     """The present view, and who of its members is gone, leaving or done, as far as this peer knows. `on_news` is called
     whenever somebody comes, goes or is lost."""
 
     def __init__(self, endpoint: Endpoint, me: Member) -> None:
-        self.me = me
+        super().__init__()
+        self.me = replace(me, life=endpoint.draw())
         self.view = NOBODY
-        self.base = 0
-        """The round that the view goes on from: some committed its result."""
+        self.base = Version(0, 0)
+        """The version that the view goes on from: some committed it."""
+        self.given = False
+        """Whether that is what a checkpoint holds: no round of this run has led to it."""
         self.gone: dict[PeerId, Gone] = {}
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
+        self.learned: dict[PeerId, Learned] = {}
+        """Learners that the next view is to have among its members, and what they hold."""
+        self.over: set[int] = set()
+        """Lives that are proven to be over, of which no record is left: they will never vote again."""
         self.bandwidths_Bps: dict[PeerId, int] = {}
         """What the next view is to say that members' connections carry, where that is news."""
+        self.apart: tuple[Edge, ...] = ()
+        """Which members cannot reach each other, as the next view is to have it."""
+        self.missed = self.suspect
+        """Told of whom the endpoint has lost."""
         self.addresses: dict[PeerId, str] = {}
         """The other members, the last ones known when this peer is none itself."""
-        self.failed: Exception | None = None
         self.on_news: list[Callable[[], None]] = []
-        self.on_waiting: list[Callable[[str], None]] = []
-        """Told why, when too few members answer to go on."""
         self._endpoint = endpoint
         self._anew: set[PeerId] = set()
         """Members who join anew: if there is a link to one, it is new."""
         self._old_links: set[PeerId] = set()
         """Former members whose link dates from when they were one."""
-        self._waiting: list[asyncio.Future[None]] = []
-        self._limits: dict[asyncio.Timeout, Callable[[], bool]] = {}
         endpoint.on_lost.append(self._lost)
 
     @property
@@ -84,9 +72,38 @@ class Roster:
         return self.me.id
 
     @property
+    def learns(self) -> bool:
+        """Whether this peer is a learner."""
+        return self.id in self.view.everybody and self.id not in self.view.ids
+
+    @property
     def others(self) -> list[PeerId]:
         """All members but this peer."""
         return [peer for peer in self.view.ids if peer != self.id]
+
+    @property
+    def living(self) -> list[PeerId]:
+        """Members that may vote still, as far as is known."""
+        return [member.id for member in self.view.members if member.life not in self.over]
+
+    @property
+    def former(self) -> list[PeerId]:
+        """Members that were started anew and vote still as they would have."""
+        came = self.newcomers
+        voters = [peer for peer in self.view.ids if peer in came and came[peer].votes]
+        return [peer for peer in voters if peer in self.gone and self._endpoint.is_lost(peer) is None]
+
+    @property
+    def idle_change(self) -> bool:
+        """Whether a view with other learners, or with some of them among its members, is due, which can wait for the
+        end of a round."""
+        lost = any(learner.id in self.gone for learner in self.view.learners)
+        return lost or bool(self.newcomers or self.learned)
+
+    @property
+    def near(self) -> list[PeerId]:
+        """Members that this peer reaches, as far as it is agreed on, itself among them; and the coordinator."""
+        return [peer for peer in self.view.ids if not self.view.are_apart(peer, self.id) or peer == self.coordinator]
 
     @property
     def alive(self) -> list[PeerId]:
@@ -126,7 +143,20 @@ class Roster:
 
     def _lost(self, peer: PeerId, why: str) -> None:
         self._old_links.discard(peer)
-        self.suspect(peer, why)
+        if self._endpoint.has_ended(peer):
+            self.life_is_over(peer)
+        learner = peer in self.view.everybody and peer not in self.view.ids
+        if learner and self.coordinator == self.id:
+            self.gone.setdefault(peer, Gone(why, asyncio.get_running_loop().time()))
+            self.news()
+        elif not learner:
+            (self.suspect if self.learns else self.missed)(peer, why)
+
+    def life_is_over(self, peer: PeerId) -> None:
+        """The life of `peer` that is a member will never vote again."""
+        if (member := self.view.member(peer)) is not None:
+            self.over.add(member.life)
+            self.notify()
 
     def dismiss_lost(self) -> None:
         """Newcomers that are lost before they were let in may come again."""
@@ -138,7 +168,7 @@ class Roster:
         self.watch()
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
-            for peer, gone in self.gone.items():
+            for peer, gone in self.gone.items() if self.id in self.view.ids else ():
                 self._endpoint.post(coordinator, Suspicion(self.view.generation, peer, in_words(gone.why)))
             for came in self.newcomers.values():
                 self._endpoint.post(coordinator, came)
@@ -148,24 +178,29 @@ class Roster:
 
     def watch(self) -> None:
         """Heartbeats: the coordinator with all, newcomers too; the others with it and with the next in rank, but with
-        all while somebody is gone, so that several deaths show at once. Who has finished, with all that have not."""
-        alive, watched = self.alive, set[PeerId]()
-        if self.id not in alive:
-            pass
+        all while somebody is gone, so that several deaths show at once. Who has finished, with all that have not. A
+        learner with the coordinator."""
+        alive, coordinator = self.alive, self.coordinator or self.id
+        near = [peer for peer in self.near if peer in alive]
+        if self.learns:
+            watched = {coordinator}
+        elif self.id not in alive:
+            watched = set[PeerId]()
         elif self.id in self.finished:
-            watched = set(alive) - self.finished
-        elif self.coordinator == self.id:
-            watched = {*alive, *self.newcomers}
+            watched = set(near) - self.finished
+        elif coordinator == self.id:
+            watched = {*alive, *self.newcomers, *(one.id for one in self.view.learners if one.id not in self.gone)}
         elif self.gone:
-            watched = set(alive)
+            watched = set(near)
         else:
-            watched = {alive[(alive.index(self.id) + 1) % len(alive)], self.coordinator or self.id}
+            watched = {near[(near.index(self.id) + 1) % len(near)], coordinator}
         self._endpoint.watch(watched - {self.id})
 
     def tell(self, message: object) -> None:
-        """Post `message` to all other members."""
-        for peer in self.others:
-            self._endpoint.post(peer, message)
+        """Post `message` to everybody else in the view."""
+        for peer in self.view.everybody:
+            if peer != self.id:
+                self._endpoint.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
         """Post `message` to who is no member any more, unless it joins anew and knows."""
@@ -175,56 +210,65 @@ class Roster:
     # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
     # a link that ends between members means that messages are lost, and makes them suspect each other.
 
-    def take(self, view: View, *, base: int, led: bool) -> None:
-        """Go on to `view`, from round `base`; what was known of those who are not in it, or in it anew, is over. `led`:
-        we asked its members, and whoever is gone is so since it answered. All other suspicions are over."""
-        before, self.view = self.view, view
-        # What a resumed run begins with is committed by nobody in it.
-        begins = not before.started and before.generation + 1 == view.generation
-        self.base = 0 if begins else base
+    def take(self, view: View, base: Version, *, given: bool, led: bool) -> None:
+        """Go on to `view`, from `base`; what was known of lives that are not in it is over. `led`: we asked its
+        members, and whoever is gone is so since it answered. All other suspicions are over."""
+        before, self.view, self.base, self.given = self.view, view, base, given
+        self.waits_no_more()
         for peer in sorted(self._old_links):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member
-        for peer in (member.id for member in before.members if not view.holds(member) and member.id != self.id):
+        known = (*before.members, *before.learners)
+        for peer in (one.id for one in known if not view.holds(one) and one.id != self.id):
             told = (led or peer in self.leaving) and peer not in self._anew and self._endpoint.is_lost(peer) is None
-            if told and view.member(peer) is None:
+            if told and view.anybody(peer) is None:
                 self._old_links.add(peer)  # it still has to hear it
             else:
                 self._end_link(peer)
         self._anew.clear()
         self.bandwidths_Bps.clear()
-        for member in view.members:
-            if member.since == view.generation:
-                self.newcomers.pop(member.id, None)
-        kept = {member.id for member in before.members if view.holds(member)}
+        self.newcomers = {peer: came for peer, came in self.newcomers.items() if not view.holds(came.member)}
+        kept = {one.id for one in known if view.holds(one)}
         self.gone = {peer: gone for peer, gone in self.gone.items() if peer in kept and led}
         self.leaving = {peer: why for peer, why in self.leaving.items() if peer in kept}
+        learners = {learner.id for learner in view.learners}
+        self.learned = {peer: told for peer, told in self.learned.items() if peer in kept & learners}
         self.finished &= set(view.ids)
-        self.me = view.member(self.id) or self.me
+        self.over &= {one.life for one in view.members}
+        self.me = view.anybody(self.id) or self.me
         self.meet(view)
 
     def meet(self, view: View) -> None:
         """Learn where the members of `view` are."""
-        others = [member for member in view.members if member.id != self.id]
-        self.addresses = {member.id: member.address for member in others}
-        for member in others:
-            self._endpoint.dial(member.id, member.address)
+        others = [one for one in (*view.members, *view.learners) if one.id != self.id]
+        self.addresses = {one.id: one.address for one in others if one.id in view.ids}
+        for one in others:
+            self._endpoint.dial(one.id, one.address)
 
     def retire(self) -> None:
-        """Be a member of nothing, in order to become one anew."""
-        addresses = self.addresses
-        told = (*self.others, *(self.newcomers if self.coordinator == self.id else ()))
-        for peer in dict.fromkeys(told):
+        """Be a member of nothing, in order to become one anew: another life, if this one was in a view."""
+        addresses, in_it = self.addresses, self.view.holds(self.me)
+        told = (*self.view.everybody, *(self.newcomers if self.coordinator == self.id else ()))
+        for peer in dict.fromkeys(peer for peer in told if peer != self.id):
             self._endpoint.post(peer, Anew())  # or it would take the end of this link for a loss when we are let in
         self.leaving.clear()
-        self.take(NOBODY, base=0, led=False)
+        self.take(NOBODY, Version(0, 0), given=False, led=False)
         self.addresses = addresses
         self.newcomers.clear()
         self.failed = None
+        if in_it:
+            self.me = replace(self.me, life=self._endpoint.draw())
         self.watch()
+        self.notify()
 
-    def joins_anew(self, peer: PeerId, *, heard: bool) -> None:
-        """`peer` joins anew; `heard`: we heard it from itself, over its new link."""
-        if not heard and (peer in self.others or peer in self._old_links):
+    def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
+        """A peer of the view asks to be let in, in another life; `votes`: as an acceptor it goes on with the former
+        one; `heard`: we heard it from itself, over its new link."""
+        if not votes:
+            self.life_is_over(member.id)
+        self._begins_anew(member.id, heard=heard)
+
+    def _begins_anew(self, peer: PeerId, *, heard: bool) -> None:
+        if not heard and (peer in self.view.everybody or peer in self._old_links):
             self._end_link(peer)
         self._anew.add(peer)
         self._old_links.discard(peer)
@@ -234,66 +278,12 @@ class Roster:
         """`peer` is about to join anew and has ended the link by which it says so."""
         self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
-        self.joins_anew(peer, heard=True)
+        self.learned.pop(peer, None)
+        self.life_is_over(peer)
+        self._begins_anew(peer, heard=True)
 
     def _end_link(self, peer: PeerId) -> None:
         """Talk to `peer` over a new link only."""
         if peer not in self._anew or self._endpoint.is_lost(peer) is not None:
             self._endpoint.forget(peer)
         self._old_links.discard(peer)
-
-    # Waiting
-
-    def fail(self, error: Exception) -> None:
-        """Tell all who wait that waiting is of no use."""
-        self.failed = error
-        self.notify()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""
-        while True:
-            if self.failed is not None:
-                raise self.failed
-            if condition():
-                return
-            await self._change()
-
-    @contextlib.asynccontextmanager
-    async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
-        limit = asyncio.timeout(None)
-        try:
-            async with limit:
-                self._limits[limit] = condition
-                yield
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        finally:
-            self._limits.pop(limit, None)
-        if self.failed is not None:
-            raise self.failed
-
-    async def change_within(self, seconds: float) -> None:
-        """Wait for something to change, but no longer than that."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._change()
-        except TimeoutError:
-            pass
-
-    async def _change(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        await future
-
-    def notify(self) -> None:
-        """Something that `until` may wait for has changed."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-        for limit, condition in list(self._limits.items()):
-            if self.failed is not None or not condition():
-                del self._limits[limit]
-                limit.reschedule(0.0)

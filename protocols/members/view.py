@@ -1,27 +1,46 @@
-"""Who is a member: views, numbered by generation, and the messages that change them."""
+"""Views: who takes part, numbered by generation, and what a change of the view decides."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 
 from ...aggregation.shares import by_bandwidth, coarse
 from ..transport import PeerId
-from ..wire import message
+from .edge import Edge as Edge
 
-WHY_MAX = 200
 VIEW_BYTES_MAX = 32 * 1024
 """Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
-_MEMBER_BYTES = 48
+_MEMBER_BYTES = 57
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A round, and the fingerprint of the state after it."""
+
+    round: int
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the membership must know of the peer's state. `state`: what it has committed last; `result`: what it has
+    computed since, the same as `state` if nothing. `usual_s`: how long a round takes now; 0: not known."""
+
+    state: Version
+    result: Version
+    usual_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
-    generation in which it joined; the most senior member that is not suspected coordinates. `machine`: what it has in
-    common with those on its machine, with whom it can share memory; "" if it cannot. `site`: those with whom it
-    averages between rounds have the same; "": nobody has. `bandwidth_Bps`: what its connection carries each way at
-    once, as it was known when the view was decided; 0: it was not."""
+    generation in which it became a member; the most senior member that is not suspected coordinates. `machine`: what
+    it has in common with those on its machine, with whom it can share memory; "" if it cannot. `site`: those with whom
+    it averages between rounds have the same; "": nobody has. `bandwidth_Bps`: what its connection carries each way at
+    once, as it was known when the view was decided; 0: it was not. `life`: a random number that each process draws,
+    and draws anew when it joins anew: the same key with another life has promised nothing of what the former did."""
 
     id: PeerId
     name: str
@@ -31,6 +50,7 @@ class Member:
     machine: str = ""
     site: str = ""
     bandwidth_Bps: int = 0
+    life: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -42,15 +62,24 @@ class Member:
 
 @dataclass(frozen=True)
 class View:
-    """A generation and its members in rank order. `started` once enough have gathered for the first round."""
+    """A generation and its members in rank order. `started` once enough have gathered for the first round. `learners`:
+    let in since, they fetch the state; they have no vote, no rank and no part in a round until a later view has them
+    among its members. `apart`: which members cannot reach each other, so that no sum goes that way."""
 
     generation: int
     members: tuple[Member, ...]
     started: bool
+    learners: tuple[Member, ...] = ()
+    apart: tuple[Edge, ...] = ()
 
     @cached_property
     def ids(self) -> tuple[PeerId, ...]:
         return tuple(member.id for member in self.members)
+
+    @cached_property
+    def everybody(self) -> tuple[PeerId, ...]:
+        """Members and learners."""
+        return (*self.ids, *(learner.id for learner in self.learners))
 
     @cached_property
     def one_machine(self) -> bool:
@@ -68,52 +97,44 @@ class View:
         """Which share of a vector each member sums up for the others in a sharded allreduce; None: as much as any."""
         return None if self.bandwidths_Bps is None else by_bandwidth(self.bandwidths_Bps)
 
+    @cached_property
+    def ranks_apart(self) -> tuple[tuple[int, int], ...]:
+        """The ranks of those who cannot reach each other, the lower one first."""
+        rank = {peer: rank for rank, peer in enumerate(self.ids)}
+        edges = (sorted((rank[edge.one], rank[edge.other])) for edge in self.apart if {edge.one, edge.other} <= {*rank})
+        return tuple((low, high) for low, high in sorted(edges))
+
+    def are_apart(self, peer: PeerId, other: PeerId) -> bool:
+        """Whether these two cannot reach each other, as far as it is agreed on."""
+        return Edge.between(peer, other) in self.apart
+
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)
 
+    def anybody(self, peer: PeerId) -> Member | None:
+        """The member, or the learner, of that key."""
+        return next((one for one in (*self.members, *self.learners) if one.id == peer), None)
+
     def name(self, peer: PeerId) -> str:
-        member = self.member(peer)
+        member = self.anybody(peer)
         return peer[:12] if member is None else member.name
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        return [member.id for member in sorted(self.members, key=lambda m: (m.since, m.data_part, m.id))]
+        """Who reaches all others comes first, as the coordinator has to."""
+        away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
+        return [member.id for member in sorted(self.members, key=lambda m: (away[m.id], m.since, m.data_part, m.id))]
 
     def majority(self) -> int:
         return len(self.members) // 2 + 1
 
     def holds(self, member: Member) -> bool:
-        """Whether `member` is in it and did not join anew since."""
-        known = self.member(member.id)
-        return known is not None and known.since == member.since
+        """Whether this life of `member` is in it, as a member or a learner."""
+        known = self.anybody(member.id)
+        return known is not None and known.life == member.life
 
     def has_room(self, member: Member) -> bool:
-        return member.nbytes + sum(known.nbytes for known in self.members) <= VIEW_BYTES_MAX
-
-
-def ranked(members: list[Member]) -> tuple[Member, ...]:
-    """Members in rank order: the same on all peers, and the same again in a run that is repeated."""
-    return tuple(sorted(members, key=lambda m: (m.data_part, m.id)))
-
-
-def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, generation: int) -> list[Member]:
-    """Newcomers with parts of the data of their own: the one they ask for, or the first that nobody has, or, when
-    all are taken, one that they share with another."""
-    taken = {member.data_part for member in staying}
-    placed = []
-    for index, member in enumerate(sorted(newcomers, key=lambda m: (m.data_part, m.id))):
-        free = [part for part in range(parts) if part not in taken]
-        part = member.data_part
-        if part in taken or part >= parts:
-            part = free[0] if free else (len(staying) + index) % parts
-        taken.add(part)
-        placed.append(replace(member, data_part=part, since=generation))
-    return placed
-
-
-def in_words(why: str) -> str:
-    """`why` as a message may carry it: one printable line of a bounded length."""
-    return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
+        return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,169 +148,11 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class Decree:
-    """What a change decides: the next view, and that all go on from `round`, whose result the `donors` have."""
+    """What a change decides: the next view, and the version that all go on from, which the `donors` have. `given`: no
+    round of this run has led to that version, a checkpoint has."""
 
     view: View
-    round: int
+    base: Version
     donors: tuple[PeerId, ...]
     departed: tuple[Departed, ...]
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A newcomer asks any member to be let in; not `ready`, it only asks whether it would be, and where the others
-    stand. It has the state of `round` with that `fingerprint`. `layout`: its model's digest; `model`: it in words."""
-
-    ask: int
-    run: str
-    member: Member
-    layout: str
-    model: str
-    round: int
-    fingerprint: int
-    ready: bool
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The contact's view and the round and fingerprint of its state."""
-
-    ask: int
-    view: View
-    round: int
-    fingerprint: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """`final`: asking another member is of no use."""
-
-    ask: int
-    why: str
-    final: bool
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Later:
-    """Told to a newcomer who has held up the others: we do not let you in for so many seconds yet."""
-
-    seconds: float
-    why: str
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Introduce:
-    """The contact, who is in `generation`, tells the coordinator of a newcomer, who has the state of `round` with that
-    `fingerprint`."""
-
-    member: Member
-    round: int
-    fingerprint: int
-    generation: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Propose:
-    """I would lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no result
-    any more in this generation."""
-
-    generation: int
-    ballot: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """The answer to Propose. `promised`: the highest ballot I promised to follow, a higher one when I follow another.
-    I hold the result of `round`, and I have adopted `decree` under the ballot `adopted` (0: none)."""
-
-    generation: int
-    ballot: int
-    promised: int
-    round: int
-    fingerprint: int
-    adopted: int
-    decree: Decree | None
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """Enough have promised: adopt this decree."""
-
-    generation: int
-    ballot: int
-    decree: Decree
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """The answer to Adopt: I have adopted the decree, unless I `promised` a higher ballot meanwhile."""
-
-    generation: int
-    ballot: int
-    promised: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Install:
-    """Enough have adopted the decree: it holds."""
-
-    decree: Decree
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """You speak of a later generation than I know of."""
-
-    generation: int
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """Told to the coordinator: I have lost a member."""
-
-    generation: int
-    peer: PeerId
-    why: str
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """I would leave of my own will; the round goes on without me."""
-
-    why: str
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """You speak from a generation that is over, and you are none of the `members` of the present one: join again, by
-    `contact`. Who hears it tells those on its side of a split, who may be members all the same."""
-
-    generation: int
-    contact: PeerId
-    members: tuple[PeerId, ...]
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Anew:
-    """I begin anew: this link ends here, and who waits to be let in through me asks another."""
-
-
-@message()
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """I have committed the last round of the run and stay only until all others have."""
+    given: bool = False

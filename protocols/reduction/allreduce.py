@@ -28,6 +28,7 @@ from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import Buffer
+from .bound import Guard
 from .chunks import Chunk, Inbox, Turn
 from .plan import Plan, Run, Value, plan_of
 
@@ -53,7 +54,7 @@ class _Way:
 
 class Allreduce:
     """One attempt at summing a vector over `members` (in rank order) by `schedule`. `shares`: of its parts, None if
-    they are equal."""
+    they are equal. `guard`: looks at what comes, of which the last `tail` elements are no model's."""
 
     def __init__(
         self,
@@ -63,8 +64,12 @@ class Allreduce:
         schedule: Schedule,
         turn: Turn,
         shares: tuple[float, ...] | None = None,
+        *,
+        guard: Guard | None = None,
+        tail: int = 0,
     ) -> None:
         self._endpoint, self._inbox, self._members, self._turn = endpoint, inbox, members, turn
+        self._guard, self._tail = guard, tail
         self._schedule: Value = schedule
         self._shares = shares
         self._rank = members.index(endpoint.id)
@@ -72,7 +77,7 @@ class Allreduce:
     async def run(self, vector: Tensor) -> Tensor:
         """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
-        if not plan.receive:
+        if not plan.receive and not plan.send:
             return vector.detach().clone()
         self._own: Array = vector.detach().numpy()
         self._total: Array = np.empty_like(self._own)
@@ -226,10 +231,14 @@ class Allreduce:
 
     def _put(self, values: Array, run: Run, at: int) -> None:
         here = slice(at, at + len(values))
+        if self._guard is not None:
+            beyond = here.stop - (len(self._own) - self._tail)
+            self._guard.check(self._members[run.peer], values, run.op, min(max(0, beyond), len(values)))
         if run.op is Op.COPY:
             self._total[here] = values
         else:
-            np.add((self._own if run.fresh else self._total)[here], values, out=self._total[here])
+            with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+                np.add((self._own if run.fresh else self._total)[here], values, out=self._total[here])
 
     # How far each run has come
 
@@ -271,12 +280,15 @@ async def allreduce(
     *,
     turn: Turn,
     shares: tuple[float, ...] | None = None,
+    guard: Guard | None = None,
+    tail: int = 0,
 ) -> Tensor:
-    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`: as above.
+    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`, `guard`,
+    `tail`: as above.
 
     Nobody may write to it, nor to `vector` until all have a result or have given this attempt up: parts of both can
     still be on their way to others. Raises PeerLost.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(endpoint, inbox, members, schedule, turn, shares).run(vector)
+    return await Allreduce(endpoint, inbox, members, schedule, turn, shares, guard=guard, tail=tail).run(vector)

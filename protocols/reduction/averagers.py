@@ -23,7 +23,8 @@ from torch import Tensor
 from ...aggregation.codecs.codec import Codec, GatherCodec, HopCodec, Sketch, SketchCodec, SketchState, seed_of
 from ...aggregation.codecs.error_feedback import ErrorFeedback
 from ...aggregation.mean import Mean, combine, contribute
-from ...aggregation.vector import Layout
+from ...aggregation.schedules.schedule import Op
+from ...aggregation.vector import Layout, norm_of
 from ..delivery.link import PeerLost
 from ..off_loop import off_loop
 from ..rounds import SIGNALS, Contribution, Key
@@ -32,6 +33,8 @@ from .reducer import Reducer
 
 Owed = tuple[int, Tensor]
 """The round up to which it is what was left out of all rounds, and that [n]."""
+_GAIN = 1e3
+"""By how much a projection may be larger than what is projected."""
 
 
 class Averager(Protocol):
@@ -41,7 +44,8 @@ class Averager(Protocol):
         """The weighted mean of all members' vectors, the same bits on each, and its mark, which tells different ones
         apart; no mean when nobody's weight is above 0. `anchor`: the model that all had before their local steps.
 
-        Raises PeerLost, and ValueError when the mean is not finite.
+        Raises PeerLost; BadSum when there is no mean that could be right; and ValueError when what this peer brings is
+        not finite.
         """
         ...
 
@@ -69,14 +73,27 @@ def averager_for(
     return SketchAverager(reducer, codec, layout, seed, owed)
 
 
-def mean_of(total: Tensor, signals: int = SIGNALS) -> Mean | None:
-    """The mean behind a sum; none when nobody's weight is above 0."""
-    return None if total[-1] == 0 else combine(total, signals)
+def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The message of a contribution with `vector` as its model. Raises ValueError when anything in it is not finite."""
+    message = contribute(vector, contribution.weight, contribution.signals, out=out)
+    contribution.check(message)
+    return message
 
 
-def _moved(total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+def mean_of(
+    reducer: Reducer, total: Tensor, anchor: Tensor, signals: int = SIGNALS, *, gain: float = 1.0
+) -> Mean | None:
+    """The mean behind a sum; none when nobody's weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    if total[-1] == 0:
+        return None
+    mean = combine(total, signals)
+    reducer.check(mean, anchor, gain)
+    return mean
+
+
+def _moved(reducer: Reducer, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
     """The mean behind a sum of changes, and its mark."""
-    mark, mean = fingerprint(total), mean_of(total)
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor)
     return None if mean is None else mean._replace(vector=anchor + mean.vector), mark
 
 
@@ -87,13 +104,13 @@ class PlainAverager:
         self._reducer = reducer
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        weight, signals, nbytes = contribution.weight, contribution.signals, anchor.nbytes
+        nbytes = anchor.nbytes
         slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, key)
-        brought = await off_loop(nbytes, lambda: contribute(contribution.vector, weight, signals, out=slot))
-        total = await self._reducer.sum(brought, key)
+        brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector, out=slot))
+        total = await self._reducer.sum(brought, key, tail=SIGNALS + 1)
         # In place all read the very same result.
         mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
-        return await off_loop(nbytes, lambda: mean_of(total)), mark
+        return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor)), mark
 
     def committed(self) -> None: ...
 
@@ -105,10 +122,10 @@ class HopAverager:
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        weight, signals, nbytes = contribution.weight, contribution.signals, anchor.nbytes
-        brought = await off_loop(nbytes, lambda: contribute(contribution.vector - anchor, weight, signals))
+        nbytes = anchor.nbytes
+        brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector - anchor))
         total = await self._reducer.sum(brought, key, codec=self._codec, tail=SIGNALS + 1)
-        return await off_loop(nbytes, lambda: _moved(total, anchor))
+        return await off_loop(nbytes, lambda: _moved(self._reducer, total, anchor))
 
     def committed(self) -> None: ...
 
@@ -160,6 +177,7 @@ class GatherAverager(_Remembering):
             coded = torch.zeros(self._codec.encoded_bytes(anchor.numel()), dtype=torch.uint8)
         else:
             corrected = feedback.correct(contribution.vector - anchor)
+            brought_by(contribution, corrected[:0])  # the rest is looked at when it is encoded
             coded = self._codec.encode(corrected, seed_of(key, self._reducer.rank))
             feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
         tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
@@ -173,10 +191,13 @@ class GatherAverager(_Remembering):
             if weight == 0:
                 continue
             try:
-                total += contribute(self._codec.decode(coded, anchor.numel(), anchor.dtype), weight, signals)
+                message = contribute(self._codec.decode(coded, anchor.numel(), anchor.dtype), weight, signals)
             except ValueError as error:
                 raise PeerLost(sender, f"it sent what {self._codec.name} does not decode: {error}") from None
-        return _moved(total, anchor)
+            if self._reducer.guard is not None:
+                self._reducer.guard.check(sender, message.numpy(), Op.ADD, SIGNALS + 1)
+            total += message
+        return _moved(self._reducer, total, anchor)
 
 
 class SketchAverager(_Remembering):
@@ -196,21 +217,24 @@ class SketchAverager(_Remembering):
         marks = []
         for stage in range(sketch.stages):
             brought = await off_loop(nbytes, partial(_projected, sketch, stage, contribution))
-            total = await self._reducer.sum(brought, key, stage=stage)
-            agreed, mark = await off_loop(nbytes, partial(_absorbed, sketch, stage, total))
+            total = await self._reducer.sum(brought, key, stage=stage, tail=SIGNALS + 1, gain=_GAIN)
+            agreed, mark = await off_loop(nbytes, partial(_absorbed, self._reducer, sketch, stage, total, anchor))
             marks.append(mark)
             if agreed is None:
                 return None, seed_of(marks)
         assert agreed is not None, "a sketch has a stage at least"
 
-        def ended() -> tuple[Tensor, SketchState]:
+        def ended(agreed: Mean) -> tuple[Mean, SketchState]:
             if contribution.weight:
                 feedback.keep(corrected, sketch.own())
-            return anchor + sketch.result(), sketch.state()
+            change = sketch.result()
+            agreed = agreed._replace(vector=anchor + change, norm=norm_of(change))
+            self._reducer.check(agreed, anchor)
+            return agreed, sketch.state()
 
-        vector, self._next_state = await off_loop(nbytes, ended)
+        agreed, self._next_state = await off_loop(nbytes, partial(ended, agreed))
         self._next = (key[1], feedback.residual)
-        return agreed._replace(vector=vector), seed_of(marks)
+        return agreed, seed_of(marks)
 
     def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
         """What was left out so far, this peer's change with it, and the sketch of that."""
@@ -224,12 +248,12 @@ class SketchAverager(_Remembering):
 
 
 def _projected(sketch: Sketch, stage: int, contribution: Contribution) -> Tensor:
-    return contribute(sketch.project(stage), contribution.weight, contribution.signals)
+    return brought_by(contribution, sketch.project(stage))
 
 
-def _absorbed(sketch: Sketch, stage: int, total: Tensor) -> tuple[Mean | None, int]:
+def _absorbed(reducer: Reducer, sketch: Sketch, stage: int, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
     """What a stage has agreed on, and its mark."""
-    mark, mean = fingerprint(total), mean_of(total)
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor, gain=_GAIN)
     if mean is not None:
         sketch.absorb(stage, mean.vector)
     return mean, mark

@@ -8,6 +8,7 @@ Cost: the schedule's for each bucket. On loss, lateness or death of a peer: the 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Sequence
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.codecs.codec import seed_of
-from ...aggregation.mean import Mean, contribute
+from ...aggregation.mean import BadSum, Mean, contribute
 from ...aggregation.vector import Part
 from ..off_loop import off_loop
 from ..rounds import Contribution, Key
@@ -37,15 +38,18 @@ class BucketAverager:
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
         numbers = range(len(self._buckets))
         if self._reducer.shares_memory:
-            found = [await self._sum(number, contribution, key) for number in numbers]
+            found = [await self._sum(number, contribution, anchor, key) for number in numbers]
         else:
-            found = await _together([self._sum(number, contribution, key) for number in numbers])
+            found = await _together([self._sum(number, contribution, anchor, key) for number in numbers])
+        for mean, _ in found:
+            if isinstance(mean, BadSum):
+                raise mean
         mark = seed_of(*(mark for _, mark in found))
-        means = [mean for mean, _ in found if mean is not None]
+        means = [mean for mean, _ in found if isinstance(mean, Mean)]
         if len(means) < len(found):
             return None, mark
         vector = await off_loop(anchor.nbytes, lambda: self._whole(means, anchor))
-        return means[-1]._replace(vector=vector), mark
+        return means[-1]._replace(vector=vector, norm=math.hypot(*(mean.norm for mean in means))), mark
 
     def _whole(self, means: Sequence[Mean], anchor: Tensor) -> Tensor:
         vector = torch.empty_like(anchor)
@@ -53,16 +57,32 @@ class BucketAverager:
             vector[start:stop] = mean.vector
         return vector
 
-    async def _sum(self, number: int, contribution: Contribution, key: Key) -> tuple[Mean | None, int]:
-        """The mean of one bucket; that of the signals comes with the last."""
+    async def _sum(
+        self, number: int, contribution: Contribution, anchor: Tensor, key: Key
+    ) -> tuple[Mean | BadSum | None, int]:
+        """The mean of one bucket; that of the signals comes with the last. Where there is none, the others' sums are
+        made all the same, as other peers may wait for them."""
         start, stop = self._buckets[number]
         if contribution.filling is not None:
             await contribution.filling.filled(number)
         signals = contribution.signals if number == len(self._buckets) - 1 else ()
         here, nbytes = contribution.vector[start:stop], (stop - start) * contribution.vector.itemsize
-        brought = await off_loop(nbytes, lambda: contribute(here, contribution.weight, signals))
-        total = await self._reducer.sum(brought, key, stage=number)
-        return await off_loop(nbytes, lambda: (mean_of(total, len(signals)), fingerprint(total)))
+
+        def brought() -> Tensor:
+            message = contribute(here, contribution.weight, signals)
+            contribution.check(message)
+            return message
+
+        def found() -> tuple[Mean | BadSum | None, int]:
+            mark = fingerprint(total)
+            try:
+                return mean_of(self._reducer, total, anchor[start:stop], len(signals)), mark
+            except BadSum as bad:
+                return bad, mark
+
+        message = await off_loop(nbytes, brought)
+        total = await self._reducer.sum(message, key, stage=number, tail=len(signals) + 1)
+        return await off_loop(nbytes, found)
 
     def committed(self) -> None: ...
 

@@ -23,11 +23,15 @@ from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import Buffer
 from .allreduce import Allreduce, Array
+from .bound import Guard
 from .chunks import Inbox, Turn
 from .plan import Run
 
 CELL = 1 << 14
 """Elements of a chunk, about: a multiple of all codecs' blocks, few enough for a slow link."""
+_NOT_FINITE = 0xFF
+"""Every byte of a chunk whose sum is not finite: no codec encodes anything so. Whoever passes it on is not to blame, so
+it goes on to all, as it does uncoded."""
 
 
 class CodedAllreduce(Allreduce):
@@ -44,9 +48,10 @@ class CodedAllreduce(Allreduce):
         *,
         codec: HopCodec,
         tail: int,
+        guard: Guard | None = None,
     ) -> None:
-        super().__init__(endpoint, inbox, members, schedule, turn, shares)
-        self._codec, self._tail = codec, tail
+        super().__init__(endpoint, inbox, members, schedule, turn, shares, guard=guard, tail=tail)
+        self._codec = codec
         self._final: dict[int, bytes] = {}
 
     async def run(self, vector: Tensor) -> Tensor:
@@ -73,10 +78,18 @@ class CodedAllreduce(Allreduce):
 
     def _encoded(self, values: Array, run: Run, at: int) -> bytes:
         seed = seed_of(self._turn, self._rank, run.step, at)
-        return bytes(self._codec.encode(torch.from_numpy(values), seed).numpy())
+        try:
+            return bytes(self._codec.encode(torch.from_numpy(values), seed).numpy())
+        except ValueError:
+            if np.isfinite(values).all():
+                raise
+            return bytes([_NOT_FINITE]) * self._codec.encoded_bytes(len(values))
 
     def _decoded(self, payload: Buffer, count: int) -> Array:
-        coded = torch.from_numpy(np.frombuffer(payload, np.uint8).copy())
+        received = np.frombuffer(payload, np.uint8)
+        if received[0] == _NOT_FINITE and (received == _NOT_FINITE).all():
+            return np.full(count, np.nan, self._total.dtype)
+        coded = torch.from_numpy(received.copy())
         decoded: Array = self._codec.decode(coded, count, torch.from_numpy(self._total[:0]).dtype).numpy()
         return decoded
 

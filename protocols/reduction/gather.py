@@ -1,6 +1,7 @@
-"""All-gather: everybody's payload to everybody, each straight from its owner.
+"""All-gather: everybody's payload to everybody, each straight from its owner, or by a third one that reaches both.
 
-Cost, each rank: (p-1) messages and (p-1) n bytes, of payloads of n bytes; all at once. On loss, lateness or death of a
+Cost, each rank: (p-1) messages and (p-1) n bytes, of payloads of n bytes; all at once. For two that cannot reach each
+other a third sends two payloads more, a hop later. On loss, lateness or death of a
 peer: as for an allreduce.
 """
 
@@ -13,6 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...aggregation.schedules.around import around
+from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step
 from ...aggregation.schedules.sharded import Sharded
 from ..endpoint import Endpoint
@@ -23,24 +26,33 @@ from .chunks import Inbox, Turn
 
 @dataclass(frozen=True, slots=True)
 class _ToAll:
-    """Part r is rank r's own, and goes to all others: what the sharded schedule ends with."""
+    """Part r is rank r's own, and goes to all others: what the sharded schedule ends with, its latter half."""
 
     name: ClassVar[str] = "to_all"
+    apart: tuple[Pair, ...] = ()
 
     def parts(self, world: int) -> int:
         return world
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
-        return Sharded().steps(rank, world)[1:]
+        steps = around(Sharded(), self.apart, world).steps(rank, world)
+        return steps[len(steps) // 2 :]
 
 
 async def gather(
-    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], payload: Tensor, *, turn: Turn
+    endpoint: Endpoint,
+    inbox: Inbox,
+    members: Sequence[PeerId],
+    payload: Tensor,
+    *,
+    turn: Turn,
+    apart: tuple[Pair, ...] = (),
 ) -> list[tuple[PeerId, Tensor]]:
-    """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. Raises PeerLost."""
+    """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. `apart`: ranks that cannot
+    reach each other. Raises PeerLost."""
     size, rank = payload.numel(), members.index(endpoint.id)
     own = torch.empty(size * len(members), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload
-    everything = await Allreduce(endpoint, inbox, members, _ToAll(), turn).run(own)
+    everything = await Allreduce(endpoint, inbox, members, _ToAll(apart), turn).run(own)
     everything[size * rank : size * (rank + 1)] = payload
     return list(zip(members, everything.view(len(members), size), strict=True))

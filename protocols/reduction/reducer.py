@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from ...aggregation.agreed import LinkCosts, seconds_of
 from ...aggregation.codecs.codec import HopCodec
+from ...aggregation.evidence import WITNESSES, Brought
+from ...aggregation.mean import Mean
+from ...aggregation.schedules.around import around
 from ...aggregation.schedules.naive import Naive
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
@@ -22,9 +26,11 @@ from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
 from ..transport import PeerId
 from .allreduce import allreduce
+from .bound import Bound, Guard
 from .chunks import Inbox, Turn
 from .coded import CodedAllreduce
 from .gather import gather
+from .shown import shown
 
 ONE_HOP_BYTES, ONE_HOP_WORLD = 8 * 1024, 8
 """So small a vector, of peers apart, goes from everybody to everybody at once, and each adds up all of it as the owners
@@ -33,6 +39,8 @@ ONE_MACHINE_BYTES = 2 << 20
 """So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
 STAGES = 1 << 16
 """Sums in a round, at most."""
+_SHOWN, _GUARDED = 1 << 40, 1 << 41
+"""Stages beyond those of all sums: of what is shown, and of sums that are made again under a guard."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
@@ -45,14 +53,24 @@ def on_one_machine(nbytes: int) -> Schedule:
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
-def _turn(key: Key, stage: int) -> int:
+def _number(key: Key, stage: int) -> int:
     return STAGES * key[1] + stage
 
 
 class Reducer:
-    """One peer's part in the sums of a run. `schedule` chooses one for a view; `view` is the present one."""
+    """One peer's part in the sums of a run. `schedule` chooses one for a view; `view` is the present one; `bound`: how
+    large a mean may be."""
 
-    def __init__(self, endpoint: Endpoint, schedule: Callable[[View], Schedule], view: Callable[[], View]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        schedule: Callable[[View], Schedule],
+        view: Callable[[], View],
+        bound: Bound = Bound(),  # noqa: B008  # a value
+    ) -> None:
+        self.bound = bound
+        self.guard: Guard | None = None
+        """Looks at all that comes, while sums are made `under` it."""
         self.inbox = Inbox(endpoint)
         self.bytes_shared = 0
         """What has gone through memory that the members share, in and out, in sums that came about."""
@@ -70,7 +88,8 @@ class Reducer:
     def shares_memory(self) -> bool:
         """Whether sums are made in shared memory, if the members come to have any: then one after another."""
         view = self._view()
-        return view.one_machine and isinstance(self._schedule(view), Sharded)
+        apart = self.guard is not None or bool(view.apart)
+        return not apart and view.one_machine and isinstance(self._schedule(view), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
         """How long a sum of so many bytes should take in the present view, on links that cost this; None: nothing is
@@ -88,58 +107,120 @@ class Reducer:
         return self._view().ids.index(self._endpoint.id)
 
     async def sum(
-        self, vector: Tensor, key: Key, *, stage: int = 0, codec: HopCodec | None = None, tail: int = 0
+        self,
+        vector: Tensor,
+        key: Key,
+        *,
+        stage: int = 0,
+        codec: HopCodec | None = None,
+        tail: int = 0,
+        gain: float = 1.0,
     ) -> Tensor:
         """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
         shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
-        `codec`: encodes all but the last `tail` elements on their way. Raises PeerLost."""
-        view, turn = await self._begin(key), (*key, stage)
+        `tail`: elements at the end that are no model's. `codec`: encodes all others on their way. `gain`: so much
+        larger than a model they may be. Raises PeerLost."""
+        guard = None if self.guard is None else self.guard.times(gain)
+        view, turn = await self._begin(key), self._turn(key, stage)
         if codec is not None:
             schedule, shares = self._cut(view)
-            coded = CodedAllreduce(self._endpoint, self.inbox, view.ids, schedule, turn, shares, codec=codec, tail=tail)
+            coded = CodedAllreduce(
+                self._endpoint,
+                self.inbox,
+                view.ids,
+                schedule,
+                turn,
+                shares,
+                codec=codec,
+                tail=tail,
+                guard=guard,
+            )
             return await coded.run(vector)
         sums = await self._shared(vector.numel(), vector.dtype)
         if sums is not None:
-            total = await sums.run(vector, _turn(key, stage))
+            total = await sums.run(vector, _number(key, stage))
             self._in_place = sums
             self.bytes_shared += sums.moved_bytes
             return total
-        return await self._by_messages(view, vector, turn)
+        return await self._by_messages(view, vector, turn, tail, guard)
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
         """The same among some of the members, by messages. `turn`: of several such sums before the round's, from 1."""
         view = await self._begin(key)
         some = replace(view, members=tuple(member for member in view.members if member.id in members))
-        return await self._by_messages(some, vector, (*key, STAGES + turn))
+        return await self._by_messages(some, vector, (*key, STAGES + turn), 1)
 
-    async def _by_messages(self, view: View, vector: Tensor, turn: Turn) -> Tensor:
+    async def shown(
+        self, members: Collection[PeerId], message: Tensor, key: Key, turn: int, tail: int
+    ) -> list[Brought]:
+        """What each of these members brings to the round, or to a `turn` from 1 before it, in rank order: see `shown`.
+        Raises PeerLost."""
+        ids = tuple(peer for peer in (await self._begin(key)).ids if peer in members)
+        stage = _SHOWN + (WITNESSES + 1) * turn
+        return await shown(self._endpoint, self.inbox, ids, message, key=key, stage=stage, tail=tail)
+
+    @contextmanager
+    def under(self, guard: Guard) -> Iterator[None]:
+        """Sums are made by messages, each part straight by its owner, and what comes is looked at. The same on all."""
+        self.guard = guard
+        try:
+            yield
+        finally:
+            self.guard = None
+
+    async def _by_messages(
+        self, view: View, vector: Tensor, turn: Turn, tail: int, guard: Guard | None = None
+    ) -> Tensor:
         schedule, shares = self._cut(view)
-        if isinstance(schedule, Sharded):
+        if isinstance(schedule, Sharded) and guard is None:
             if view.one_machine:
-                schedule, shares = on_one_machine(vector.nbytes), None
+                shares = None
+                schedule = around(on_one_machine(vector.nbytes), view.ranks_apart, len(view.ids))
             elif takes_one_hop(vector.nbytes, len(view.ids)):
-                everything = await gather(self._endpoint, self.inbox, view.ids, vector.view(torch.uint8), turn=turn)
+                everything = await self._gathered(view, vector.view(torch.uint8), turn)
                 return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
-        return await allreduce(self._endpoint, self.inbox, view.ids, schedule, vector, turn=turn, shares=shares)
+        return await allreduce(
+            self._endpoint,
+            self.inbox,
+            view.ids,
+            schedule,
+            vector,
+            turn=turn,
+            shares=shares,
+            guard=guard,
+            tail=tail,
+        )
 
     def _cut(self, view: View) -> tuple[Schedule, tuple[float, ...] | None]:
         """The schedule among these, and what each of them owns of the sum, if that is not alike."""
-        schedule = self._schedule(view)
+        wanted = self._schedule(view) if self.guard is None else Sharded()
+        schedule = around(wanted, view.ranks_apart, len(view.ids))
         return schedule, view.shares if isinstance(schedule, Sharded) else None
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
-        return await gather(self._endpoint, self.inbox, (await self._begin(key)).ids, payload, turn=(*key, 0))
+        return await self._gathered(await self._begin(key), payload, self._turn(key, 0))
+
+    async def _gathered(self, view: View, payload: Tensor, turn: Turn) -> list[tuple[PeerId, Tensor]]:
+        return await gather(self._endpoint, self.inbox, view.ids, payload, turn=turn, apart=view.ranks_apart)
+
+    def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
+        """Raises BadSum when a mean is too large for what all had before, `anchor`. Under a guard nothing is."""
+        if self.guard is None:
+            self.bound.times(gain).check(mean, anchor, len(self._view().ids))
 
     async def all_have(self, key: Key) -> None:
         """Wait until every member keeps the result of this sum in place, as this one does from now on."""
         if self._in_place is not None:
-            await self._in_place.all_have(_turn(key, STAGES - 1))
+            await self._in_place.all_have(_number(key, STAGES - 1))
 
     async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
         """Where this peer's next vector would be summed in place, without a copy; None where that cannot be."""
         sums = await self._shared(count, dtype)
-        return None if sums is None else sums.slot(_turn(key, 0))
+        return None if sums is None else sums.slot(_number(key, 0))
+
+    def _turn(self, key: Key, stage: int) -> Turn:
+        return (*key, stage if self.guard is None else _GUARDED + stage)
 
     async def _begin(self, key: Key) -> View:
         """The present view, for one more sum. If it is another than that of `key`, this attempt is over, and about to

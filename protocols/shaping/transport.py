@@ -54,8 +54,8 @@ class Shaped:
     def dial(self, peer: PeerId, address: str) -> None:
         self._inner.dial(peer, address)
 
-    def admit(self, peer: PeerId) -> None:
-        self._inner.admit(peer)
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
+        self._inner.admit(peer, shared=shared)
 
     async def self_test(self) -> None:
         await self._inner.self_test()

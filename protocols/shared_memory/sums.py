@@ -97,12 +97,8 @@ class Sums:
         def late() -> list[PeerId]:
             return [member for member, at in zip(self._members, self._in.tolist(), strict=True) if at < turn]
 
-        with self._meter.summing():
-            self._meter.stands(late)
-            try:
-                await _until(self._in, turn, self._meter.read)
-            finally:
-                self._meter.goes_on(late)
+        with self._meter.standing(late):
+            await _until(self._in, turn, self._meter.read)
 
     async def all_have(self, turn: int) -> None:
         """Say that this rank keeps the result of that turn, and wait until all have said so."""

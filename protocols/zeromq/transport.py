@@ -23,7 +23,7 @@ from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer
 from .redial import Redial
 from .tap import MESSAGES_MAX, Arrived, Tap
-from .ways import Change, OutLink, Ways, claimed_name, new_route
+from .ways import Change, OutLink, Ways, new_route
 from .zap import verdict
 
 _DOMAIN = b"samovar"
@@ -34,6 +34,7 @@ _EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 _FRAMES_KEPT = 8  # of what is to have two, with a route three, and of ZAP's requests seven
 
 _CHANGES: dict[int, Change] = {
+    zmq.EVENT_CONNECTED: Change.REACHED,
     zmq.EVENT_HANDSHAKE_SUCCEEDED: Change.CONNECTED,
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: Change.REFUSED,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Change.FAILED,
@@ -127,7 +128,7 @@ class ZeroMQTransport:
         self._id = keys.public if keys else secrets.token_hex(16)
         self._listen, self._advertise, self.machine = listen, advertise, machine()
         self._address = listen
-        self._admitted: set[PeerId] = set()
+        self._admitted, self._shared = set[PeerId](), set[PeerId]()
         self._taps: list[Tap] = []
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
@@ -147,7 +148,7 @@ class ZeroMQTransport:
         self._context.max_sockets = 1 << 16
         inbox = self._socket(zmq.ROUTER, self._keys, self._listen)
         self._inbox = self._tap(inbox, self._take_call, tells_user=self.encrypted)
-        self._ways = Ways(self._inbox, arrivals.reconnected)
+        self._ways = Ways(self._inbox, arrivals.reconnected, self._shared)
         # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
         # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
         inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), 4096
@@ -198,12 +199,12 @@ class ZeroMQTransport:
         """Prove that an unknown key is refused: RuntimeError if it gets in, as then nothing here is safe (Z14)."""
         if self._keys is None:
             return
-        said: asyncio.Queue[int] = asyncio.Queue()
+        said: asyncio.Queue[Change] = asyncio.Queue()
         stranger = self._socket(zmq.DEALER, KeyPair.new(), self._bound)
         stranger.curve_serverkey, stranger.reconnect_ivl = bytes.fromhex(self._keys.public), 200
         monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         taps = [self._tap(stranger, lambda arrived: None)]
-        taps.append(self._tap(monitor, lambda told: said.put_nowait(_event(told))))
+        taps.append(self._tap(monitor, lambda told: said.put_nowait(_change(told))))
         try:
             stranger.connect(own_way(self._bound))
             async with asyncio.timeout(_SELF_TEST_S):
@@ -214,34 +215,37 @@ class ZeroMQTransport:
         finally:
             for tap in taps:
                 tap.close()
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        if event is Change.CONNECTED:
             raise RuntimeError(f"self-test: {self._address} let an unknown key in; refusing to start")
 
-    def admit(self, peer: PeerId) -> None:
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._admitted.add(peer)
+        self._shared |= {peer} if shared else set()
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """A peer whose address or key cannot be used is not called: `trouble` says so. It may still call us."""
+        """A peer is not called when its address or key cannot be used, or there is no descriptor left: `trouble` says
+        so. It may still call us."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)
-        socket = self._socket(zmq.DEALER, self._keys, address)
-        monitor = socket.get_monitor_socket(sum(_CHANGES))
+        made: list[zmq.Socket[bytes]] = []
         try:
+            made.append(socket := self._socket(zmq.DEALER, self._keys, address))
+            made.append(monitor := socket.get_monitor_socket(sum(_CHANGES)))
             if self.encrypted:
                 socket.curve_serverkey = bytes.fromhex(peer)
             else:
                 socket.routing_id = new_route(self._id)
             socket.connect(dialable(address))
         except (ValueError, zmq.ZMQError) as error:
-            _Socket(socket).close(0)
-            monitor.close()
+            for one in made:
+                _Socket(one).close(0)
             self._ways.undialable(peer, f"{error} ({address!r:.80})")
             return
         link = OutLink(
             address,
             Tap(self._loop, _Socket(socket), lambda arrived: self._take(peer, arrived.frames, arrived.total)),
-            Tap(self._loop, _Socket(monitor), lambda told: self._ways.changed(peer, link, _CHANGES[_event(told)])),
+            Tap(self._loop, _Socket(monitor), lambda told: self._ways.changed(peer, link, _change(told))),
             Redial(self._loop, lambda: _connect_anew(socket, address)),
         )
         self._ways.add(peer, link)
@@ -255,17 +259,10 @@ class ZeroMQTransport:
 
     def _take_call(self, arrived: Arrived) -> None:
         route, *frames = arrived.frames
-        sender = arrived.user if self.encrypted else claimed_name(bytes(route))
-        self._ways.called(sender, bytes(route))
-        self._take(sender, frames, arrived.total - 1)
+        self._take(self._ways.caller(arrived.user, bytes(route)), frames, arrived.total - 1)
 
     def _take(self, sender: PeerId, frames: Sequence[Buffer], total: int) -> None:
-        if total != 2:
-            self._arrivals.garbage(sender, f"sent a message of {total} frames, two are due")
-            return
-        header, payload = frames
-        size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
-        self._arrivals.frames(sender, header, payload, size)
+        self._arrivals.take(sender, frames, total, encrypted=self.encrypted)
 
     def _watch_over(self) -> None:
         """Z11: look once in a while even if an edge was missed."""
@@ -294,5 +291,8 @@ def _connect_anew(socket: zmq.Socket[bytes], address: str) -> None:
     socket.connect(address)
 
 
-def _event(arrived: Arrived) -> int:
-    return int(parse_monitor_message([bytes(frame) for frame in arrived.frames])["event"])
+def _change(arrived: Arrived) -> Change:
+    told = parse_monitor_message([bytes(frame) for frame in arrived.frames])
+    event, value = told["event"], told["value"]
+    silent = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN  # Z26: nothing came in that time
+    return Change.SILENT if silent else _CHANGES[event]

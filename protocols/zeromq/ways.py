@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from ..transport import PeerId
+from ..transport import PeerId, is_guest
 from ..wire import Buffer
 from .redial import Redial
 from .tap import Tap
 
 _ROUTES_MAX = 1 << 15
 _NAME_MAX = 64
+_UNKNOWN = "no answer"
 
 
 def new_route(name: PeerId) -> bytes:
@@ -31,6 +32,8 @@ def claimed_name(route: bytes) -> PeerId:
 class Change(Enum):
     """What became of an out-link's connection; the value says why it does not work, for its user."""
 
+    REACHED = "it is there, but does not answer"
+    SILENT = "it is there, but has said nothing for seconds"
     CONNECTED = ""
     REFUSED = "it refused our key"
     FAILED = "the handshake failed (is its key right, and does it encrypt as we do?)"
@@ -47,7 +50,7 @@ class OutLink:
     monitor: Tap
     redial: Redial
     connected: bool = False
-    trouble: str = "no answer"
+    trouble: str = _UNKNOWN
 
     def close(self, linger_ms: int = 0) -> None:
         self.redial.stop()
@@ -57,10 +60,10 @@ class OutLink:
 
 class Ways:
     """`inbox` sends to a route, which is how a peer that called us is named there; `reconnected` is told when what was
-    under way to a peer may be lost."""
+    under way to a peer may be lost; `shared`: keys that many have."""
 
-    def __init__(self, inbox: Tap, reconnected: Callable[[PeerId], None]) -> None:
-        self._inbox, self._reconnected = inbox, reconnected
+    def __init__(self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str]) -> None:
+        self._inbox, self._reconnected, self._shared = inbox, reconnected, shared
         self._out: dict[PeerId, OutLink] = {}
         self._routes: dict[PeerId, bytes] = {}
         self._undialable: dict[PeerId, str] = {}
@@ -91,24 +94,30 @@ class Ways:
         """By the out-link if it is connected, else by the peer's own connection if there is one, else as soon as the
         out-link is connected. False when none of these can be: then the link above will miss it and post it again."""
         link, route = self._out.get(peer), self._routes.get(peer)
+        if is_guest(peer):
+            route = bytes.fromhex(peer.partition("/")[2])
         if route is not None and (link is None or not link.connected):
             failed = self._inbox.send([route, header, payload])
             if failed != errno.EHOSTUNREACH:
                 return failed == 0
-            del self._routes[peer]
+            self._routes.pop(peer, None)
         if link is None:
             return False
         if not link.connected:
             link.redial.hurry()
         return link.tap.post([header, payload])
 
-    def called(self, peer: PeerId, route: bytes) -> None:
-        """A message of `peer` came in on `route`."""
+    def caller(self, user: str, route: bytes) -> PeerId:
+        """Who sent what came in on `route`; `user`: the key that it proved to have, if it did."""
+        if user in self._shared:
+            return f"{user}/{route.hex()}"  # which says how to answer: so many of them take no memory here
+        peer = user or claimed_name(route)
         if self._routes.get(peer) != route:
             if len(self._routes) >= _ROUTES_MAX:
                 del self._routes[next(iter(self._routes))]
             self._routes[peer] = route
             self._changed_route(peer)
+        return peer
 
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
         """The connection of `link`, which goes to `peer`, has changed."""
@@ -119,6 +128,10 @@ class Ways:
             link.redial.succeeded()
             link.tap.serve()  # what waited for the connection goes first
             self._reconnected(peer)
+            return
+        if change is Change.REACHED:
+            if link.trouble == _UNKNOWN:  # else the last call's end says more
+                link.trouble = change.value
             return
         if link.redial.pausing:
             return  # a call that has failed is also closed, which would only hide the reason

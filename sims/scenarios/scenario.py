@@ -30,29 +30,50 @@ class Kind(StrEnum):
     LINK = "link"  # the targets' connection becomes another
     FULL_DISK = "full_disk"  # checkpoints cannot be written
     CLOCK = "clock"  # the targets' wall clocks, or all, jump by `factor` seconds and drift
+    PART = "part"  # no two of the targets reach each other; all others reach each of them
+    HANG = "hang"  # the targets' numerical work does not end; all else of them goes on
+    OUTAGE = "outage"  # all crash, and begin the run again after `for_s`, with checkpoints of different rounds
+    SPOIL = "spoil"  # one element of what the targets bring next is `factor`: huge, or not finite
 
 
-ROLES = ("coordinator", "founder", "newest")
-"""Whom a fault may be aimed at beside numbers of peers."""
-PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK)
+ROLES = ("coordinator", "founder", "newest", "second")
+"""Whom a fault may be aimed at beside numbers of peers. `second`: who would coordinate without the coordinator."""
+SPEAKERS = ("sender", "receiver")
+"""Likewise, where it falls at a message."""
+PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK, Kind.PART)
 """What makes peers hold others for dead that live."""
-FOR_ALL = (Kind.RING, Kind.NOISE)
+FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
 """What befalls the world, whomever it is aimed at."""
 AIMLESS = (*FOR_ALL, Kind.CLOCK)
 """What need not be aimed at anybody."""
-AT_ONCE = (Kind.CRASH, Kind.CLOCK)
+AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
 """What does not last."""
+FACTORS = (Kind.SLOW, Kind.CLOCK, Kind.SPOIL)
+"""What has a use for a factor."""
 
 
 USUAL_LINK = "100mbit,5ms"
 """When nobody says how peers are connected."""
 TOY_SIZE, TOY_SIZE_MAX = 6, 10_000_000
+PRIORITIES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the message of that kind with that number was just `sent`, or else was just received: counted from 1, over
+    all peers, from the fault's `at_s` on, and from the first of the kind `after` on that was received, if any is
+    given."""
+
+    message: str
+    number: int
+    sent: bool
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that happens: before the delivery of that number, when the first target takes that local step, or at a
-    time, whichever is given.
+    """One thing that happens: at a message, before the delivery of that number, when the first target takes that local
+    step, or at a time, whichever is given.
 
     who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. drift: seconds a second. What a kind has no
     use for is dropped, so that faults that do the same are equal.
@@ -63,6 +84,7 @@ class Fault:
     at_s: float | None = None
     at_event: int | None = None
     at_step: int | None = None
+    at_message: Moment | None = None
     for_s: float = 0.0
     factor: float = 1.0
     drift: float = 0.0
@@ -71,10 +93,11 @@ class Fault:
 
     def __post_init__(self) -> None:
         forget = {
-            "at_step": self.at_event is not None,
-            "at_s": self.at_event is not None or self.at_step is not None,
+            "at_event": self.at_message is not None,
+            "at_step": self.at_message is not None or self.at_event is not None,
+            "at_s": self.at_message is None and not (self.at_event is None and self.at_step is None),
             "for_s": self.kind in AT_ONCE,
-            "factor": self.kind not in (Kind.SLOW, Kind.CLOCK),
+            "factor": self.kind not in FACTORS,
             "drift": self.kind is not Kind.CLOCK,
             "noise": self.kind is not Kind.NOISE,
             "link": self.kind is not Kind.LINK,
@@ -83,7 +106,7 @@ class Fault:
             if forget.get(field.name):
                 object.__setattr__(self, field.name, field.default)
         object.__setattr__(self, "who", tuple(dict.fromkeys(self.who)))
-        if self.at_event is None and self.at_step is None and self.at_s is None:
+        if all(when is None for when in (self.at_message, self.at_event, self.at_step, self.at_s)):
             object.__setattr__(self, "at_s", 0.0)
 
 
@@ -106,7 +129,8 @@ class Scenario:
     trunks: between two sites, shared by all. arrivals: number of a peer -> when it comes; the others are there from the
     start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
     our own code does what is legal but unlikely. toy_size: inputs of the toy task's model, which is trained when there
-    is no other.
+    is no other. priorities: messages are delivered by priorities of their ways, with so many changes of these
+    (`sims.priorities`); None: as they come.
     """
 
     settings: Settings
@@ -117,6 +141,7 @@ class Scenario:
     faults_until_s: float | None = None
     buggify: bool = False
     toy_size: int = TOY_SIZE
+    priorities: int | None = None
 
     @classmethod
     def plain(cls, settings: Settings) -> Scenario:
@@ -145,8 +170,6 @@ class Scenario:
     @property
     def brief(self) -> bool:
         """Whether all that parts peers, or makes them stand still, is together over before anybody gives up."""
-        if any(fault.kind is Kind.FULL_DISK for fault in self.faults):
-            return False  # who cannot keep a checkpoint goes
         out_s = [fault.for_s for fault in self.faults if fault.kind in PARTING]
         return 0.0 not in out_s and sum(out_s) <= 2 * self.settings.patience_s
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...peers.links import duration_text, link_text, size_text
 from ...peers.settings import Settings
-from .scenario import TOY_SIZE, Fault, Kind, Scenario
+from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 
 def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
@@ -26,6 +26,8 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         yield "buggify = true"
     if scenario.toy_size != TOY_SIZE:
         yield f"toy_size = {scenario.toy_size}"
+    if scenario.priorities is not None:
+        yield f"priorities = {scenario.priorities}"
     yield from ("", "[settings]")
     usual = Settings(device="cpu")
     for field in dataclasses.fields(Settings):
@@ -56,10 +58,14 @@ def _fault(fault: Fault) -> Iterator[str]:
     for key in ("at_event", "at_step"):
         if (number := getattr(fault, key)) is not None:
             yield f"{key} = {number}"
+    if fault.at_message is not None:
+        yield f"at_message = {_value(moment_text(fault.at_message))}"
     if fault.for_s:
         yield f'for = "{duration_text(fault.for_s)}"'
     if fault.kind is Kind.SLOW:
         yield f"factor = {fault.factor!r}"
+    if fault.kind is Kind.SPOIL:
+        yield f"value = {fault.factor!r}"
     if fault.kind is Kind.CLOCK and (fault.factor or not fault.drift):
         yield f'jump = "{"-" if fault.factor < 0 else ""}{duration_text(abs(fault.factor))}"'
     if fault.drift:
@@ -69,6 +75,12 @@ def _fault(fault: Fault) -> Iterator[str]:
             yield f"{field.name} = {getattr(fault.noise, field.name)!r}"
     if fault.link is not None:
         yield f'link = "{link_text(fault.link)}"'
+
+
+def moment_text(moment: Moment) -> str:
+    """``Install 3 sent``, ``Install 3 sent after Commit``."""
+    way, after = "sent" if moment.sent else "received", f" after {moment.after}" if moment.after else ""
+    return f"{moment.message} {moment.number} {way}{after}"
 
 
 def _value(value: object) -> str:

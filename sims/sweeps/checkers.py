@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import torch
 
 from ...protocols.delivery.links import INBOUND_BYTES_MAX
+from ...protocols.members.states import TABLE, Moved
 from ...protocols.rounds import (
     Attempt,
     Committed,
@@ -19,17 +21,33 @@ from ...protocols.rounds import (
     SiteCommitted,
     SiteContributed,
 )
-from ..log import Began, Complained, Entry, Gone, Held, Refused
+from ..log import Complained, Entry, Fetched, Gone, Held, Misdelivered, Refused, Resumed
 from ..scenarios.scenario import Scenario
+from .endings import peer_of, unfinished
 
+_FETCHED_MAX = 2
 Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
 PROMISES: dict[str, Promise] = {}
 
 
 def promise(check: Promise) -> Promise:
     """Register a predicate; what it yields says how its promise is broken."""
-    PROMISES[check.__name__.replace("_", " ")] = check
+
+    def of_each_run(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+        for run in _runs(entries):
+            yield from check(scenario, run)
+
+    PROMISES[check.__name__.replace("_", " ")] = of_each_run
     return check
+
+
+def _runs(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Those that were begun again from checkpoints, each on its own."""
+    ends = [place for place, entry in enumerate(entries) if isinstance(entry.event, Resumed)]
+    if not ends:
+        yield entries
+        return
+    yield from (entries[start:end] for start, end in pairwise((0, *ends, len(entries))))
 
 
 def broken(scenario: Scenario, entries: Sequence[Entry]) -> str | None:
@@ -60,7 +78,7 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
         if isinstance(event, Committed):
             models[event.round] = event.vector
         if isinstance(event, Contributed):
-            brought[event.key][_peer(life)] = event
+            brought[event.key][peer_of(life)] = event
         elif isinstance(event, Committed) and event.key is not None:
             there = [each for each in brought[event.key].values() if each.weight > 0]
             if not there:
@@ -133,13 +151,52 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
             view = views.get(life)
             if event.key is None or view is None or event.key[0] == view.generation:
                 continue
-            if event.round != view.round or f"peer-{_peer(life)}" not in view.donors:
+            if event.round != view.round or f"peer-{peer_of(life)}" not in view.donors:
                 yield f"{life} committed round {event.round} of generation {event.key[0]} in {view.generation}"
 
 
 @promise
+def one_generation_has_one_view(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """All who come to a generation find the same members there and go on from the same round. But a run that died
+    before its first round may be founded anew, with generations from 1 on."""
+    if scenario.settings.quorum is not None:
+        return  # with half or less both halves of a split may go on
+    views: dict[int, tuple[str, Installed]] = {}
+    for _, life, event in entries:
+        if isinstance(event, Installed):
+            if event.generation == 1 and len(event.members) == 1:
+                views.clear()
+            first, view = views.setdefault(event.generation, (life, event))
+            if (view.members, view.round) != (event.members, event.round):
+                yield f"generation {event.generation}: {_view(view)} for {first}, {_view(event)} for {life}"
+
+
+def _view(view: Installed) -> str:
+    return f"{','.join(peer.removeprefix('peer-') for peer in view.members)} from round {view.round}"
+
+
+@promise
+def each_message_is_handed_on_once_and_in_order(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for _, life, event in entries:
+        if isinstance(event, Misdelivered):
+            yield f"{life} got {event.what} {event.number} of {event.sender} where {event.due} was due"
+
+
+@promise
+def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Whatever happens while a peer fetches a state, it keeps the parts that it has; but one may come just when nobody
+    waits for it any more."""
+    came: Counter[tuple[str, int, int]] = Counter()
+    for _, life, event in entries:
+        if isinstance(event, Fetched):
+            came[life, event.round, event.part] += 1
+            if came[life, event.round, event.part] > _FETCHED_MAX:
+                yield f"{life} got part {event.part} of round {event.round} {_FETCHED_MAX + 1} times"
+
+
+@promise
 def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Unless a change of the view, which more than half agreed on, hands it on."""
+    """Unless a change of the view, which more than half agreed on, hands it on; and who is alone has nobody to ask."""
     if scenario.settings.quorum is not None:
         return
     members: dict[Key, int] = {}
@@ -149,12 +206,13 @@ def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[
         if isinstance(event, Contributed):
             members[event.key] = len(event.members)
         elif isinstance(event, Computed):
-            have[event.key].add(_peer(life))
+            have[event.key].add(peer_of(life))
         elif isinstance(event, Installed):
             generation[life] = event.generation
         elif isinstance(event, Committed) and event.key is not None:
             handed_on, have_it = event.key[0] != generation.get(life), len(have[event.key])
-            if not handed_on and 2 * have_it <= members.get(event.key, 0):
+            alone = members.get(event.key) == 1
+            if not (handed_on or alone) and 2 * have_it <= members.get(event.key, 0):
                 yield f"{life} committed round {event.round} when {have_it} of {members[event.key]} had it"
 
 
@@ -183,94 +241,14 @@ def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iter
 
 
 @promise
+def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    for time_s, life, event in entries:
+        if isinstance(event, Moved) and event.now not in TABLE[event.before]:
+            yield f"{life} was {event.before} and became {event.now} at {time_s:.3f} s"
+
+
+@promise
 def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
     let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
-    always = scenario.brief and _more_than_half_live(scenario, entries)
-    # Who does what is unlikely may hold all others for dead, for as long as it does.
-    since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)
-    if since_s is None:
-        return
-    gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
-    over_s = _over_s(entries)
-    members = {life for _, life, event in entries if isinstance(event, Installed)}
-    for time_s, life, event in gone:
-        ended = event.finished or event.crashed
-        if not ended and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
-            yield f"{life} gave up: {event.error or 'without a word'}"
-    if over_s is None:
-        yield "nobody finished"
-
-
-def _over_s(entries: Sequence[Entry]) -> float | None:
-    """When more than half of the newest view's members had ended the run; never, if fewer did; None: nobody has."""
-    members: tuple[str, ...] = ()
-    generation, over_s, finished = 0, None, set[str]()
-    for time_s, life, event in entries:
-        if isinstance(event, Installed) and event.generation > generation:
-            generation, members = event.generation, event.members
-        elif isinstance(event, Gone) and event.finished:
-            over_s = math.inf
-            finished.add(f"peer-{_peer(life)}")
-            if 2 * len(finished.intersection(members)) > len(members):
-                return time_s
-    return over_s
-
-
-_SETTLE = 6
-"""How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
-after 4; and who was not heard of for so long is held for dead by all."""
-
-
-def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
-    """Whether, until the first has finished, at every moment more than half of the newest view's members live: not as
-    somebody who was started anew, and whom the view may not know of; nor as a newcomer whom nobody is left to tell."""
-    began: dict[str, float] = {}
-    running: dict[str, str] = {}
-    seen: dict[str, int] = {}
-    newest, since_s = Installed(0, (), 0, ()), 0.0
-
-    def lives(peer: str) -> bool:
-        life = running.get(peer.removeprefix("peer-"), "")
-        old = life.endswith(".0") or began.get(life, since_s) < since_s - _SETTLE * scenario.settings.patience_s
-        hears = life in seen or newest.generation in map(seen.get, running.values())
-        return life != "" and hears and (old or seen.get(life) == newest.generation)
-
-    for time_s, life, event in entries:
-        if isinstance(event, Began):
-            began[life], running[_peer(life)] = time_s, life
-        elif isinstance(event, Installed):
-            seen[life] = event.generation
-            if event.generation > newest.generation:
-                newest, since_s = event, time_s
-        elif isinstance(event, Gone) and event.finished:
-            return True
-        elif isinstance(event, Gone) and event.crashed:
-            running.pop(_peer(life), None)
-        if isinstance(event, Installed | Gone) and 2 * sum(map(lives, newest.members)) <= len(newest.members):
-            return False
-    return True
-
-
-def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
-    """When all faults are long over and more than half of the newest view's members are still there; None: never."""
-    if scenario.faults_until_s is None or scenario.settings.quorum is not None:
-        return None
-    healed_s = scenario.faults_until_s + _SETTLE * scenario.settings.patience_s
-    views: dict[str, Installed] = {}
-    for time_s, life, event in entries:
-        if time_s >= healed_s:
-            break
-        if isinstance(event, Installed):
-            views[life] = event
-        elif isinstance(event, Gone):
-            if event.finished:
-                return None  # the run is over, or nearly so
-            views.pop(life, None)
-    newest = max(views.values(), key=lambda view: view.generation, default=None)
-    there = sum(newest is not None and view.generation == newest.generation for view in views.values())
-    return healed_s if newest is not None and 2 * there > len(newest.members) else None
-
-
-def _peer(life: str) -> str:
-    return life.split(".")[0]
+    yield from unfinished(scenario, entries)

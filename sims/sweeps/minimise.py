@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...peers.links import one_of
 from ...protocols.link_spec import LinkSpec
-from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Scenario
+from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Kind, Scenario
 from .verdict import Verdict, judge
 
 T = TypeVar("T")
@@ -60,6 +60,10 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, arrivals=arrivals, settings=settings)
     if scenario.buggify:
         yield replace(scenario, buggify=False)
+    if scenario.priorities is not None:
+        yield replace(scenario, priorities=None)
+        if scenario.priorities:
+            yield replace(scenario, priorities=scenario.priorities // 2)
     if scenario.toy_size != TOY_SIZE:
         yield replace(scenario, toy_size=TOY_SIZE)
     plain = (Group(peers=scenario.peers, link=_PLAIN, step_s=_STEP_S),)
@@ -102,6 +106,9 @@ def _sooner(fault: Fault, part: float) -> Fault:
         at_s=None if fault.at_s is None else round(fault.at_s * part, 3),
         at_event=None if fault.at_event is None else max(1, round(fault.at_event * part)),
         at_step=None if fault.at_step is None else max(1, round(fault.at_step * part)),
+        at_message=None
+        if fault.at_message is None
+        else replace(fault.at_message, number=max(1, round(fault.at_message.number * part))),
     )
 
 
@@ -150,7 +157,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
     """Fewer targets, sooner, shorter."""
-    if len(fault.who) > 1:
+    if len(fault.who) > 1 and fault.kind is not Kind.PART:
         yield from (replace(fault, who=(target,)) for target in fault.who)
     if fault.for_s > 2 * _SHORT_S:
         yield replace(fault, for_s=round(fault.for_s / 2, 3))
@@ -159,3 +166,5 @@ def _simpler(fault: Fault) -> Iterator[Fault]:
     for name in ("at_event", "at_step"):
         if (getattr(fault, name) or 0) > 1:
             yield replace(fault, **{name: getattr(fault, name) // 2})
+    if fault.at_message is not None and fault.at_message.number > 1:
+        yield replace(fault, at_message=replace(fault.at_message, number=fault.at_message.number // 2))

@@ -10,8 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from ..scenarios.draw import draw
+from ..scenarios.draw import KINDS_NOT_YET, NOT_YET, draw
 from ..scenarios.scenario import Kind
+from ..world import BY_PRIORITIES
 from .verdict import Verdict, judge
 
 SITES = (
@@ -32,7 +33,18 @@ PLACES = (
     "two led at once",
 )
 TOO_RARE = (
+    "a bad sum was made again",
+    "a broken edge works again",
+    "a learner is too slow",
+    "a site's sum was bad and none was taken",
+    "a sum was bad",
+    "an edge was broken",
+    "too many edges of one peer were broken",
+    "who had lost the coordinator, and nobody else, joined anew",
+    "whose numbers cannot be right was given up",
     "a late part",
+    "a peer's own work took too long",
+    "who computed for too long was given up",
     "a peer was held off",
     "nobody contributed to a round",
     "a result differed and was not taken",
@@ -46,7 +58,13 @@ TOO_RARE = (
 """Places that some hundred seeds may all miss: it takes several misfortunes at the same moment, or a large model on
 unequal links."""
 NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
-REQUIRED = (*PLACES, *NOISES, *(f"fault: {kind}" for kind in Kind), *(f"buggify: {site}" for site in SITES))
+REQUIRED = (
+    *PLACES,
+    *NOISES,
+    *(() if "priorities" in NOT_YET else (BY_PRIORITIES,)),
+    *(f"fault: {kind}" for kind in Kind if kind not in KINDS_NOT_YET),
+    *(f"buggify: {site}" for site in SITES),
+)
 """What a sweep must have met: one that did not shows nothing about it."""
 REQUIRED_FROM = 300
 """A sweep of so many seeds meets all of it."""

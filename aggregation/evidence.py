@@ -1,0 +1,82 @@
+"""Who brought numbers that cannot be right, by what the others saw of each one's contribution.
+
+Every part of everybody's message (`mean`) is seen by up to `WITNESSES` ranks beside its sender: rank r + s sees part r,
+for s from 0 on. What counts of a part is the middle of what its witnesses say, or the less of two: no single one can
+have an innocent taken for guilty, nor, of three, save who is guilty.
+
+    statement of a witness on a sender's part   [square of its norm, its largest magnitude, the sender's weight]
+
+The norm is of the model's elements alone; the largest magnitude counts signals and the weight, too. The weight is NaN
+but from those who see the message's last element.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+import torch
+from torch import Tensor
+
+WITNESSES = 3
+FIELDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What one rank brought: the norm of its model, the largest magnitude in its message, its weight."""
+
+    norm: float
+    peak: float
+    weight: float
+
+
+def shifts(world: int) -> int:
+    """How many ranks see each part, its sender among them maybe."""
+    return min(WITNESSES, world)
+
+
+def brought(statements: Tensor) -> list[Brought]:
+    """What each rank brought. ``statements``: [witness, shift, sender, `FIELDS`], float64; those on oneself do not
+    count, nor those of whom a NaN square says that nothing was seen."""
+    told = statements.tolist()
+    return [_of_sender(told, sender) for sender in range(len(told))]
+
+
+def _of_sender(told: Sequence[Sequence[Sequence[Sequence[float]]]], sender: int) -> Brought:
+    world, square, peak, weights = len(told), 0.0, 0.0, []
+    for part in range(world):
+        seen = [
+            told[(part + shift) % world][shift][sender]
+            for shift in range(shifts(world))
+            if (part + shift) % world != sender
+        ]
+        seen = [one for one in seen if not math.isnan(one[0])]
+        if seen:
+            square += median_low(one[0] for one in seen)
+            peak = max(peak, median_low(one[1] for one in seen))
+            weights += [one[2] for one in seen if not math.isnan(one[2])]
+    weight = median_low(weights) if weights else 0.0
+    message = math.sqrt(square)
+    norm = message / weight if weight > 0 else math.inf if message else 0.0
+    return Brought(norm, peak, weight)
+
+
+def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtype) -> dict[int, str]:
+    """The ranks whose numbers cannot be right, and why. Whose are only too large is not guilty where most are like it.
+
+    ``norm_max``: of a model; ``dtype``: what the sum is made in, which has to hold as many of the largest message as
+    there are.
+    """
+    broken, large = dict[int, str](), dict[int, str]()
+    peak_max = torch.finfo(dtype).max / len(all_brought)
+    for rank, one in enumerate(all_brought):
+        if not math.isfinite(one.peak):
+            broken[rank] = "it brought numbers that are not finite"
+        elif one.weight < 0:
+            broken[rank] = f"it brought the weight {one.weight:g}"
+        elif one.norm > norm_max:
+            large[rank] = f"it brought a model of norm {one.norm:.3g}, beyond the {norm_max:.3g} of --norm-limit"
+        elif one.peak > peak_max:
+            large[rank] = f"it brought {one.peak:.3g}, with which a sum leaves the range of {str(dtype)[6:]}"
+    return broken if 2 * len(large) > len(all_brought) else broken | large

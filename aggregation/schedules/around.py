@@ -1,0 +1,59 @@
+"""A schedule that sends nothing between ranks that cannot reach each other."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from .messages import messages
+from .relabelled import Relabelled
+from .relayed import Pair, Relayed
+from .schedule import Schedule
+from .sharded import Sharded
+
+
+def around(schedule: Schedule, apart: tuple[Pair, ...], world: int) -> Schedule:
+    """``schedule``, in another order of the ranks, or the relayed one, whichever first does without the pairs that are
+    ``apart``, each with its lower rank first. ``schedule`` as it is where none does. The same on every rank."""
+    value: Any = schedule  # the key of a cache, which mypy cannot know of a protocol
+    found: Schedule = _around(value, apart, world) if apart else value
+    return found
+
+
+@lru_cache(maxsize=256)
+def _around(schedule: Any, apart: tuple[Pair, ...], world: int) -> Any:
+    order = None if isinstance(schedule, Sharded) else _order(_edges(schedule, world), apart, world)
+    if order is not None:
+        return schedule if order == list(range(world)) else Relabelled(schedule, tuple(order))
+    relayed = Relayed(apart)
+    try:
+        relayed.steps(0, world)
+    except ValueError:
+        return schedule
+    return relayed
+
+
+def _edges(schedule: Schedule, world: int) -> set[Pair]:
+    sent = (message for step in messages(schedule, world) for message in step)
+    return {(min(one.sender, one.receiver), max(one.sender, one.receiver)) for one in sent}
+
+
+def _order(edges: set[Pair], apart: Sequence[Pair], world: int) -> list[int] | None:
+    """Which rank takes each place, so that no two that are apart have places with an edge between them: from the usual
+    order, by the first swap of two ranks that helps, again and again. None where that leads nowhere."""
+    place = list(range(world))
+
+    def meeting() -> list[Pair]:
+        return [(a, b) for a, b in apart if (min(place[a], place[b]), max(place[a], place[b])) in edges]
+
+    def swaps(pairs: Sequence[Pair]) -> Iterator[Pair]:
+        return ((rank, other) for pair in pairs for rank in reversed(pair) for other in range(world) if other != rank)
+
+    while met := meeting():
+        for rank, other in swaps(met):
+            place[rank], place[other] = place[other], place[rank]
+            if len(meeting()) < len(met):
+                break
+            place[rank], place[other] = place[other], place[rank]
+        else:
+            return None
+    return sorted(range(world), key=place.__getitem__)

@@ -1,0 +1,73 @@
+"""The file to which one peer appends its records, a line each."""
+
+from __future__ import annotations
+
+from collections import deque
+from io import FileIO
+from pathlib import Path
+from typing import Self
+
+from .records import EventRecord, Record, peer_file
+
+_WAITING_MAX = 10_000
+"""Lines that are kept until they can be written; of more the oldest are dropped."""
+
+
+def line_of(record: Record) -> bytes:
+    """As it stands in the file."""
+    return record.to_json().encode("ascii") + b"\n"
+
+
+class RecordFile:
+    """Appends to one peer's file, a whole line at a time. A line that a kill tore in an earlier life is cut off. What
+    cannot be written, as on a full disk, is tried again with the next record."""
+
+    def __init__(self, folder: Path, peer: str) -> None:
+        self._path, self._peer = peer_file(folder, peer), peer
+        self._file: FileIO | None = None
+        self._torn, self._waiting = b"", deque[bytes](maxlen=_WAITING_MAX)
+        """The rest of a line that was written in part, and the lines after it."""
+        self._failed = False
+        self._write()
+
+    def append(self, record: Record) -> EventRecord | None:
+        """Write one record and hand it to the system, so that it outlives the process. When writing begins to fail,
+        that is an event, which this returns."""
+        self._waiting.append(line_of(record))
+        error, failed_before = self._write(), self._failed
+        self._failed = error is not None
+        if error is None or failed_before:
+            return None
+        why = f"cannot write {self._path}: {error.strerror or error}; it is tried again with each record"
+        event = EventRecord(peer=self._peer, time_s=record.time_s, event="records_failed", why=why)
+        self._waiting.append(line_of(event))
+        return event
+
+    def _write(self) -> OSError | None:
+        try:
+            file = self._file or self._open()
+            while self._torn or self._waiting:
+                self._torn = self._torn or self._waiting.popleft()
+                self._torn = self._torn[file.write(self._torn) :]
+        except OSError as error:
+            return error
+        return None
+
+    def _open(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(sum(len(text) for text in file if text.endswith(b"\n")))
+        self._file = FileIO(self._path, "ab")
+        return self._file
+
+    def close(self) -> None:
+        self._write()
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

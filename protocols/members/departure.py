@@ -1,0 +1,75 @@
+"""Departure: how a member goes of its own will, and how all go when the run is over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ..endpoint import Endpoint, Envelope
+from ..wire import in_words
+from .messages import Finished, Leave
+from .roster import Expelled, MembershipError, Roster
+
+
+class Departure:
+    """One peer's part in it."""
+
+    def __init__(self, endpoint: Endpoint, roster: Roster) -> None:
+        self._endpoint, self._roster = endpoint, roster
+        self._let_go: asyncio.Future[None] | None = None
+        roster.on_news.append(self._go_when_free)
+        endpoint.on(Leave, self._on_leave)
+        endpoint.on(Finished, self._on_finished)
+
+    def leave(self, why: str) -> asyncio.Future[None]:
+        """Tell the others that this peer goes. They need it to decide so: await what this returns, which is done when
+        they have, or after two patiences; then close the endpoint."""
+        loop, roster = asyncio.get_running_loop(), self._roster
+        if self._let_go is None:
+            self._let_go = loop.create_future()
+            loop.call_later(2 * self._endpoint.patience_s, self.go)
+            roster.leaving[roster.id] = in_words(why)
+            roster.tell(Leave(in_words(why)))
+            roster.news()
+        return self._let_go
+
+    async def finish(self) -> None:
+        """The run is over here; return when it is for all members, who may need this peer as donor until then."""
+        roster = self._roster
+        if roster.learns:
+            return  # nobody waits for it, and nobody needs it
+        roster.finished.add(roster.id)
+        roster.watch()
+        roster.tell(Finished())
+        with contextlib.suppress(MembershipError, Expelled):  # whatever becomes of the others, we have the result
+            await roster.until(lambda: roster.finished.issuperset({*roster.staying} & {*roster.near}))
+
+    def go(self) -> None:
+        """The others have let this peer go."""
+        if self._let_go is not None and not self._let_go.done():
+            self._let_go.set_result(None)
+
+    def tell_again(self) -> None:
+        """In a new view, say what was said in the last one."""
+        roster = self._roster
+        if roster.id in roster.finished:
+            roster.tell(Finished())
+        if roster.id in roster.leaving:
+            roster.tell(Leave(roster.leaving[roster.id]))
+
+    def _on_leave(self, envelope: Envelope) -> None:
+        roster, sender = self._roster, envelope.sender
+        if sender in roster.view.ids and sender not in roster.leaving:
+            roster.leaving[sender] = envelope.message.why
+            roster.news()
+
+    def _on_finished(self, envelope: Envelope) -> None:
+        if envelope.sender in self._roster.view.ids:
+            self._roster.finished.add(envelope.sender)
+            self._roster.watch()
+            self._roster.notify()
+
+    def _go_when_free(self) -> None:
+        roster = self._roster
+        if roster.id not in roster.view.ids or not roster.staying:
+            self.go()

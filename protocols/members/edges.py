@@ -1,0 +1,250 @@
+"""Edges: which members cannot reach each other, and whose word it takes to have one given up.
+
+Who loses another tells the coordinator (Suspicion), which asks the accused. If it answers, it is the edge between the
+two that is broken, not the accused: the next view has it in `apart`, and no sum goes that way. The coordinator has one
+of the two try it now and then, each time it has broken again after twice as long; when it works it is an edge like
+others. Who does not answer for half a patience is given up: two have missed it then. So is who has broken edges to more
+than half of the others; and, where they are more than a view tells, the one of the two with more, of equals the junior.
+
+The coordinator itself is given up on the word of as many as may decide a view, which is what its successor needs
+anyway. Whoever is told of its loss and hears it still asks it, and vouches for it when it answers: who has lost it then
+joins anew, unless the view has changed within a patience and a half. Until then its successor waits for others to say
+the same, and no longer, as they may be gone, or not know the view.
+
+Cost: two small messages for each accusation. A broken edge takes the patience, once, and a view.
+On loss: only the coordinator knows when an edge is tried again; the next one begins anew with what the view has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ..endpoint import Endpoint, Envelope
+from ..transport import PeerId
+from ..wire import in_words, message
+from ..witness import sometimes
+from .backoff import Backoff
+from .edge import EDGES_MAX, Edge
+from .errors import Expelled
+from .messages import Suspicion
+from .roster import Roster
+from .view import View
+
+_REST = 4
+"""Patiences before a broken edge is tried again."""
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class AreYouThere:
+    """Asked by who has lost the receiver and tries again, or by the coordinator on the word of who has lost it."""
+
+    generation: int
+    accuser: PeerId
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class IAmThere:
+    """The answer."""
+
+    generation: int
+    accuser: PeerId
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Told by the coordinator: see whether you reach this peer now."""
+
+    generation: int
+    peer: PeerId
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """The answer, if it does; and told to who has lost the coordinator, by who has not."""
+
+    generation: int
+    peer: PeerId
+
+
+class Edges:
+    """One peer's part in it, and the judge's."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        roster: Roster,
+        *,
+        enough: Callable[[Collection[PeerId]], bool],
+        renew: Callable[[], None],
+    ) -> None:
+        """`enough`: whether so many may decide a view; `renew` has one decided."""
+        self._endpoint, self._roster, self._enough, self._renew = endpoint, roster, enough, renew
+        self._accusers: set[PeerId] = set()
+        """Members who have lost the coordinator."""
+        self._missed: PeerId = ""
+        """The coordinator, when this peer is one of them, and who vouches for it."""
+        self._vouchers: set[PeerId] = set()
+        self._asked: dict[Edge, tuple[str, asyncio.TimerHandle]] = {}
+        """Of each edge one of whose ends was asked: why, and what is to come when it does not answer."""
+        self._found: set[Edge] = set()
+        """Broken edges that the view does not have yet."""
+        self._rest: Backoff[Edge] = Backoff(_REST * endpoint.patience_s)
+        self._rests_s: dict[Edge, float] = {}
+        """For how long each broken edge is left alone, between one try and the next."""
+        self._timers: list[asyncio.TimerHandle] = []
+        roster.missed = self.lost
+        endpoint.on(AreYouThere, self._on_asked)
+        endpoint.on(IAmThere, self._on_answer)
+        endpoint.on(TryAgain, self._on_try)
+        endpoint.on(Reaches, self._on_reaches)
+
+    def begin(self, view: View) -> None:
+        """The roster has gone on to `view`."""
+        self.stop()
+        self._missed = ""
+        self._accusers.clear()
+        self._vouchers.clear()
+        self._asked.clear()
+        known = {member.id for member in view.members if member.since < view.generation}
+        late = {edge for edge in self._found if edge not in view.apart and known.issuperset((edge.one, edge.other))}
+        self._found = late if self._coordinates else set()
+        self._roster.apart = (*view.apart, *sorted(self._found))
+        self._rests_s = {edge: rest_s for edge, rest_s in self._rests_s.items() if edge in self._roster.apart}
+        if self._coordinates:
+            for edge in view.apart:
+                self._try_later(view, edge)
+        if self._found:
+            self._renew()
+
+    def stop(self) -> None:
+        """Do nothing more of oneself."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def lost(self, peer: PeerId, why: str) -> None:
+        """This peer cannot work with `peer`."""
+        roster, coordinator = self._roster, self._roster.coordinator
+        if peer == coordinator:
+            self._lost_coordinator(peer, why)
+        elif coordinator == roster.id or not roster.view.are_apart(peer, roster.id):
+            roster.suspect(peer, why)
+
+    def _lost_coordinator(self, coordinator: PeerId, why: str) -> None:
+        roster = self._roster
+        first, *others = (p for p in roster.view.by_seniority if p != coordinator and roster.stays(p))
+
+        def settle() -> None:
+            if vouchers := self._vouchers - self._accusers:
+                sometimes("who had lost the coordinator, and nobody else, joined anew")
+                roster.fail(Expelled(min(vouchers)))
+            elif first == roster.id:
+                roster.suspect(coordinator, why)
+
+        if not self._missed:
+            self._missed = coordinator
+            self._call_in(1.5 * self._endpoint.patience_s, settle)
+        if first != roster.id:
+            roster.suspect(coordinator, why)  # which tells the first
+            return
+        self._accuse_coordinator(roster.id, coordinator, why)
+        for other in others[:1]:
+            self._endpoint.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
+
+    def accuse(self, accuser: PeerId, accused: PeerId, why: str) -> None:
+        """A member says that it has lost another."""
+        roster = self._roster
+        if accused not in roster.alive or accused == roster.id:
+            return
+        if accused == roster.coordinator:
+            self._accuse_coordinator(accuser, accused, f"{why} (says peer {roster.view.name(accuser)})")
+        elif self._coordinates and (edge := Edge.between(accuser, accused)) not in (*roster.apart, *self._asked):
+            self._endpoint.post(accused, AreYouThere(roster.view.generation, accuser))
+            wait_s = self._endpoint.patience_s / 2
+            why = f"{why} (says peer {roster.view.name(accuser)})"
+            both = f"{why}, and it has not answered for {wait_s:g} s"
+            self._asked[edge] = why, self._call_in(wait_s, lambda: roster.suspect(accused, both))
+
+    def _accuse_coordinator(self, accuser: PeerId, accused: PeerId, why: str) -> None:
+        self._accusers.add(accuser)
+        if self._enough(self._accusers) or self._accusers.issuperset({*self._roster.staying} - {accused}):
+            self._roster.suspect(accused, why)
+        elif self._roster.id not in self._accusers:
+            self._endpoint.post(accused, AreYouThere(self._roster.view.generation, accuser))
+
+    def _on_asked(self, envelope: Envelope) -> None:
+        if self._roster.id in self._roster.view.ids:
+            asked: AreYouThere = envelope.message
+            self._endpoint.post(envelope.sender, IAmThere(asked.generation, asked.accuser))
+
+    def _on_answer(self, envelope: Envelope) -> None:
+        answer, view = envelope.message, self._roster.view
+        edge = Edge.between(answer.accuser, envelope.sender)
+        if answer.generation != view.generation or not {edge.one, edge.other} <= {*view.ids}:
+            return
+        coordinator = self._roster.coordinator
+        if edge in self._asked:
+            why, timer = self._asked.pop(edge)
+            timer.cancel()
+            self._broken(edge, why)
+        elif coordinator is not None and coordinator != self._roster.id:
+            told = answer.accuser if envelope.sender == coordinator else coordinator
+            self._endpoint.post(told, Reaches(view.generation, envelope.sender))
+
+    def _broken(self, edge: Edge, why: str) -> None:
+        roster, seniority = self._roster, self._roster.view.by_seniority
+        count = Counter(peer for each in (*roster.apart, edge) for peer in (each.one, each.other))
+        worst = max((edge.one, edge.other), key=lambda peer: (count[peer], seniority.index(peer)))
+        if 2 * count[worst] >= len(seniority) or len(roster.apart) >= EDGES_MAX:
+            sometimes("too many edges of one peer were broken")
+            roster.suspect(worst, f"{why}: {count[worst]} of the others do not reach it")
+            return
+        sometimes("an edge was broken")
+        self._found.add(edge)
+        roster.apart = (*roster.apart, edge)
+        self._rests_s[edge] = self._rest.again(edge)
+        self._renew()
+
+    # Trying again
+
+    def _try_later(self, view: View, edge: Edge) -> None:
+        rest_s = self._rests_s.setdefault(edge, _REST * self._endpoint.patience_s)
+
+        def again() -> None:
+            self._endpoint.post(edge.one, TryAgain(view.generation, edge.other))
+            self._try_later(view, edge)
+
+        self._call_in(rest_s, again)
+
+    def _on_try(self, envelope: Envelope) -> None:
+        told, view = envelope.message, self._roster.view
+        if told.generation == view.generation and view.are_apart(told.peer, self._roster.id):
+            self._endpoint.retry(told.peer)
+            self._endpoint.post(told.peer, AreYouThere(view.generation, self._roster.id))
+
+    def _on_reaches(self, envelope: Envelope) -> None:
+        told, roster = envelope.message, self._roster
+        edge = Edge.between(envelope.sender, told.peer)
+        if told.generation != roster.view.generation or envelope.sender not in roster.view.ids:
+            return
+        if told.peer == self._missed:
+            self._vouchers.add(envelope.sender)
+        elif edge in roster.view.apart and edge in roster.apart:
+            sometimes("a broken edge works again")
+            roster.apart = tuple(each for each in roster.apart if each != edge)
+            self._renew()
+
+    @property
+    def _coordinates(self) -> bool:
+        return self._roster.coordinator == self._roster.id
+
+    def _call_in(self, seconds: float, do: Callable[[], None]) -> asyncio.TimerHandle:
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, do))
+        return self._timers[-1]

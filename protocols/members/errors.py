@@ -1,0 +1,21 @@
+"""What ends a peer's membership."""
+
+from __future__ import annotations
+
+from ..transport import PeerId
+
+
+class MembershipError(Exception):
+    """This peer cannot go on. The message says why and what to do."""
+
+
+class NoQuorum(MembershipError):
+    """Too few peers are left to decide anything."""
+
+
+class Expelled(Exception):
+    """The others went on without this peer: join again through `contact`."""
+
+    def __init__(self, contact: PeerId) -> None:
+        super().__init__(f"the others went on without this peer; joining again through {contact:.12}")
+        self.contact = contact

@@ -1,0 +1,172 @@
+"""The ledger: what an acceptor must not forget, on disk before it answers, so that its next life keeps its word.
+
+A peer that can be started again under its key keeps three entries: the view in which it is a member, what it has
+promised and adopted in the change of that view, and the result that it voted for last. A process that finds them goes
+on as that acceptor, and only as that: what it voted for it does not have any more, so it contributes to no round before
+a later view has its new life among the members. Whoever joins anew of its own will strikes its entries first.
+On a disk that takes nothing the entries are removed; an acceptor whose entries can be neither written nor removed does
+not answer any more, as its next life would believe what is out of date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import msgpack
+
+from ..schema import STR_BYTES_MAX, fields_of, plain_fields, read_fields
+from .view import Decree, Member, Version
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """A few kilobytes by name, which outlive the process."""
+
+    def load(self, name: str) -> bytes | None: ...
+
+    async def save(self, name: str, entry: bytes) -> None:
+        """Replace that entry as a whole; it is on the disk when this returns. Raises OSError."""
+        ...
+
+    def clear(self) -> None:
+        """Remove all entries. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """This life is a member of the view of `decree`."""
+
+    me: Member
+    decree: Decree
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """What this life has promised and adopted in the change of the view of `generation`, as in `Promise`."""
+
+    life: int
+    generation: int
+    promised: int
+    adopted: int
+    decree: Decree | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What this life voted for last."""
+
+    life: int
+    generation: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What a former life has left: its seat, its ballot, if it has one in that generation, and its vote likewise."""
+
+    seat: Seat
+    ballot: Ballot | None
+    vote: Vote | None
+
+
+class Ledger:
+    """One peer's. Without a `store` nothing is kept, and nothing waits for it."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._due: list[tuple[Seat | Ballot | Vote, Callable[[], None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self.on_trouble: list[Callable[[str], None]] = []
+        """Told when an entry cannot be written."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything is."""
+        return self._store is not None
+
+    def former(self) -> Former | None:
+        """What a former life left here; None: nothing that counts."""
+        seat, ballot, vote = self._read(Seat), self._read(Ballot), self._read(Vote)
+        if seat is None:
+            return None
+        now = (seat.me.life, seat.decree.view.generation)
+        ballot = ballot if ballot is not None and (ballot.life, ballot.generation) == now else None
+        vote = vote if vote is not None and (vote.life, vote.generation) == now else None
+        return Former(seat, ballot, vote)
+
+    def keep(self, entry: Seat | Ballot | Vote, then: Callable[[], None] = lambda: None) -> None:
+        """Write `entry`, and call `then` as soon as it and all before it are on the disk."""
+        if self._store is None:
+            then()
+            return
+        self._due.append((entry, then))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(self._store), name="ledger")
+
+    async def synced(self) -> None:
+        """Wait until all that was to be kept is."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    def strike(self) -> None:
+        """This life is over: forget it before anybody hears so."""
+        self.close()
+        if self._store is not None:
+            self._clear(self._store)
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._due.clear()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    async def _write(self, store: Store) -> None:
+        while self._due:
+            entry, then = self._due[0]
+            told = await self._written(store, entry)
+            if self._due:
+                del self._due[0]
+            if told:
+                then()
+        self._writing = None
+
+    async def _written(self, store: Store, entry: Seat | Ballot | Vote) -> bool:
+        """Whether what is on the disk now is not out of date."""
+        packed: bytes = msgpack.packb(plain_fields(entry, fields_of(type(entry))))
+        try:
+            await store.save(type(entry).__name__.lower(), packed)
+        except OSError as error:
+            for told in self.on_trouble:
+                told(f"the record of its votes cannot be written: {error.strerror or error}")
+            return self._clear(store)
+        return True
+
+    def _clear(self, store: Store) -> bool:
+        try:
+            store.clear()
+        except OSError as error:
+            for told in self.on_trouble:
+                told(f"the record of its votes cannot be removed, so it votes no more: {error.strerror or error}")
+            return False
+        return True
+
+    def _read(self, kind: type[T]) -> T | None:
+        entry = None if self._store is None else self._store.load(kind.__name__.lower())
+        if entry is None:
+            return None
+        limits = {"max_array_len": 0, "max_map_len": 0, "max_ext_len": 0, "max_str_len": STR_BYTES_MAX}
+        unpacker: Any = msgpack.Unpacker(None, raw=False, max_buffer_size=len(entry), **limits)
+        unpacker.feed(entry)
+        fields = fields_of(kind)
+        try:
+            if unpacker.read_array_header() != len(fields.codecs):
+                return None
+            return kind(*read_fields(unpacker, fields))
+        except (ValueError, msgpack.UnpackException):
+            return None  # of another version of this program, or torn

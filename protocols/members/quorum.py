@@ -1,0 +1,57 @@
+"""The quorum: how many members of a view may decide the next one, and what they have to have.
+
+More than half, or as many as `quorum` says. (With half or fewer, both halves of a split may go on.)
+
+Half of a view of n = 2k members is enough as well, if the other k lives are proven to be over and have left no record
+(`ledger`), so that they vote no more. Two such sets have a member in common with each other, and with each majority:
+ - k and k + 1 of 2k members overlap.
+ - Let two sets of k be disjoint, P counted by p at the time t, Q counted by q at the time u. Each is the complement of
+   lives that were over when it was counted. q is not in P, so q's life was over at t, hence u < t. Likewise t < u.
+It has to be all that live: of 4, one that knows of p3's death could count {p0, p1}, one that knows of p0's {p2, p3}.
+For an odd n, n - majority + 1 is a majority itself. And {a, b, c}: where a and b decide on {a, b, d}, install it and
+are started anew, c is less than half, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..transport import PeerId
+from .roster import Roster
+from .view import Decree
+
+
+class Quorum:
+    """Of the present view of `roster`. `fixed`: how many are enough once the run has started, None: more than half."""
+
+    def __init__(self, roster: Roster, fixed: int | None) -> None:
+        self._roster, self.fixed = roster, fixed
+
+    @property
+    def needed(self) -> int:
+        """How many are enough, whoever they are."""
+        view = self._roster.view
+        return view.majority() if self.fixed is None or not view.started else min(self.fixed, len(view.members))
+
+    def enough(self, peers: Collection[PeerId]) -> bool:
+        """Whether so many members may decide the next view."""
+        view = self._roster.view
+        if len(peers) >= self.needed:
+            return True
+        half = 2 * len(peers) == len(view.members)
+        if not view.started and half and view.by_seniority[0] in peers:
+            return True  # there is no result yet to be undone, and only one such half
+        return half and self.fixed is None and {*self._roster.living} == {*peers}
+
+    def hopeless(self, answered: Collection[PeerId]) -> bool:
+        """Whether there will never be enough: all who may vote still have `answered`, or would be too few."""
+        living = self._roster.living
+        return not self.enough(living) or {*living} <= {*answered}
+
+    def has_base(self, decree: Decree) -> bool:
+        """Whether one of those who are there has what the next view is to go on from, and that is what this one does,
+        or later: to go on without would undo a commit. It matters only where two quorums always meet."""
+        roster, view = self._roster, self._roster.view
+        if not view.started or (self.fixed is not None and self.fixed < view.majority()):
+            return True
+        return bool(decree.donors) and (roster.given or decree.base.round >= roster.base.round)

@@ -1,0 +1,95 @@
+"""Waiting for a change of what one peer knows of the others, and what makes waiting hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable
+
+TELL_EVERY_S = 30.0
+"""How often it is told who is waited for."""
+
+
+class Waiting:
+    """Whoever changes something that others may wait for calls `notify`."""
+
+    def __init__(self) -> None:
+        self.failed: Exception | None = None
+        """Why this peer cannot go on as it is."""
+        self.on_waiting: list[Callable[[str], None]] = []
+        """Told why, when this peer waits for others who are not there."""
+        self._told_at_s = -math.inf
+        self.on_change: list[Callable[[], None]] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._limits: dict[asyncio.Timeout, Callable[[], bool]] = {}
+
+    def tell_waiting(self, why: str) -> None:
+        """This peer waits, and `why`: told at once, and then every 30 s."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._told_at_s + TELL_EVERY_S:
+            self._told_at_s = now
+            for told in self.on_waiting:
+                told(why)
+
+    def waits_no_more(self) -> None:
+        """What it waited for is there: the next waiting is another, and told at once."""
+        self._told_at_s = -math.inf
+
+    def fail(self, error: Exception) -> None:
+        """Tell all who wait that waiting is of no use."""
+        self.failed = error
+        self.notify()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""
+        while True:
+            if self.failed is not None:
+                raise self.failed
+            if condition():
+                return
+            await self._change()
+
+    @contextlib.asynccontextmanager
+    async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
+        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
+        if self.failed is not None:
+            raise self.failed
+        limit = asyncio.timeout(None if condition() else 0.0)
+        try:
+            async with limit:
+                self._limits[limit] = condition
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._limits.pop(limit, None)
+        if self.failed is not None:
+            raise self.failed
+
+    async def change_within(self, seconds: float) -> None:
+        """Wait for something to change, but no longer than that."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._change()
+        except TimeoutError:
+            pass
+
+    async def _change(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def notify(self) -> None:
+        """Something that `until` may wait for has changed."""
+        for told in self.on_change:
+            told()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        for limit, condition in list(self._limits.items()):
+            if self.failed is not None or not condition():
+                del self._limits[limit]
+                limit.reschedule(0.0)

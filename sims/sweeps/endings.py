@@ -1,0 +1,137 @@
+"""Who has to come to the end of a simulated run, and did not: judged by what was witnessed of who lived when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ...protocols.rounds import Committed, Installed
+from ..log import Began, Entry, Fell, Gone
+from ..scenarios.scenario import Kind, Scenario
+
+
+def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """What breaks the promise that who lives finishes (`checkers`)."""
+    always = scenario.brief and _more_than_half_live(scenario, entries)
+    # Who does what is unlikely may hold all others for dead, for as long as it does.
+    since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)
+    if since_s is None:
+        return
+    gone = [(time_s, life, event) for time_s, life, event in entries if isinstance(event, Gone)]
+    spoiled = {
+        life for *_, event in entries if isinstance(event, Fell) and event.kind == Kind.SPOIL for life in event.who
+    }
+    over_s = _over_s(entries)
+    members = {life for _, life, event in entries if isinstance(event, Installed)} - spoiled
+    for time_s, life, event in gone:
+        ended = event.finished or event.crashed
+        if not ended and life in members and time_s >= since_s and (over_s is None or time_s < over_s):
+            yield f"{life} gave up: {event.error or 'without a word'}"
+    if over_s is None:
+        yield "nobody finished"
+
+
+def _over_s(entries: Sequence[Entry]) -> float | None:
+    """When more than half of the newest view's members had ended the run; never, if fewer did; None: nobody has."""
+    members: tuple[str, ...] = ()
+    generation, over_s, finished = 0, None, set[str]()
+    for time_s, life, event in entries:
+        if isinstance(event, Installed) and event.generation > generation:
+            generation, members = event.generation, event.members
+        elif isinstance(event, Gone) and event.finished:
+            over_s = math.inf
+            finished.add(f"peer-{peer_of(life)}")
+            if 2 * len(finished.intersection(members)) > len(members):
+                return time_s
+    return over_s
+
+
+_SETTLE = 6
+"""How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
+after 4; and who was not heard of for so long is held for dead by all."""
+
+
+def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
+    """Whether, until the first has finished, more than half of the newest view's members live, but for less than a
+    patience now and then."""
+    living, too_few_s = _Living(scenario.settings.patience_s), math.inf
+    for time_s, life, event in entries:
+        if isinstance(event, Gone) and event.finished:
+            return True
+        living.saw(time_s, life, event)
+        if isinstance(event, Began | Installed | Gone):
+            too_few_s = math.inf if living.enough() else min(too_few_s, time_s)
+        if time_s - too_few_s > scenario.settings.patience_s:
+            return False
+    return too_few_s == math.inf
+
+
+class _Living:
+    """Who of the newest view's members lives: not as somebody who was started anew without a record, and whom the view
+    may not know of; nor as a newcomer whom nobody is left to tell; nor as one whose numbers were spoiled. Who was let
+    in and has had no part in a round yet is not missed."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._settle_s = _SETTLE * patience_s
+        self._began: dict[str, float] = {}
+        self._faithful: set[str] = set()
+        """Lives that are the first of their peer, or know what the one before has promised."""
+        self._running: dict[str, str] = {}
+        self._seen: dict[str, int] = {}
+        self._newest, self._since_s = Installed(0, (), 0, ()), 0.0
+        self._counts: set[str] = set()
+        """Peers that have gathered before the first round, or held a result since: others are no loss."""
+        self._begun = False
+
+    def saw(self, time_s: float, life: str, event: object) -> None:
+        if isinstance(event, Began):
+            first = peer_of(life) not in map(peer_of, self._began)
+            self._began[life], self._running[peer_of(life)] = time_s, life
+            self._faithful |= {life} if first or event.remembers else set()
+        elif isinstance(event, Installed):
+            self._seen[life] = event.generation
+            self._counts |= set() if self._begun else {*event.members}
+            if event.generation > self._newest.generation:
+                self._newest, self._since_s = event, time_s
+        elif isinstance(event, Committed):
+            self._begun = True
+            self._counts.add(f"peer-{peer_of(life)}")
+        elif isinstance(event, Gone) and event.crashed:
+            self._running.pop(peer_of(life), None)
+        elif isinstance(event, Fell) and event.kind == Kind.SPOIL:
+            self._running = {peer: life for peer, life in self._running.items() if life not in event.who}
+
+    def enough(self) -> bool:
+        members = [peer for peer in self._newest.members if peer in self._counts]
+        return not members or 2 * sum(map(self._lives, members)) > len(members)
+
+    def _lives(self, peer: str) -> bool:
+        life, generation = self._running.get(peer.removeprefix("peer-"), ""), self._newest.generation
+        faithful = life in self._faithful or self._began.get(life, math.inf) < self._since_s - self._settle_s
+        hears = life in self._seen or generation in map(self._seen.get, self._running.values())
+        return life != "" and hears and (faithful or self._seen.get(life) == generation)
+
+
+def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
+    """When all faults are long over and more than half of the newest view's members are still there; None: never."""
+    if scenario.faults_until_s is None or scenario.settings.quorum is not None:
+        return None
+    healed_s = scenario.faults_until_s + _SETTLE * scenario.settings.patience_s
+    views: dict[str, Installed] = {}
+    for time_s, life, event in entries:
+        if time_s >= healed_s:
+            break
+        if isinstance(event, Installed):
+            views[life] = event
+        elif isinstance(event, Gone):
+            if event.finished:
+                return None  # the run is over, or nearly so
+            views.pop(life, None)
+    newest = max(views.values(), key=lambda view: view.generation, default=None)
+    there = sum(newest is not None and view.generation == newest.generation for view in views.values())
+    return healed_s if newest is not None and 2 * there > len(newest.members) else None
+
+
+def peer_of(life: str) -> str:
+    """The number of the peer whose life that is."""
+    return life.split(".")[0]

@@ -1,0 +1,116 @@
+"""Answers: who asks a peer that lives gets an answer, or hears why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from company import Company
+from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, simulate  # noqa: F401
+
+from samovar.peers.links import parse_link
+from samovar.protocols import probe
+from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.greeting import AskRun, RunIs
+from samovar.protocols.probe import Prober, ask_reach
+from samovar.sims.network import Network
+
+
+def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        network = Network(parse_link("10mbit,5ms"), 1)
+        a, b = endpoint_in(network, "a"), endpoint_in(network, "b")
+        for endpoint, other in ((a, "b"), (b, "a")):
+            await endpoint.open()
+            endpoint.dial(other, f"sim://{other}")
+        try:
+            await visit(a, b)
+        finally:
+            a.abort()
+            b.abort()
+
+    simulate(main())
+
+
+def test_who_asks_hears_of_a_handler_that_fails() -> None:
+    def fail(envelope: Envelope) -> None:
+        raise OSError(24, "Too many open files")
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        b.on(AskRun, fail)
+        with pytest.raises(PeerLost, match=r"it cannot answer: OSError: \[Errno 24\] Too many open files"):
+            await a.ask("b", AskRun)
+        assert a.is_lost("b") is None
+
+    between_two(visit)
+    assert complaints == [
+        "the AskRun of peer a could not be dealt with: OSError(24, 'Too many open files')",
+    ]
+    complaints.clear()
+
+
+def test_who_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        asked = list[Envelope]()
+        b.on(AskRun, asked.append)
+        with pytest.raises(PeerLost, match="it is there but has not answered for 60 s"):
+            await a.ask("b", AskRun, within_s=60.0)
+        assert now() == pytest.approx(60.0, abs=1.0)
+        b.post("a", RunIs(asked[0].message.ask, "too late", "{}"))
+        later = asyncio.create_task(a.ask("b", AskRun, within_s=60.0))
+        while len(asked) < 2:  # noqa: ASYNC110  # the world is watched from outside
+            await asyncio.sleep(0.01)
+        b.post("a", RunIs(asked[1].message.ask, "in time", "{}"))
+        assert (await later).message.run == "in time"
+
+    between_two(visit)
+
+
+def test_a_peer_that_tries_the_addresses_of_many_others_says_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        tried = asyncio.Event()
+
+        async def slowly(address: str) -> str:
+            await tried.wait()
+            return ""
+
+        monkeypatch.setattr(probe, "_try_to_connect", slowly)
+        Prober(b, lambda: ())
+        asks = [asyncio.create_task(ask_reach(a, "b", ["tcp://192.0.2.1:1"])) for _ in range(17)]
+        with pytest.raises(PeerLost, match="busy with 16 others who ask the same; ask again"):
+            await asks.pop()
+        tried.set()
+        assert [reached.problems for reached in await asyncio.gather(*asks)] == [("",)] * 16
+
+    between_two(visit)
+
+
+def test_a_newcomer_whose_contact_has_no_descriptor_left_hears_so_and_asks_again() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=10**6)
+        await company.gathered(1)
+        usual = company[0].endpoint.dial
+
+        def dial(peer: str, address: str) -> None:
+            if peer == "p3":
+                raise OSError(24, "Too many open files")
+            usual(peer, address)
+
+        company[0].endpoint.dial = dial  # type: ignore[method-assign]
+        late = company.add(3, "p0")
+        began = now()
+        await company.until(lambda: bool(complaints))
+        company[0].endpoint.dial = usual  # type: ignore[method-assign]
+        await company.until(lambda: "p3" in company[1].membership.view.ids)
+        assert now() - began < 3 * PATIENCE_S
+        assert late.error is None
+        for walker in company.walkers:
+            walker.crash()
+        await company.ended()
+
+    simulate(main())
+    assert "the Join of peer p3 could not be dealt with" in complaints[0]
+    complaints.clear()

@@ -1,0 +1,102 @@
+"""Guests, who come with one key: none of them is taken for another, and all together they are bounded."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from samovar.protocols.catch_up import AskManifest
+from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.delivery.links import GUESTS_MAX
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.greeting import Greeter, ask_admission, ask_run
+from samovar.sims.loop import run_virtual
+
+from .conformance import ask, solve
+from .post import Post, opened
+
+
+async def house(post: Post, members: Iterable[str] = ()) -> Endpoint:
+    """A peer that lets in whom a guest asks for."""
+    endpoint = await opened(post, "a", 1)
+    Greeter(endpoint, run="run", settings="{}", guest="guest", members=lambda: members)
+    return endpoint
+
+
+def test_as_many_guests_as_come_at_once_are_served_and_forgotten() -> None:
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        a = await house(post)
+        guests = [await opened(post, f"guest/{n:02}", n) for n in range(GUESTS_MAX)]
+        await asyncio.gather(*(ask_admission(guest, "a", f"key {n}") for n, guest in enumerate(guests)))
+        assert not a.refused
+        await asyncio.sleep(3 * a.patience_s)
+        assert list(a._links) == []
+        assert a._links._paces == {}
+        for endpoint in (a, *guests):
+            endpoint.abort()
+
+    run_virtual(main())
+
+
+def test_more_guests_than_are_talked_to_at_once_take_the_places_of_those_who_are_done() -> None:
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        a = await house(post)
+        guests = [await opened(post, f"guest/{n:03}", n) for n in range(2 * GUESTS_MAX)]
+        await asyncio.gather(*(ask_admission(guest, "a", f"key {n}") for n, guest in enumerate(guests)))
+        assert len(list(a._links)) == GUESTS_MAX
+        for endpoint in (a, *guests):
+            endpoint.abort()
+
+    run_virtual(main())
+
+
+def test_a_guest_may_only_have_a_key_admitted_and_what_else_it_tries_falls_on_it_alone() -> None:
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        a = await house(post)
+        solve(a)
+        rude, polite = await opened(post, "guest/01", 2), await opened(post, "guest/02", 3)
+        for question in (ask_run(rude, "a"), ask(rude, a, 1), rude.ask("a", lambda number: AskManifest(number, 0))):
+            with pytest.raises((PeerLost, TimeoutError)):
+                async with asyncio.timeout(20):
+                    await question
+        for _ in range(100):
+            post.open["a"].frames("guest/01", b"\xc1", b"", 10)
+        assert a._trust.cut_off("guest/01")
+        await ask_admission(polite, "a", "key")
+        assert set(a.refused) == {"guest/01"}
+        for endpoint in (a, rude, polite):
+            endpoint.abort()
+
+    run_virtual(main())
+
+
+def test_guests_that_come_again_and_again_by_new_connections_are_cut_off_together() -> None:
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        a, b = await house(post), await opened(post, "b", 2)
+        solve(a)
+        taken = 0
+        for n in range(10_000):
+            name = f"guest/{n:05}"
+            if not a._trust.cut_off(name):
+                taken += 1
+            post.open["a"].frames(name, b"\xc1", b"", 10)
+        assert taken == 16 * GUESTS_MAX
+        assert len(a._trust._faults) <= taken
+        assert len(list(a._links)) <= GUESTS_MAX
+        assert await ask(b, a, 1) == 2, "who is no guest is none the worse for it"
+        await asyncio.sleep(2 * a.interval_s)
+        late = await opened(post, "guest/late", 3)
+        await ask_admission(late, "a", "key")
+        for endpoint in (a, b, late):
+            endpoint.abort()
+
+    run_virtual(main())

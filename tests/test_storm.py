@@ -1,0 +1,118 @@
+"""Many machines that join by one invite at the same moment, as a cluster's nodes do: all get in."""
+
+import asyncio
+import contextlib
+
+import pytest
+import torch
+from simulated import layout_of
+
+from samovar.aggregation.outer import Plain
+from samovar.aggregation.periods.fixed import Fixed
+from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.peers.door import Door
+from samovar.peers.keys import Invite
+from samovar.peers.opening import open_endpoint, raise_file_limit
+from samovar.peers.settings import Settings
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.greeting import Greeter
+from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.view import Member
+from samovar.protocols.state import State
+from samovar.protocols.zeromq.transport import KeyPair
+
+pytestmark = pytest.mark.timeout(90)
+
+LAYOUT = layout_of(10)
+SETTINGS = Settings(listen="tcp://127.0.0.1:0", advertise="127.0.0.1")
+
+
+class Light:
+    """A peer of a real run whose local steps take no time."""
+
+    def __init__(self, endpoint: Endpoint, name: str, guest: str | None = None) -> None:
+        self.endpoint = endpoint
+        member = Member(endpoint.id, name, endpoint.address, 0, 0)
+        period = Fixed(10)
+        self.sgd = LocalSGD(
+            endpoint,
+            lambda standing, installed: Membership(
+                endpoint,
+                member,
+                run="storm",
+                layout=LAYOUT.digest,
+                model="a number",
+                founders=1,
+                quorum=None,
+                standing=standing,
+                installed=installed,
+            ),
+            layout=LAYOUT,
+            schedule=lambda view: SCHEDULES["sharded"],
+            period=period,
+            outer=Plain(),
+            state=State(0, 0, torch.zeros(LAYOUT.size), (), period.start()),
+        )
+        self.membership = self.sgd.membership
+        Greeter(endpoint, run="storm", settings="{}", guest=guest, members=lambda: self.membership.view.ids)
+
+    async def round(self) -> None:
+        now = asyncio.get_running_loop().time()
+        await self.sgd.average(Contribution(self.sgd.state.vector + 1, 1.0, 1.0, 0.1, now, None))
+
+    def close(self) -> None:
+        self.membership.close()
+        self.endpoint.abort()
+
+
+async def founded(stack: contextlib.AsyncExitStack, guest: str) -> Light:
+    endpoint = open_endpoint(SETTINGS, KeyPair.new().secret)
+    await endpoint.open()
+    founder = Light(endpoint, "founder", guest)
+    stack.callback(founder.close)
+    founder.membership.found()
+    await founder.sgd.settle()
+    return founder
+
+
+async def joined(stack: contextlib.AsyncExitStack, name: str, address: str, invite: str) -> Light:
+    door = Door.of(address, invite, None, SETTINGS)
+    endpoint = await door.enter(SETTINGS)
+    stack.callback(endpoint.abort)
+    assert (await door.ask_run(endpoint)).run == "storm"
+    light = Light(endpoint, name)
+    stack.callback(light.close)
+    await light.sgd.enter(door.contact)
+    return light
+
+
+async def going_on(light: Light) -> None:
+    while True:
+        await asyncio.sleep(0.05)
+        now = asyncio.get_running_loop().time()
+        await light.sgd.average(Contribution(light.sgd.state.vector + 1, 1.0, 1.0, 0.1, now, None))
+
+
+async def test_of_many_that_join_by_one_invite_at_once_all_get_in_and_take_part() -> None:
+    raise_file_limit()
+    joiners, guest, working = 32, KeyPair.new(), list[asyncio.Task[None]]()
+    async with contextlib.AsyncExitStack() as stack:
+        founder = await founded(stack, guest.public)
+        working.append(asyncio.create_task(going_on(founder)))
+        invite = Invite(founder.endpoint.id, guest.secret).to_text()
+
+        async def come(number: int) -> None:
+            light = await joined(stack, f"{number}", founder.endpoint.address, invite)
+            working.append(asyncio.create_task(going_on(light)))
+
+        await asyncio.gather(*(come(number) for number in range(joiners)))
+        assert len(founder.membership.view.ids) == joiners + 1
+        assert founder.endpoint.refused == {}
+        assert founder.membership.losses == []
+        together = founder.sgd.state.round + 2
+        await founder.membership.until(lambda: founder.sgd.state.round >= together)
+        assert len(founder.membership.view.ids) == joiners + 1
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
