@@ -56,7 +56,7 @@ class Attempts:
         await self._until(lambda: self._membership.settled or self._over())
 
     async def next(self, before: State) -> Key | None:
-        """What to try next, of the round after `before`; None when that is over."""
+        """What to try next, of the round after `before`; None when that, or the run, is over."""
         while True:
             with self._inbox.meter.unsettled():
                 await self.settle()
@@ -68,6 +68,8 @@ class Attempts:
                 return None
             if self._membership.settled and self._lag.behind is None:
                 return self._membership.view.generation, before.round + 1
+            if self._over():
+                return None
 
     def hopeful(self, key: Key) -> bool:
         """Whether that attempt makes sense still."""

@@ -146,8 +146,15 @@ def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
 
 def children() -> list[psutil.Process]:
     """Of this process, and theirs; but for multiprocessing's own, which is none of a run's."""
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if not any("resource_tracker" in word for word in child.cmdline())]
+    return [child for child in psutil.Process().children(recursive=True) if not _is_none_of_a_run(child)]
+
+
+def _is_none_of_a_run(child: psutil.Process) -> bool:
+    """multiprocessing's own, and what has ended: a launcher is heir to the children of peers that were killed."""
+    try:
+        return any("resource_tracker" in word for word in child.cmdline())
+    except psutil.NoSuchProcess:  # psutil.ZombieProcess is one
+        return True
 
 
 def verb(*arguments: object) -> Result:

@@ -189,7 +189,7 @@ def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
     def lie(envelope: Envelope) -> None:
         question: AskPart = envelope.message
         town.asked["liar", AskPart] += 1
-        answer = PartMessage(question.ask, question.round, question.index)
+        answer = PartMessage(question.ask, question.round, question.index, question.start)
         town.lying.append(asyncio.ensure_future(town.donors[0].send(envelope.sender, answer, bytes(PART_BYTES))))
 
     town.lying = []  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ def test_without_donors_it_says_so() -> None:
         (lambda ask: Manifest(ask, 1, 2 * PART_BYTES, PART_BYTES), bytes(32), "another number of hashes"),
         (lambda ask: Manifest(ask, 1, 10, PART_BYTES), bytes(31), "another number of hashes"),
         (lambda ask: Manifest(ask, 1, 0, PART_BYTES), b"", "not a state of this model"),
-        (lambda ask: PartMessage(ask, 1, 0), b"x", "answered a question for its state with Part"),
+        (lambda ask: PartMessage(ask, 1, 0, 0), b"x", "answered a question for its state with Part"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifest, hashes: bytes, said: str) -> None:

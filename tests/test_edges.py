@@ -19,7 +19,7 @@ from samovar.peers.settings import Settings
 from samovar.protocols.farewell import Farewell
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.losses import Losses
-from samovar.protocols.members.view import Suspicion
+from samovar.protocols.members.messages import Suspicion
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.toy import toy_task
