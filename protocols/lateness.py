@@ -128,7 +128,9 @@ class Lateness:
             self._call_in(TIMES * foreseen_s, self._tell)
 
     def _foreseen_s(self) -> float | None:
-        """How long the sum takes, on links as good as they have ever been."""
+        """How long the sum takes, on links as good as they have ever been; None when this peer has no part in it."""
+        if self._endpoint.id not in self._membership.view.ids or len(self._membership.view.ids) < 2:
+            return None
         costs, generation = self._costs(), self._membership.view.generation
         if costs.bandwidth_Bps is not None and costs.bandwidth_Bps > (self._best.bandwidth_Bps or 0.0):
             self._best, self._foreseen = costs, None

@@ -50,7 +50,7 @@ def no_complaints() -> Iterator[None]:
     complaints.clear()
     yield
     gc.collect()
-    assert not complaints
+    assert not complaints, complaints
 
 
 def printed_under_hash_seed(hash_seed: str, code: str) -> str:

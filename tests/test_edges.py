@@ -17,9 +17,11 @@ from samovar.peers.links import parse_link
 from samovar.peers.records import EventRecord, Record
 from samovar.peers.settings import Settings
 from samovar.protocols.farewell import Farewell
+from samovar.protocols.lag import Wanted
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.losses import Losses
 from samovar.protocols.members.messages import Suspicion
+from samovar.protocols.members.view import Version
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.toy import toy_task
@@ -141,7 +143,7 @@ def test_a_peer_behind_fetches_from_whom_it_reaches() -> None:
         company.part(["p3"], ["p4"])
         await company.until(lambda: company[0].membership.view.apart == PAIR)
         behind = company[4].sgd._lag
-        behind.behind = (company[4].sgd.state.round, ("p3",))
+        behind.behind = Wanted(Version(company[4].sgd.state.round, 0), ("p3",))
         began = now()
         await company.until(lambda: behind.behind is None)
         assert now() - began < PATIENCE_S, "it did not wait for p3"

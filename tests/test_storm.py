@@ -107,7 +107,7 @@ async def test_of_many_that_join_by_one_invite_at_once_all_get_in_and_take_part(
             working.append(asyncio.create_task(going_on(light)))
 
         await asyncio.gather(*(come(number) for number in range(joiners)))
-        assert len(founder.membership.view.ids) == joiners + 1
+        await founder.membership.until(lambda: len(founder.membership.view.ids) == joiners + 1)
         assert founder.endpoint.refused == {}
         assert founder.membership.losses == []
         together = founder.sgd.state.round + 2
