@@ -19,13 +19,14 @@ import torch
 from common import arguments, interleaved, missed, rows_of, show
 from torch import nn
 
+from samovar.peers.chance import derive
 from samovar.peers.compute import ThreadCompute
 from samovar.peers.peer import Identity, Peer
 from samovar.peers.policies import first_state
 from samovar.peers.settings import Settings
 from samovar.peers.stop import Stop
 from samovar.peers.task import Task
-from samovar.peers.trainer import Trainer, derive
+from samovar.peers.trainer import Trainer
 from samovar.peers.training import Training
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport

@@ -6,6 +6,7 @@ them as it left them. Where there is only one peer, nothing is ever swapped.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+
+
+def derive(seed: int, *purpose: object) -> int:
+    """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
+    text = ":".join(str(part) for part in (seed, *purpose))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,20 @@ class Overlapped(Training):
             return await super()._evaluated(state)
         return await self._compute.run(lambda: self._trainer.evaluate(state.vector))
 
+    async def _save_amid(self) -> str:
+        """With what was brought, which is not averaged: the steps since may be in no checkpoint without its mean."""
+        under_way, state = self._under_way, self._peer.state
+        if under_way is None:
+            return await self._save()
+        write = self._writer(state)
+
+        def write_as_brought() -> None:
+            if under_way is self._under_way and state is self._begun_from:  # or there is a later one to be written
+                with self._trainer.gone_back(under_way.brought, under_way.steps):
+                    write()
+
+        return await self._written(self._compute.run(write_as_brought), state)
+
     async def _save(self, *, failed: bool = False) -> str:
         """Amid a round only when stopped, or failed: with what is known of it."""
         if (under_way := self._under_way) is not None:

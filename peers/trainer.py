@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ..aggregation.periods.probe import Probe
 from ..aggregation.vector import Layout, Part, all_finite
 from ..protocols.local_sgd import Contribution
 from .averaged import Averaged
-from .chance import Chance
+from .chance import Chance, derive
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .constants import Agreement
 from .errors import EvaluationFailed, one_line
@@ -38,12 +38,6 @@ def finite(vector: Tensor, layout: Layout, learning_rate: float) -> Tensor:
         weights = f"the model's weights are not finite any more (learning rate {learning_rate:g})"
         raise Diverged(f"{weights}, first those of {first!r}; {_MEND}")
     return vector
-
-
-def derive(seed: int, *purpose: object) -> int:
-    """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
-    text = ":".join(str(part) for part in (seed, *purpose))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 class Trainer:
@@ -192,6 +186,17 @@ class Trainer:
         self.steps -= self.steps_in_round
         self.steps_in_round, self._samples = steps, int(to.weight)
         self._losses = [torch.tensor(to.loss, device=self.device)]
+
+    @contextmanager
+    def gone_back(self, to: Contribution, steps: int) -> Iterator[None]:
+        """Be so inside, and afterwards as before."""
+        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses)
+        self.go_back(to, steps)
+        try:
+            yield
+        finally:
+            self.take_over(vector)
+            self.steps, self.steps_in_round, self._samples, self._losses = now
 
     def recover(self, vector: Tensor) -> None:
         """Where local steps have led to numbers that are none: be back at `vector`, from which they were taken, and

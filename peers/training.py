@@ -192,27 +192,44 @@ class Training:
         """This peer waits for others who may not come back: what it has committed is safe, whatever ends it then."""
         state = self._peer.state
         if self._peer.started and self._keep is not None and (self._saving is None or self._saving[0] is not state):
-            self._saving = state, asyncio.create_task(self._save(), name="checkpoint")
+            self._saving = state, asyncio.create_task(self._save_amid(), name="checkpoint")
+
+    async def _save_amid(self) -> str:
+        """Write a checkpoint amid a round."""
+        return await self._save()
 
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint; returns why it could not be written, empty: it was. `failed`: the training did, and what
         a divergence has spoilt is left out."""
-        keep, state, elapsed_s = self._keep, self._peer.state, self._peer.elapsed_s
-        residual = self._peer.averaging.residual
+        state = self._peer.state
+        write = self._writer(state)
 
-        def write() -> None:
+        def recovered() -> None:
             if failed:
                 self._trainer.recover(state.vector)
+            write()
+
+        return await self._written(self._from(state, recovered), state)
+
+    def _writer(self, state: State) -> Callable[[], None]:
+        """Writes the trainer as it is when that is called, with `state` and what belongs to it."""
+        keep, elapsed_s, residual = self._keep, self._peer.elapsed_s, self._peer.averaging.residual
+
+        def write() -> None:
             if keep is not None:
                 keep(with_state(self._trainer.snapshot(), state, elapsed_s, residual))
 
+        return write
+
+    async def _written(self, writing: Awaitable[None], state: State) -> str:
+        """Write a checkpoint of `state`, and tell what comes of it; returns why it could not be written."""
         try:
             with self._peer.stalls.at_work("writing a checkpoint"):
-                await self._from(state, write)
+                await writing
         except Exception as error:
             self._peer.tell("checkpoint_failed", why=one_line(error))
             return one_line(error)
-        if keep is not None:
+        if self._keep is not None:
             self._peer.tell("checkpoint", why=saved_text(state.round))
         return ""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from ..peers.chance import derive
 from ..peers.checkpoint import CheckpointError, Snapshot
 from ..peers.devices import pick_device
 from ..peers.errors import is_plain, one_line
@@ -21,7 +22,7 @@ from ..peers.records import Record
 from ..peers.settings import Settings
 from ..peers.stop import Stop
 from ..peers.task import Task
-from ..peers.trainer import Trainer, derive
+from ..peers.trainer import Trainer
 from ..peers.training import Ended, resume
 from ..protocols.local_sgd import Contribution
 from ..protocols.members.roster import TRY_FOR

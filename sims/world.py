@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from ..peers.chance import derive
 from ..peers.records import Record
 from ..peers.task import Task
-from ..peers.trainer import derive
 from ..protocols.transport import PeerId
 from .life import Disk, Life
 from .log import Complained, Held, Log, Resumed

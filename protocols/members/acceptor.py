@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
+from ..witness import sometimes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import NOBODY, Roster, Standing
@@ -36,7 +37,7 @@ class Acceptor:
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
         self.unsettled_s = 0.0
         """When it first promised anything in this generation."""
-        self._view, self._life = NOBODY, 0
+        self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
         self._voted: Version | None = None
@@ -56,20 +57,33 @@ class Acceptor:
 
     def begin(self, decree: Decree | None) -> None:
         """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to none."""
+        self._me = self._roster.me
+        if decree is not None and self._me.id in decree.view.ids:
+            self._sit(decree)
+            return
         self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
-        self._view, self._life = NOBODY if decree is None else decree.view, self._roster.me.life
-        if decree is not None and self.votes:
-            self._ledger.keep(Seat(self._roster.me, decree))
-        else:
-            self._ledger.strike()
+        self._view = NOBODY if decree is None else decree.view
+        self._ledger.strike()
 
     def go_on(self, former: Former) -> None:
         """Go on as the acceptor that a former life was."""
-        self._view, self._life, self._latest = former.seat.decree.view, former.seat.me.life, former.seat.decree
+        self._view, self._me, self._latest = former.seat.decree.view, former.seat.me, former.seat.decree
         if former.ballot is not None:
             self.promised = former.ballot.promised
             self._adopted = former.ballot.adopted, former.ballot.decree
         self._voted = None if former.vote is None else former.vote.version
+
+    def follow(self, decree: Decree) -> None:
+        """The view of the former life is over: if that is a member of the next one too, go on as its acceptor there."""
+        view = decree.view
+        if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
+            sometimes("an acceptor went on for a former life")
+            self._sit(decree)
+
+    def _sit(self, decree: Decree) -> None:
+        self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
+        self._view = decree.view
+        self._ledger.keep(Seat(self._me, decree))
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot` unless a higher one is promised; the answer says which, and what we hold."""
@@ -91,7 +105,7 @@ class Acceptor:
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when what was promised and adopted so far is on record."""
         adopted, decree = self._adopted
-        self._ledger.keep(Ballot(self._life, self._view.generation, self.promised, adopted, decree), then)
+        self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date."""

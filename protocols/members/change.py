@@ -151,6 +151,7 @@ class Change:
         if self._leading is not task:
             return
         self._leading = None
+        self._roster.notify()
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._roster.fail(error)

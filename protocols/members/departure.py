@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from ..endpoint import Endpoint, Envelope
 from ..wire import in_words
@@ -33,8 +34,9 @@ class Departure:
             roster.news()
         return self._let_go
 
-    async def finish(self) -> None:
-        """The run is over here; return when it is for all members, who may need this peer as donor until then."""
+    async def finish(self, leads: Callable[[], bool]) -> None:
+        """The run is over here; return when it is for all members, who may need this peer as donor until then. `leads`:
+        whether this peer leads a change, which may have more of them."""
         roster = self._roster
         if roster.learns:
             return  # nobody waits for it, and nobody needs it
@@ -42,7 +44,9 @@ class Departure:
         roster.watch()
         roster.tell(Finished())
         with contextlib.suppress(MembershipError, Expelled):  # whatever becomes of the others, we have the result
-            await roster.until(lambda: roster.finished.issuperset({*roster.staying} & {*roster.near}))
+            await roster.until(
+                lambda: (roster.waits or not leads()) and roster.finished.issuperset({*roster.staying} & {*roster.near})
+            )
 
     def go(self) -> None:
         """The others have let this peer go."""

@@ -244,7 +244,7 @@ class Membership:
 
     async def finish(self) -> None:
         """The run is over here: see `Departure.finish`."""
-        await self._departure.finish()
+        await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
         self._edges.stop()
@@ -279,6 +279,8 @@ class Membership:
             if before.holds(self.me):
                 contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
                 self._outsiders.expel(Stale(view.generation, contact, view.everybody))
+            elif self._former:
+                self._change.acceptor.follow(decree)
             return  # or it is for a former life, of which this one knows nothing
         led = teller == self.me.id
         self.losses.follow(decree, led=led)

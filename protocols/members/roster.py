@@ -96,7 +96,9 @@ class Roster(Waiting):
     @property
     def idle_change(self) -> bool:
         """Whether a view with other learners, or with some of them among its members, is due, which can wait for the
-        end of a round."""
+        end of a round. Who has finished lets nobody in any more."""
+        if self.id in self.finished:
+            return False
         lost = any(learner.id in self.gone for learner in self.view.learners)
         return lost or bool(self.newcomers or self.learned)
 

@@ -32,6 +32,11 @@ class Waiting:
             for told in self.on_waiting:
                 told(why)
 
+    @property
+    def waits(self) -> bool:
+        """Whether that was told, and nothing has come of it since."""
+        return self._told_at_s > -math.inf
+
     def waits_no_more(self) -> None:
         """What it waited for is there: the next waiting is another, and told at once."""
         self._told_at_s = -math.inf
