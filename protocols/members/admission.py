@@ -102,7 +102,8 @@ class Admission:
         return max(0.0, self._later_s - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` in only after so many seconds, or later if that is known already."""
+        """Let `peer` in only after so many seconds, or later if that is known already. Only this peer knows: when another
+        comes to coordinate, it may be let in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)

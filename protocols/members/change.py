@@ -152,8 +152,7 @@ class Change:
             return
         self._leading = None
         self._roster.notify()
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._roster.fail(error)
         elif not task.cancelled():
             self.consider()

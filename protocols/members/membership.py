@@ -178,8 +178,7 @@ class Membership:
         self._roster.suspect(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Do not let `peer`, which is to be removed, in again before that. Only this peer knows: when another comes to
-        coordinate, it may be let in sooner."""
+        """See `Admission.hold_off`."""
         self._admission.hold_off(peer, seconds, why)
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:

@@ -38,6 +38,7 @@ TOO_RARE = (
     "a learner is too slow",
     "a site's sum was bad and none was taken",
     "a sum was bad",
+    "an acceptor went on for a former life",
     "an edge was broken",
     "too many edges of one peer were broken",
     "who had lost the coordinator, and nobody else, joined anew",
