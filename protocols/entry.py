@@ -93,7 +93,8 @@ class Entry:
                 if untried:
                     tried.append(untried[0])
                     continue
-                if clock() >= until_s and self._endpoint.is_lost(tried[-1]) is not None:
+                over = returns and all(map(self._endpoint.has_ended, {contact, *self._membership.hosts}))
+                if over or (clock() >= until_s and self._endpoint.is_lost(tried[-1]) is not None):
                     raise
                 if returns:
                     self._membership.tell_waiting(f"nobody lets it in again; it goes on asking: {failure}")

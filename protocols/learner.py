@@ -13,9 +13,10 @@ from collections.abc import Callable
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
 from .endpoint import Endpoint
-from .members.membership import Membership, MembershipError, Standing
+from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.view import Version
 from .state import State
+from .witness import sometimes
 
 _REST = 9
 """For how many times as long as it fetched a learner then rests."""
@@ -52,6 +53,9 @@ class Learner:
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
             self._life, self._took_s = membership.me.life, None
+        if not membership.leaders:
+            sometimes("a learner lost all members")
+            raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
             await self._fetch()
         if self._took_s is None or not membership.learns or self._over():
@@ -68,6 +72,7 @@ class Learner:
     def _same(self, generation: int) -> bool:
         membership = self._membership
         there = membership.learns and membership.failed is None and not membership.finished
+        there = there and membership.leaders != ()
         return there and membership.view.generation == generation
 
     def _rest(self, within_s: float) -> None:

@@ -221,7 +221,7 @@ class Life:
                 self.endpoint.dial(contact, f"sim://{contact}")
             training = training_of(self.peer, self.trainer, self._compute, Stop(), self.disk.save)
             self.result = await training.run(whom)
-            await self.endpoint.drain()
+            await self.endpoint.close()
         except Exception as error:
             self.error = error
         for peer, why in self.endpoint.refused.items():

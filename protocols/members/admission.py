@@ -60,6 +60,8 @@ class Admission:
         self._later_s = 0.0
         """When the others let this peer in, as they have said."""
         self._later_by: PeerId = ""
+        self.overruled: Decree | None = None
+        """What has led to a view without this peer, which those it asks may not have heard of."""
         endpoint.on(Join, self._on_join)
         endpoint.on(Introduce, self._on_introduce)
         endpoint.on(Later, self._on_later)
@@ -73,6 +75,8 @@ class Admission:
         me, has = self._roster.me, self._standing()
         self._host, self._life = contact if ready else None, me.life
         self._roster.notify()
+        if self.overruled is not None and contact in self.overruled.view.everybody:
+            self._endpoint.post(contact, Install(self.overruled))
         if ready:
             self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
         answer = await self._endpoint.ask(
@@ -102,8 +106,8 @@ class Admission:
         return max(0.0, self._later_s - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` in only after so many seconds, or later if that is known already. Only this peer knows: when another
-        comes to coordinate, it may be let in sooner."""
+        """Let `peer` in only after so many seconds, or later if that is known already. Only this peer knows: when
+        another comes to coordinate, it may be let in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)

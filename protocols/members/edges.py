@@ -83,9 +83,12 @@ class Edges:
         *,
         enough: Callable[[Collection[PeerId]], bool],
         renew: Callable[[], None],
+        stale: Callable[[PeerId, int], None],
     ) -> None:
-        """`enough`: whether so many may decide a view; `renew` has one decided."""
+        """`enough`: whether so many may decide a view; `renew` has one decided. `stale` is told of who speaks from a
+        generation without being a member."""
         self._endpoint, self._roster, self._enough, self._renew = endpoint, roster, enough, renew
+        self._stale = stale
         self._accusers: set[PeerId] = set()
         """Members who have lost the coordinator."""
         self._missed: PeerId = ""
@@ -100,6 +103,7 @@ class Edges:
         """For how long each broken edge is left alone, between one try and the next."""
         self._timers: list[asyncio.TimerHandle] = []
         roster.missed = self.lost
+        endpoint.on(Suspicion, self._on_suspicion)
         endpoint.on(AreYouThere, self._on_asked)
         endpoint.on(IAmThere, self._on_answer)
         endpoint.on(TryAgain, self._on_try)
@@ -158,7 +162,14 @@ class Edges:
         for other in others[:1]:
             self._endpoint.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
 
-    def accuse(self, accuser: PeerId, accused: PeerId, why: str) -> None:
+    def _on_suspicion(self, envelope: Envelope) -> None:
+        told: Suspicion = envelope.message
+        if envelope.sender not in self._roster.view.ids:
+            self._stale(envelope.sender, told.generation)
+        elif told.generation == self._roster.view.generation:
+            self._accuse(envelope.sender, told.peer, told.why)
+
+    def _accuse(self, accuser: PeerId, accused: PeerId, why: str) -> None:
         """A member says that it has lost another."""
         roster = self._roster
         if accused not in roster.alive or accused == roster.id:

@@ -108,6 +108,12 @@ class Ledger:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(self._store), name="ledger")
 
+    async def on_record(self, entry: Vote) -> None:
+        """Return when `entry` is on the disk."""
+        if self.kept:
+            self.keep(entry)
+            await self.synced()
+
     async def synced(self) -> None:
         """Wait until all that was to be kept is."""
         if self._writing is not None:

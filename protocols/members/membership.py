@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
+from ..witness import witness
 from .admission import Admission
 from .admission import JoinRefused as JoinRefused
 from .change import Change
@@ -24,7 +25,7 @@ from .learning import Learning
 from .ledger import Ledger, Store, Vote
 from .losses import Loss as Loss
 from .losses import Losses
-from .messages import Install, Stale, Suspicion, Welcome
+from .messages import Install, Stale, Welcome
 from .outsiders import Outsiders
 from .roster import Expelled as Expelled
 from .roster import MembershipError as MembershipError
@@ -32,7 +33,7 @@ from .roster import NoQuorum as NoQuorum
 from .roster import Roster
 from .roster import Standing as Standing
 from .states import States
-from .view import Decree, Member, Version, View
+from .view import Decided, Decree, Member, Version, View
 
 
 class Membership:
@@ -87,7 +88,13 @@ class Membership:
             latest=lambda: self._change.acceptor.latest,
             votes=lambda: self._former,
         )
-        self._edges = Edges(endpoint, roster, enough=self._change.quorum.enough, renew=self._change.renew)
+        self._edges = Edges(
+            endpoint,
+            roster,
+            enough=self._change.quorum.enough,
+            renew=self._change.renew,
+            stale=self._outsiders.refuse,
+        )
         self.lost = self._edges.lost
         """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""
         self.losses = Losses(endpoint, roster, self._admission.hold_off)
@@ -96,7 +103,6 @@ class Membership:
         self._former = former is not None
         """Whether this peer votes still for a former life."""
         self.states = States(roster, self._change, self._admission)
-        endpoint.on(Suspicion, self._on_suspicion)
 
     @property
     def me(self) -> Member:
@@ -206,9 +212,7 @@ class Membership:
 
     async def vote(self, version: Version) -> None:
         """Return when it is on record that this peer votes for `version`, where that is kept at all."""
-        if self._ledger.kept:
-            self._ledger.keep(Vote(self.me.life, self.view.generation, version))
-            await self._ledger.synced()
+        await self._ledger.on_record(Vote(self.me.life, self.view.generation, version))
 
     # Coming and going
 
@@ -251,13 +255,6 @@ class Membership:
         self._ledger.close()
         self._departure.go()
 
-    def _on_suspicion(self, envelope: Envelope) -> None:
-        told: Suspicion = envelope.message
-        if envelope.sender not in self.view.ids:
-            self._outsiders.refuse(envelope.sender, told.generation)
-        elif told.generation == self.view.generation:
-            self._edges.accuse(envelope.sender, told.peer, told.why)
-
     # From generation to generation
 
     def current(self, envelope: Envelope, generation: int) -> bool:
@@ -273,15 +270,17 @@ class Membership:
 
     def _take(self, decree: Decree, teller: PeerId) -> None:
         """The decree holds: go on to its view."""
-        view, before, roster = decree.view, self.view, self._roster
+        view, before, roster, led = decree.view, self.view, self._roster, teller == self.me.id
+        if led:
+            witness(Decided(view.generation, view.ids))
         if not view.holds(self.me) and not (self.me.id in roster.leaving and view.anybody(self.me.id) is None):
             if before.holds(self.me):
                 contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
+                self._admission.overruled = decree
                 self._outsiders.expel(Stale(view.generation, contact, view.everybody))
             elif self._former:
                 self._change.acceptor.follow(decree)
             return  # or it is for a former life, of which this one knows nothing
-        led = teller == self.me.id
         self.losses.follow(decree, led=led)
         new = [one.id for one in (*view.members, *view.learners) if not before.holds(one) and one.id != self.me.id]
         self._outsiders.begin()

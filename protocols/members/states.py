@@ -7,7 +7,7 @@
                              |         |
                              +---------+--> leaving, finished, failed     the ends
 
-A peer that is let in only after it has begun to ask another goes back to outside.
+A peer that begins to ask another goes back to outside, from where the first one's introduction may still let it in.
 
 Before the run has started a newcomer is a member at once, and whoever founds it is so from the beginning. What others
 hold a member for, suspected or gone, is their view of it and no state of its own.
@@ -41,7 +41,7 @@ class State(StrEnum):
 _ENDS = (State.LEAVING, State.FINISHED, State.EXPELLED, State.FAILED)
 
 TABLE: dict[State, frozenset[State]] = {
-    State.OUTSIDE: frozenset({State.JOINING, State.MEMBER}),
+    State.OUTSIDE: frozenset({State.JOINING, State.LEARNER, State.MEMBER}),
     State.JOINING: frozenset({State.OUTSIDE, State.LEARNER, State.MEMBER, State.EXPELLED}),
     State.LEARNER: frozenset({State.MEMBER, State.OUTSIDE, State.LEAVING, State.EXPELLED, State.FAILED}),
     State.MEMBER: frozenset({State.CHANGING, State.LEADING, State.OUTSIDE, *_ENDS}),
@@ -81,7 +81,8 @@ class States:
         if roster.id in roster.finished:
             return State.FINISHED
         if roster.id not in roster.view.ids:
-            return State.LEARNER if roster.learns else State.JOINING if self._admission.asks else State.OUTSIDE
+            asks = self._admission.asks and not roster.view.generation
+            return State.LEARNER if roster.learns else State.JOINING if asks else State.OUTSIDE
         return State.LEADING if self._change.leads else State.CHANGING if self._change.promised else State.MEMBER
 
     def _note(self) -> None:

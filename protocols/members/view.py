@@ -156,3 +156,11 @@ class Decree:
     donors: tuple[PeerId, ...]
     departed: tuple[Departed, ...]
     given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A view holds, whoever has heard of it, for a simulation's checkers."""
+
+    generation: int
+    members: tuple[PeerId, ...]

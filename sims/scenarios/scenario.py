@@ -169,9 +169,17 @@ class Scenario:
 
     @property
     def brief(self) -> bool:
-        """Whether all that parts peers, or makes them stand still, is together over before anybody gives up."""
+        """Whether all that parts peers, or makes them stand still, is together over before anybody gives up. What has
+        left on a slower link comes when it can, however soon that is as fast again."""
+        links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
+        if any(map(self._is_slower, links)):
+            return False
         out_s = [fault.for_s for fault in self.faults if fault.kind in PARTING]
         return 0.0 not in out_s and sum(out_s) <= 2 * self.settings.patience_s
+
+    def _is_slower(self, link: LinkSpec) -> bool:
+        rates = [group.link.bandwidth_Bps for group in self.groups]
+        return link.bandwidth_Bps is not None and any(rate is None or link.bandwidth_Bps < rate for rate in rates)
 
     def group_of(self, index: int) -> Group:
         """The group of the peer with this number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ...protocols.members.view import Decided
 from ...protocols.rounds import Committed, Installed
 from ..log import Began, Entry, Fell, Gone
 from ..scenarios.scenario import Kind, Scenario
@@ -59,7 +60,7 @@ def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
         if isinstance(event, Gone) and event.finished:
             return True
         living.saw(time_s, life, event)
-        if isinstance(event, Began | Installed | Gone):
+        if isinstance(event, Began | Decided | Installed | Gone):
             too_few_s = math.inf if living.enough() else min(too_few_s, time_s)
         if time_s - too_few_s > scenario.settings.patience_s:
             return False
@@ -68,8 +69,8 @@ def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
 
 class _Living:
     """Who of the newest view's members lives: not as somebody who was started anew without a record, and whom the view
-    may not know of; nor as a newcomer whom nobody is left to tell; nor as one whose numbers were spoiled. Who was let
-    in and has had no part in a round yet is not missed."""
+    may not know of; nor as a newcomer whom nobody is left to tell; nor as one whose numbers were spoiled, or that has
+    seen to a view without itself. Who was let in and has had no part in a round yet is not missed."""
 
     def __init__(self, patience_s: float) -> None:
         self._settle_s = _SETTLE * patience_s
@@ -88,7 +89,10 @@ class _Living:
             first = peer_of(life) not in map(peer_of, self._began)
             self._began[life], self._running[peer_of(life)] = time_s, life
             self._faithful |= {life} if first or event.remembers else set()
+        elif _went(life, event):
+            self._running.pop(peer_of(life), None)
         elif isinstance(event, Installed):
+            self._running[peer_of(life)] = life
             self._seen[life] = event.generation
             self._counts |= set() if self._begun else {*event.members}
             if event.generation > self._newest.generation:
@@ -123,6 +127,8 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
             break
         if isinstance(event, Installed):
             views[life] = event
+        elif _went(life, event):
+            views.pop(life, None)
         elif isinstance(event, Gone):
             if event.finished:
                 return None  # the run is over, or nearly so
@@ -130,6 +136,11 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
     newest = max(views.values(), key=lambda view: view.generation, default=None)
     there = sum(newest is not None and view.generation == newest.generation for view in views.values())
     return healed_s if newest is not None and 2 * there > len(newest.members) else None
+
+
+def _went(life: str, event: object) -> bool:
+    """Whether that life has decided a view without itself, as another had begun to: nobody else may have heard of it."""
+    return isinstance(event, Decided) and f"peer-{peer_of(life)}" not in event.members
 
 
 def peer_of(life: str) -> str:

@@ -36,6 +36,7 @@ TOO_RARE = (
     "a bad sum was made again",
     "a broken edge works again",
     "a learner is too slow",
+    "a learner lost all members",
     "a site's sum was bad and none was taken",
     "a sum was bad",
     "an acceptor went on for a former life",
