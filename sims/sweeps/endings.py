@@ -80,6 +80,7 @@ class _Living:
         self._running: dict[str, str] = {}
         self._seen: dict[str, int] = {}
         self._newest, self._since_s = Installed(0, (), 0, ()), 0.0
+        self._overruled: set[str] = set()
         self._counts: set[str] = set()
         """Peers that have gathered before the first round, or held a result since: others are no loss."""
         self._begun = False
@@ -90,9 +91,9 @@ class _Living:
             self._began[life], self._running[peer_of(life)] = time_s, life
             self._faithful |= {life} if first or event.remembers else set()
         elif _went(life, event):
-            self._running.pop(peer_of(life), None)
+            self._overruled.add(life)
         elif isinstance(event, Installed):
-            self._running[peer_of(life)] = life
+            self._overruled.discard(life)
             self._seen[life] = event.generation
             self._counts |= set() if self._begun else {*event.members}
             if event.generation > self._newest.generation:
@@ -113,7 +114,7 @@ class _Living:
         life, generation = self._running.get(peer.removeprefix("peer-"), ""), self._newest.generation
         faithful = life in self._faithful or self._began.get(life, math.inf) < self._since_s - self._settle_s
         hears = life in self._seen or generation in map(self._seen.get, self._running.values())
-        return life != "" and hears and (faithful or self._seen.get(life) == generation)
+        return life not in {"", *self._overruled} and hears and (faithful or self._seen.get(life) == generation)
 
 
 def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
@@ -139,7 +140,7 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
 
 
 def _went(life: str, event: object) -> bool:
-    """Whether that life has decided a view without itself, as another had begun to: nobody else may have heard of it."""
+    """Whether that life has decided a view without itself, as another had begun to: maybe nobody else has heard of it."""
     return isinstance(event, Decided) and f"peer-{peer_of(life)}" not in event.members
 
 
