@@ -140,7 +140,7 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
 
 
 def _went(life: str, event: object) -> bool:
-    """Whether that life has decided a view without itself, as another had begun to: maybe nobody else has heard of it."""
+    """Whether that life has decided a view without itself, as another had begun to: others may not know it."""
     return isinstance(event, Decided) and f"peer-{peer_of(life)}" not in event.members
 
 
