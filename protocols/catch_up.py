@@ -20,10 +20,11 @@ from .delivery.link import PeerLost
 from .endpoint import Endpoint, Envelope
 from .members.view import Version
 from .off_loop import off_loop
+from .rounds import Fetched
 from .state import State, bytes_max, pack, state_fingerprint, unpack
 from .transport import PeerId
 from .wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
-from .witness import buggify, sometimes
+from .witness import buggify, sometimes, witness
 
 PART_BYTES = 64 * 1024
 """Or more, so that the hashes of all parts fit into a message."""
@@ -256,6 +257,7 @@ async def _fetch_parts(
         if _hash(data) != wanted[index]:
             raise PeerMisbehaved(f"part {index} of round {manifest.round} does not match its hash")
         kept[wanted[index]] = data
+        witness(Fetched(manifest.round, index))
     return True
 
 

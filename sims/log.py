@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..protocols.rounds import Committed, Computed, Contributed, SiteCommitted, SiteContributed
+from ..protocols.rounds import Committed, Computed, Contributed, Fetched, SiteCommitted, SiteContributed
 from .machine import MACHINE
 
 
@@ -90,14 +90,6 @@ class Misdelivered:
     what: str
     number: int
     due: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A peer was given a part of the state after `round`."""
-
-    round: int
-    part: int
 
 
 _JUDGED = Fetched | Contributed | Computed | Committed | SiteContributed | SiteCommitted

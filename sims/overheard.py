@@ -1,17 +1,15 @@
-"""A simulated peer's endpoint: it tells when it is handed a message that is not the next one of its lane, and when it
-is given a part of a state."""
+"""A simulated peer's endpoint: it tells when it is handed a message that is not the next one of its lane."""
 
 from __future__ import annotations
 
 import random
 
-from ..protocols.catch_up import Part
 from ..protocols.delivery.link import Link
 from ..protocols.endpoint import Endpoint
 from ..protocols.transport import PeerId, Transport
 from ..protocols.wire import Buffer, Frame, Lane
 from ..protocols.witness import witness
-from .log import Fetched, Misdelivered
+from .log import Misdelivered
 
 
 class Overheard(Endpoint):
@@ -41,6 +39,4 @@ class Overheard(Endpoint):
             what = type(message).__name__
             witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
         handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)
-        if isinstance(message, Part) and len(payload) and not message.start:
-            witness(Fetched(message.round, message.index))
         super()._deliver(link, message, payload, cost)

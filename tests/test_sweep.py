@@ -18,9 +18,17 @@ from samovar.peers.settings import Settings
 from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.members.states import Moved, State
-from samovar.protocols.rounds import Committed, Computed, Contributed, Installed, SiteCommitted, SiteContributed
+from samovar.protocols.rounds import (
+    Committed,
+    Computed,
+    Contributed,
+    Fetched,
+    Installed,
+    SiteCommitted,
+    SiteContributed,
+)
 from samovar.protocols.transport import Arrivals
-from samovar.sims.log import Began, Complained, Entry, Fetched, Gone, Held, Log, Misdelivered, Observer, Refused
+from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Misdelivered, Observer, Refused
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine
 from samovar.sims.network import Network

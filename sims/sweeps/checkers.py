@@ -16,12 +16,13 @@ from ...protocols.rounds import (
     Committed,
     Computed,
     Contributed,
+    Fetched,
     Installed,
     Key,
     SiteCommitted,
     SiteContributed,
 )
-from ..log import Complained, Entry, Fetched, Gone, Held, Misdelivered, Refused, Resumed
+from ..log import Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
 from ..scenarios.scenario import Scenario
 from .endings import peer_of, unfinished
 
