@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from ...peers.fields import PROTOCOLS
 from ...peers.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ..links import Noise
-from .harsh import HARSHNESS, harsher
+from .harsh import harsher
 from .scenario import TOY_SIZE, Fault, Group, Kind, Scenario
 
 _RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)
@@ -34,10 +33,6 @@ _WEIGHTS = {
     Kind.FULL_DISK: 1,
     Kind.CLOCK: 1,
 }
-_TRIED = os.environ.get("SAMOVAR_HARSH", "all")
-NOT_YET = frozenset(HARSHNESS) - {*(HARSHNESS if _TRIED == "all" else _TRIED.split(","))}
-"""Harshness that is not drawn until the library withstands it; for development SAMOVAR_HARSH names what is, or all."""
-KINDS_NOT_YET = frozenset({Kind.PART, Kind.HANG, Kind.OUTAGE, Kind.SPOIL})
 
 
 def draw(seed: int) -> Scenario:
@@ -96,7 +91,7 @@ def draw(seed: int) -> Scenario:
         faults_until_s=chance.choice(_FAULTS_UNTIL_S),
         buggify=chance.random() < 0.5,
     )
-    return harsher(scenario, but=NOT_YET)
+    return harsher(scenario)
 
 
 def _streaming(settings: Settings, chance: random.Random) -> Settings:

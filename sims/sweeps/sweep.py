@@ -10,9 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from ..scenarios.draw import KINDS_NOT_YET, NOT_YET, draw
+from ..scenarios.draw import draw
 from ..scenarios.scenario import Kind
-from ..world import BY_PRIORITIES
+from ..world import BEGUN_AGAIN, BY_PRIORITIES
 from .verdict import Verdict, judge
 
 SITES = (
@@ -63,8 +63,9 @@ NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
 REQUIRED = (
     *PLACES,
     *NOISES,
-    *(() if "priorities" in NOT_YET else (BY_PRIORITIES,)),
-    *(f"fault: {kind}" for kind in Kind if kind not in KINDS_NOT_YET),
+    BY_PRIORITIES,
+    BEGUN_AGAIN,
+    *(f"fault: {kind}" for kind in Kind),
     *(f"buggify: {site}" for site in SITES),
 )
 """What a sweep must have met: one that did not shows nothing about it."""
