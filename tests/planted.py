@@ -1,7 +1,8 @@
 """Bugs that a sweep has to find: each is planted by a test, in the library's own code, and gone when the test ends.
 
 `python tests/planted.py` looks for each of them in the seeds 0 to 299 and prints in how many it is found, and by which
-promise; with names, for these alone; with `--minimise`, it makes the first failures as small as can be.
+promise; with names, for these alone; with `--enough`, only until it is found in three; with `--minimise`, it makes
+the first failures as small as can be.
 """
 
 import __future__
@@ -39,6 +40,7 @@ from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import Verdict, judge
 
 SEEDS = range(300)
+ENOUGH = 3
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -161,13 +163,18 @@ def begin(name: str) -> None:
 ALL: dict[str, Plant] = {plant.__name__: plant for plant in PLANTED} | MUTANTS
 
 
-def search(name: str, *, smallest: bool) -> None:
-    began = time.monotonic()
+def search(name: str, *, enough: int, smallest: bool) -> None:
+    began, found, judged = time.monotonic(), list[Verdict](), 0
     with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=begin, initargs=(name,)) as pool:
-        found = [verdict for verdict in pool.map(one_verdict, SEEDS) if verdict.broken is not None]
+        for verdict in pool.map(one_verdict, SEEDS):
+            judged += 1
+            found += [verdict] if verdict.broken is not None else []
+            if len(found) >= enough:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
     seeds = [verdict.scenario.settings.seed for verdict in found]
     took_s = time.monotonic() - began
-    print(f"{name}: {len(found)} of {len(SEEDS)} seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
+    print(f"{name}: {len(found)} of {judged} seeds, {seeds[:12]}; {took_s:.0f} s", flush=True)
     for promise, times in Counter(verdict.promise for verdict in found).most_common():
         print(f"    {times} times: {promise}", flush=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -179,6 +186,6 @@ def search(name: str, *, smallest: bool) -> None:
 
 
 if __name__ == "__main__":
-    names = [name for name in sys.argv[1:] if name != "--minimise"]
+    names = [name for name in sys.argv[1:] if not name.startswith("--")]
     for bug in names or ALL:
-        search(bug, smallest="--minimise" in sys.argv)
+        search(bug, enough=ENOUGH if "--enough" in sys.argv else len(SEEDS), smallest="--minimise" in sys.argv)

@@ -141,6 +141,26 @@ def _late_leaders(scenario: Scenario, chance: random.Random) -> Scenario:
     return _with(replace(scenario, faults_until_s=healed_s), gone, held_up)
 
 
+def _duels(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Who coordinates stands still until another leads, whose decree is under way still when the first has woken and
+    decides another; and that is not heard of before the first decree arrives."""
+    patience_s, at_s = scenario.settings.patience_s, chance.uniform(0.2, 2.5)
+    pause = Fault(kind=Kind.PAUSE, who=("coordinator",), at_s=at_s, for_s=chance.uniform(1.15, 1.4) * patience_s)
+
+    def held_up(message: str, shortest: float, longest: float) -> Fault:
+        return Fault(
+            kind=Kind.CLOG,
+            who=("sender",),
+            at_s=at_s + 0.5 * patience_s,
+            at_message=Moment(message, 1, sent=True),
+            for_s=chance.uniform(shortest, longest) * patience_s,
+        )
+
+    healed_s = max(scenario.faults_until_s or 0.0, 10.0 * patience_s)
+    scenario = replace(scenario, faults_until_s=healed_s)
+    return _with(scenario, pause, held_up("Adopt", 0.5, 1.2), held_up("Install", 0.8, 1.5))
+
+
 def _broken_pairs(scenario: Scenario, chance: random.Random) -> Scenario:
     """Two of all do not reach each other, for a while or until all is healed."""
     patience_s, others = scenario.settings.patience_s, list(range(scenario.peers))
@@ -199,6 +219,7 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "quick faults": (0.5, _quick_faults),
     "amid messages": (0.4, _amid_messages),
     "late leaders": (0.4, _late_leaders),
+    "duels": (0.4, _duels),
     "broken pairs": (0.3, _broken_pairs),
     "hung steps": (0.1, _hung_steps),
     "bad numbers": (0.1, _bad_numbers),
