@@ -19,6 +19,7 @@ from .view import Standing as Standing
 from .waiting import Waiting
 
 NOBODY = View(0, (), False)
+_ANEW = "it joins anew"
 TRY_FOR = 4
 """How long to go on without what is needed, a quorum, a way in, a state, before giving up: in patiences."""
 
@@ -231,6 +232,8 @@ class Roster(Waiting):
         self.newcomers = {peer: came for peer, came in self.newcomers.items() if not view.holds(came.member)}
         kept = {one.id for one in known if view.holds(one)}
         self.gone = {peer: gone for peer, gone in self.gone.items() if peer in kept and led}
+        now = asyncio.get_running_loop().time()
+        self.gone |= {peer: Gone(_ANEW, now) for peer in self.newcomers if peer in view.everybody}
         self.leaving = {peer: why for peer, why in self.leaving.items() if peer in kept}
         learners = {learner.id for learner in view.learners}
         self.learned = {peer: told for peer, told in self.learned.items() if peer in kept & learners}
@@ -274,7 +277,7 @@ class Roster(Waiting):
             self._end_link(peer)
         self._anew.add(peer)
         self._old_links.discard(peer)
-        self.suspect(peer, "it joins anew")
+        self.suspect(peer, _ANEW)
 
     def gave_up(self, peer: PeerId) -> None:
         """`peer` is about to join anew and has ended the link by which it says so."""
