@@ -25,12 +25,18 @@ from samovar.protocols.delivery.binding import Binding
 from samovar.protocols.delivery.lane import Inbound, Outbound
 from samovar.protocols.endpoint import Envelope
 from samovar.protocols.lag import Lag
+from samovar.protocols.learner import Learner
 from samovar.protocols.local_sgd import Contribution, LocalSGD
 from samovar.protocols.members import decree
 from samovar.protocols.members.acceptor import Acceptor
+from samovar.protocols.members.admission import Admission
 from samovar.protocols.members.change import Change
+from samovar.protocols.members.departure import Departure
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.quorum import Quorum
+from samovar.protocols.members.roster import Roster
+from samovar.protocols.members.view import View
+from samovar.protocols.members.waiting import Waiting
 from samovar.protocols.rounds import Key
 from samovar.protocols.trial import Trial
 from samovar.protocols.verdict import Commit, Have, Verdicts
@@ -95,7 +101,7 @@ def mutant(owner: Any, name: str, old: str, new: str) -> Plant:
         assert source.count(old) == 1, f"{name} has {source.count(old)} times: {old}"
         code = compile(source.replace(old, new), name, "exec", flags=__future__.annotations.compiler_flag)
         made: dict[str, Any] = {}
-        exec(code, function.__globals__, made)
+        exec(code, inspect.unwrap(function).__globals__, made)
         patch.setattr(owner, name, made[name])
 
     return plant
@@ -151,6 +157,59 @@ MUTANTS: dict[str, Plant] = {
 }
 
 
+# ---- mends that are taken back
+
+
+def all_of(*plants: Plant) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for one in plants:
+            one(patch)
+
+    return plant
+
+
+UNLESS = "limit = asyncio.timeout(None if condition() else 0.0)"
+LEARN_FIRST = """joining = learned if view.started else came
+    known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
+    members = _ranked(known + with_data_parts(joining, staying, founders, generation))
+    if view.started:
+        learning += [replace(one, since=generation) for one in came]
+"""
+AT_ONCE = """members = _ranked(staying + with_data_parts([*learned, *came], staying, founders, generation))
+"""
+
+TAKEN_BACK: dict[str, Plant] = {
+    "a view is taken whichever life of a peer it is for": mutant(
+        View, "holds", "known is not None and known.life == member.life", "known is not None"
+    ),
+    "newcomers hear of their view from its leader alone": mutant(
+        Membership, "_take", "for peer in new if not led else ():", "for peer in ():"
+    ),
+    "newcomers are members at once": mutant(decree, "next_decree", LEARN_FIRST, AT_ONCE),
+    "who was given up while it caught up waits for ever": mutant(
+        Waiting,
+        "only_while",
+        f"if self.failed is not None:\n        raise self.failed\n    {UNLESS}",
+        "limit = asyncio.timeout(None)",
+    ),
+    "each view begins a fetch anew": all_of(
+        mutant(Lag, "wants", "self.behind.version == version", "self.behind.version is version"),
+        mutant(Lag, "catch_up", "kept=self._kept", "kept={}"),
+    ),
+    "a learner that lost all members waits for them": mutant(Learner, "learn", "not membership.leaders", "False"),
+    "a former acceptor stays in its view": mutant(
+        Acceptor, "follow", "view.generation > self._view.generation", "False"
+    ),
+    "who has finished does not wait for whom it lets in": mutant(
+        Departure, "finish", "(roster.waits or not leads())", "True"
+    ),
+    "who joins anew is forgotten with a view": mutant(
+        Roster, "take", "for peer in self.newcomers if peer in view.everybody", "for peer in ()"
+    ),
+    "who is overruled keeps it to itself": mutant(Admission, "ask", "self.overruled is not None", "False"),
+}
+
+
 def one_verdict(seed: int) -> Verdict:
     return judge(draw(seed))
 
@@ -160,7 +219,7 @@ def begin(name: str) -> None:
     ALL[name](pytest.MonkeyPatch())
 
 
-ALL: dict[str, Plant] = {plant.__name__: plant for plant in PLANTED} | MUTANTS
+ALL: dict[str, Plant] = {plant.__name__: plant for plant in PLANTED} | MUTANTS | TAKEN_BACK
 
 
 def search(name: str, *, enough: int, smallest: bool) -> None:
