@@ -18,7 +18,7 @@ On loss: only the coordinator knows when an edge is tried again; the next one be
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -89,11 +89,10 @@ class Edges:
         generation without being a member."""
         self._endpoint, self._roster, self._enough, self._renew = endpoint, roster, enough, renew
         self._stale = stale
-        self._accusers: set[PeerId] = set()
-        """Members who have lost the coordinator."""
-        self._missed: PeerId = ""
-        """The coordinator, when this peer is one of them, and who vouches for it."""
-        self._vouchers: set[PeerId] = set()
+        self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
+        """Members who have lost the coordinator, by that."""
+        self._vouchers: dict[PeerId, set[PeerId]] = {}
+        """Who vouches for the coordinator, where this peer is one of them."""
         self._asked: dict[Edge, tuple[str, asyncio.TimerHandle]] = {}
         """Of each edge one of whose ends was asked: why, and what is to come when it does not answer."""
         self._found: set[Edge] = set()
@@ -112,7 +111,6 @@ class Edges:
     def begin(self, view: View) -> None:
         """The roster has gone on to `view`."""
         self.stop()
-        self._missed = ""
         self._accusers.clear()
         self._vouchers.clear()
         self._asked.clear()
@@ -143,17 +141,21 @@ class Edges:
 
     def _lost_coordinator(self, coordinator: PeerId, why: str) -> None:
         roster = self._roster
-        first, *others = (p for p in roster.view.by_seniority if p != coordinator and roster.stays(p))
+        left = [peer for peer in roster.view.by_seniority if peer != coordinator and roster.stays(peer)]
+        if not left:  # this peer is about to leave, and nobody else is there
+            roster.suspect(coordinator, why)
+            return
+        first, *others = left
 
         def settle() -> None:
-            if vouchers := self._vouchers - self._accusers:
+            if vouchers := self._vouchers[coordinator] - self._accusers[coordinator]:
                 sometimes("who had lost the coordinator, and nobody else, joined anew")
                 roster.fail(Expelled(min(vouchers)))
             elif first == roster.id:
                 roster.suspect(coordinator, why)
 
-        if not self._missed:
-            self._missed = coordinator
+        if coordinator not in self._vouchers:
+            self._vouchers[coordinator] = set()
             self._call_in(1.5 * self._endpoint.patience_s, settle)
         if first != roster.id:
             roster.suspect(coordinator, why)  # which tells the first
@@ -184,10 +186,11 @@ class Edges:
             self._asked[edge] = why, self._call_in(wait_s, lambda: roster.suspect(accused, both))
 
     def _accuse_coordinator(self, accuser: PeerId, accused: PeerId, why: str) -> None:
-        self._accusers.add(accuser)
-        if self._enough(self._accusers) or self._accusers.issuperset({*self._roster.staying} - {accused}):
+        accusers = self._accusers[accused]
+        accusers.add(accuser)
+        if self._enough(accusers) or accusers.issuperset({*self._roster.staying} - {accused}):
             self._roster.suspect(accused, why)
-        elif self._roster.id not in self._accusers:
+        elif self._roster.id not in accusers:
             self._endpoint.post(accused, AreYouThere(self._roster.view.generation, accuser))
 
     def _on_asked(self, envelope: Envelope) -> None:
@@ -245,8 +248,8 @@ class Edges:
         edge = Edge.between(envelope.sender, told.peer)
         if told.generation != roster.view.generation or envelope.sender not in roster.view.ids:
             return
-        if told.peer == self._missed:
-            self._vouchers.add(envelope.sender)
+        if told.peer in self._vouchers:
+            self._vouchers[told.peer].add(envelope.sender)
         elif edge in roster.view.apart and edge in roster.apart:
             sometimes("a broken edge works again")
             roster.apart = tuple(each for each in roster.apart if each != edge)

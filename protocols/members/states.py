@@ -7,7 +7,8 @@
                              |         |
                              +---------+--> leaving, finished, failed     the ends
 
-A peer that begins to ask another goes back to outside, from where the first one's introduction may still let it in.
+A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another goes back to
+outside, from where the first one's introduction may still let it in.
 
 Before the run has started a newcomer is a member at once, and whoever founds it is so from the beginning. What others
 hold a member for, suspected or gone, is their view of it and no state of its own.
@@ -42,8 +43,8 @@ _ENDS = (State.LEAVING, State.FINISHED, State.EXPELLED, State.FAILED)
 
 TABLE: dict[State, frozenset[State]] = {
     State.OUTSIDE: frozenset({State.JOINING, State.LEARNER, State.MEMBER}),
-    State.JOINING: frozenset({State.OUTSIDE, State.LEARNER, State.MEMBER, State.EXPELLED}),
-    State.LEARNER: frozenset({State.MEMBER, State.OUTSIDE, State.LEAVING, State.EXPELLED, State.FAILED}),
+    State.JOINING: frozenset({State.OUTSIDE, State.LEARNER, State.MEMBER, State.LEADING, State.EXPELLED}),
+    State.LEARNER: frozenset({State.MEMBER, State.LEADING, State.OUTSIDE, State.LEAVING, State.EXPELLED, State.FAILED}),
     State.MEMBER: frozenset({State.CHANGING, State.LEADING, State.OUTSIDE, *_ENDS}),
     State.CHANGING: frozenset({State.MEMBER, State.LEADING, State.OUTSIDE, *_ENDS}),
     State.LEADING: frozenset({State.MEMBER, State.CHANGING, State.OUTSIDE, *_ENDS}),

@@ -159,14 +159,20 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
 @promise
 def one_generation_has_one_view(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All who come to a generation find the same members there and go on from the same round. But a run that died
-    before its first round may be founded anew, with generations from 1 on."""
+    before its first round may be founded anew, with generations from 1 on, while the views of the former one are still
+    told of: until somebody commits a round there are two runs then, of which one at most can."""
     if scenario.settings.quorum is not None:
         return  # with half or less both halves of a split may go on
     views: dict[int, tuple[str, Installed]] = {}
+    foundings, begun = 0, False
     for _, life, event in entries:
+        begun = begun or isinstance(event, Committed)
         if isinstance(event, Installed):
             if event.generation == 1 and len(event.members) == 1:
                 views.clear()
+                foundings += 1
+            if foundings > 1 and not begun:
+                continue
             first, view = views.setdefault(event.generation, (life, event))
             if (view.members, view.round) != (event.members, event.round):
                 yield f"generation {event.generation}: {_view(view)} for {first}, {_view(event)} for {life}"
