@@ -110,10 +110,10 @@ class Acceptor:
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date."""
         view, sender = self._view, envelope.sender
-        if sender not in view.ids:
-            self._stale(sender, generation)
-        elif generation > view.generation:
+        if generation > view.generation and self.votes:
             self._endpoint.post(sender, Behind(view.generation))
+        elif sender not in view.ids:
+            self._stale(sender, generation)
         elif generation < view.generation and self._latest is not None:
             self._endpoint.post(sender, Install(self._latest))
         return sender in view.ids and generation == view.generation

@@ -269,10 +269,10 @@ class Change:
 
     def _on_promise(self, envelope: Envelope) -> None:
         promise: Promise = envelope.message
+        if envelope.sender not in self._roster.newcomers and promise.generation == self._roster.view.generation:
+            self._roster.welcome_back(envelope.sender)  # also too late for that ballot: the next one waits for it
         if self._awaited(envelope, promise.generation, promise.ballot):
             self._promises[envelope.sender] = promise
-            if envelope.sender not in self._roster.newcomers:
-                self._roster.welcome_back(envelope.sender)
             self._roster.notify()
 
     def _on_adopted(self, envelope: Envelope) -> None:

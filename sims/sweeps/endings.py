@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
 from ...protocols.rounds import Committed, Installed
 from ..log import Began, Entry, Fell, Gone
@@ -67,6 +68,9 @@ def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
     return too_few_s == math.inf
 
 
+_MEMBERS = (State.MEMBER, State.LEADING)
+
+
 class _Living:
     """Who of the newest view's members lives: not as somebody who was started anew without a record, and whom the view
     may not know of; nor as a newcomer whom nobody is left to tell; nor as one whose numbers were spoiled, or that has
@@ -82,7 +86,7 @@ class _Living:
         self._newest, self._since_s = Installed(0, (), 0, ()), 0.0
         self._overruled: set[str] = set()
         self._counts: set[str] = set()
-        """Peers that have gathered before the first round, or held a result since: others are no loss."""
+        """Peers that have gathered before the first round, or learned, or held a result since: others are no loss."""
         self._begun = False
 
     def saw(self, time_s: float, life: str, event: object) -> None:
@@ -98,6 +102,8 @@ class _Living:
             self._counts |= set() if self._begun else {*event.members}
             if event.generation > self._newest.generation:
                 self._newest, self._since_s = event, time_s
+        elif isinstance(event, Moved) and event.before is State.LEARNER and event.now in _MEMBERS:
+            self._counts.add(f"peer-{peer_of(life)}")
         elif isinstance(event, Committed):
             self._begun = True
             self._counts.add(f"peer-{peer_of(life)}")
