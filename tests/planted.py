@@ -206,7 +206,7 @@ TAKEN_BACK: dict[str, Plant] = {
     "who joins anew is forgotten with a view": mutant(
         Roster, "take", "for peer in self.newcomers if peer in view.everybody", "for peer in ()"
     ),
-    "who is overruled keeps it to itself": mutant(Admission, "ask", "self.overruled is not None", "False"),
+    "who is overruled keeps it to itself": mutant(Admission, "ask", "self._overruled is not None", "False"),
 }
 
 

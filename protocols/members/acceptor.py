@@ -94,7 +94,8 @@ class Acceptor:
         standing, (adopted, decree) = self._standing(), self._adopted
         lost = self._voted is not None and self._voted.round > standing.state.round
         result = self._voted if lost and self._voted is not None else standing.result
-        return Promise(self._view.generation, ballot, self.promised, standing.state, result, not lost, adopted, decree)
+        generation, former = self._view.generation, self._me.life != self._roster.me.life
+        return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
     def adopt(self, ballot: int, decree: Decree) -> Adopted:
         """Adopt `decree`, unless a higher ballot is promised meanwhile."""
@@ -109,13 +110,13 @@ class Acceptor:
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date."""
-        view, sender = self._view, envelope.sender
+        view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         if generation > view.generation and self.votes:
             self._endpoint.post(sender, Behind(view.generation))
+        elif generation < view.generation and self._latest is not None and (alone or sender in view.ids):
+            self._endpoint.post(sender, Install(self._latest))
         elif sender not in view.ids:
             self._stale(sender, generation)
-        elif generation < view.generation and self._latest is not None:
-            self._endpoint.post(sender, Install(self._latest))
         return sender in view.ids and generation == view.generation
 
     def _on_propose(self, envelope: Envelope) -> None:

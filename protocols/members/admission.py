@@ -60,7 +60,7 @@ class Admission:
         self._later_s = 0.0
         """When the others let this peer in, as they have said."""
         self._later_by: PeerId = ""
-        self.overruled: Decree | None = None
+        self._overruled: Decree | None = None
         """What has led to a view without this peer, which those it asks may not have heard of."""
         endpoint.on(Join, self._on_join)
         endpoint.on(Introduce, self._on_introduce)
@@ -75,8 +75,8 @@ class Admission:
         me, has = self._roster.me, self._standing()
         self._host, self._life = contact if ready else None, me.life
         self._roster.notify()
-        if self.overruled is not None and contact in self.overruled.view.everybody:
-            self._endpoint.post(contact, Install(self.overruled))
+        if self._overruled is not None and contact in self._overruled.view.everybody:
+            self._endpoint.post(contact, Install(self._overruled))
         if ready:
             self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
         answer = await self._endpoint.ask(
@@ -94,6 +94,11 @@ class Admission:
         if self._later_by not in welcome.view.ids:
             self._later_s = 0.0  # nobody else knows of it
         return welcome
+
+    def overrule(self, decree: Decree) -> None:
+        """A view without this peer holds: its members are to be asked now, and told of it."""
+        self._overruled = decree
+        self._roster.meet(decree.view)
 
     @property
     def asks(self) -> bool:

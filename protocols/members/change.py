@@ -269,8 +269,8 @@ class Change:
 
     def _on_promise(self, envelope: Envelope) -> None:
         promise: Promise = envelope.message
-        if envelope.sender not in self._roster.newcomers and promise.generation == self._roster.view.generation:
-            self._roster.welcome_back(envelope.sender)  # also too late for that ballot: the next one waits for it
+        if promise.generation == self._roster.view.generation:  # also too late for that ballot: the next one waits
+            self._roster.answers(envelope.sender, former=promise.former)
         if self._awaited(envelope, promise.generation, promise.ballot):
             self._promises[envelope.sender] = promise
             self._roster.notify()

@@ -20,7 +20,8 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     newcomers that it has room for: as members before the run has started, as learners later."""
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
-    present = [member for member in view.members if member.id in promises and member.id not in roster.newcomers]
+    there = {peer for peer, promise in promises.items() if not promise.former and peer not in roster.newcomers}
+    present = [member for member in view.members if member.id in there]
     going = {member.id for member in present if member.id in roster.leaving}
     if going.issuperset(donors):
         going = set()  # they alone have the result, so they stay until another has it

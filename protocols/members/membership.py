@@ -276,7 +276,7 @@ class Membership:
         if not view.holds(self.me) and not (self.me.id in roster.leaving and view.anybody(self.me.id) is None):
             if before.holds(self.me):
                 contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)
-                self._admission.overruled = decree
+                self._admission.overrule(decree)
                 self._outsiders.expel(Stale(view.generation, contact, view.everybody))
             elif self._former:
                 self._change.acceptor.follow(decree)

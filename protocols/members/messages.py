@@ -102,7 +102,8 @@ class Propose:
 class Promise:
     """The answer to Propose. `promised`: the highest ballot I promised to follow, a higher one when I follow another.
     `state`: what I have committed last. `result`: what I have voted for since, the same as `state` if nothing; `has`:
-    I still have it. I have adopted `decree` under the ballot `adopted` (0: none)."""
+    I still have it. I have adopted `decree` under the ballot `adopted` (0: none). `former`: I only go on voting for a
+    former life."""
 
     generation: int
     ballot: int
@@ -112,6 +113,7 @@ class Promise:
     has: bool
     adopted: int
     decree: Decree | None
+    former: bool = False
 
 
 @message()

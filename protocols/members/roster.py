@@ -62,6 +62,8 @@ class Roster(Waiting):
         """The other members, the last ones known when this peer is none itself."""
         self.on_news: list[Callable[[], None]] = []
         self._endpoint = endpoint
+        self._former: set[PeerId] = set()
+        """Members that have said that they vote for a former life."""
         self._anew: set[PeerId] = set()
         """Members who join anew: if there is a link to one, it is new."""
         self._old_links: set[PeerId] = set()
@@ -90,9 +92,8 @@ class Roster(Waiting):
     @property
     def former(self) -> list[PeerId]:
         """Members that were started anew and vote still as they would have."""
-        came = self.newcomers
-        voters = [peer for peer in self.view.ids if peer in came and came[peer].votes]
-        return [peer for peer in voters if peer in self.gone and self._endpoint.is_lost(peer) is None]
+        voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
+        return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
 
     @property
     def idle_change(self) -> bool:
@@ -138,9 +139,13 @@ class Roster(Waiting):
             self.gone[peer] = Gone(why, asyncio.get_running_loop().time())
             self.news()
 
-    def welcome_back(self, peer: PeerId) -> None:
-        """A member that was given up answers: it is there."""
-        self.gone.pop(peer, None)
+    def answers(self, peer: PeerId, *, former: bool) -> None:
+        """A member answers: it is there, or, `former`, was started anew and votes still as it would have."""
+        if former:
+            self._former.add(peer)
+            self.suspect(peer, _ANEW)
+        elif peer not in self.newcomers:
+            self.gone.pop(peer, None)
         self.watch()
         self.notify()
 
@@ -228,6 +233,7 @@ class Roster(Waiting):
             else:
                 self._end_link(peer)
         self._anew.clear()
+        self._former.clear()
         self.bandwidths_Bps.clear()
         self.newcomers = {peer: came for peer, came in self.newcomers.items() if not view.holds(came.member)}
         kept = {one.id for one in known if view.holds(one)}
