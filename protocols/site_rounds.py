@@ -20,7 +20,8 @@ On loss, lateness, death: the view changes, and all tell again where they stand.
 all of the last attempt who are left hold its mean, they take it; else nobody has taken it, and those who stand here sum
 anew. Who comes to a turn that the others have passed passes it too, with its own model: also who holds a mean of it, if
 they have taken another since, as nobody tells any more whether they took that one. Of two at a site who cannot reach
-each other one goes on by itself.
+each other one goes on by itself; and who has begun to sum with one that it does not reach any more goes on with its own
+model, as that one may have taken the mean.
 """
 
 from __future__ import annotations
@@ -82,11 +83,12 @@ class Hold:
 
 @dataclass(slots=True)
 class _Mine:
-    """This peer's own part in its latest turn. `tried`: the generation of its last attempt; `mean`, `mark`: what it
-    holds of that, and the fingerprint."""
+    """This peer's own part in its latest turn. `tried`: the generation of its last attempt, among `members`; `mean`,
+    `mark`: what it holds of that, and the fingerprint."""
 
     turn: Turn = (0, 0)
     tried: int = 0
+    members: tuple[PeerId, ...] = ()
     mean: Tensor | None = None
     mark: int = 0
 
@@ -114,6 +116,9 @@ class SiteRounds:
         contribution is not finite."""
         if self._mine.turn != (key[1], turn):
             self._mine = _Mine((key[1], turn))
+        if {*self._mine.members} & {*self._membership.view.ids} - {*self._mates()}:
+            sometimes("a peer cannot know whether a mate took what both summed")
+            return contribution.vector
         there, passed = await self._gathered(key, turn)
         mine, own = self._mine, contribution.vector
         marks = {stand.taken for stand in passed if (stand.round, stand.last) == (key[1], turn)}
@@ -170,7 +175,7 @@ class SiteRounds:
         self, contribution: Contribution, anchor: Tensor, attempt: Attempt, members: tuple[PeerId, ...]
     ) -> Tensor:
         generation, round_, turn = attempt
-        self._mine = mine = _Mine((round_, turn), tried=generation)
+        self._mine = mine = _Mine((round_, turn), tried=generation, members=members)
         vector, weight, nbytes = contribution.vector, contribution.weight, contribution.vector.nbytes
         witness(SiteContributed(attempt, vector, weight, members))
 
