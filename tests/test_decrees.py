@@ -7,8 +7,8 @@ from samovar.peers.links import parse_link
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.decree import next_decree, with_data_parts
 from samovar.protocols.members.messages import Introduce, Promise
-from samovar.protocols.members.roster import Gone, Roster
-from samovar.protocols.members.view import VIEW_BYTES_MAX, Departed, Member, Version, View
+from samovar.protocols.members.roster import Roster
+from samovar.protocols.members.view import VIEW_BYTES_MAX, Departed, Gone, Member, Version, View
 from samovar.protocols.wire import encode, in_words
 from samovar.sims.network import Network
 

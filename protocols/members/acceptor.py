@@ -14,8 +14,8 @@ from ..transport import PeerId
 from ..witness import sometimes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
-from .roster import NOBODY, Roster, Standing
-from .view import Decree, Version
+from .roster import Roster, Standing
+from .view import NOBODY, Decree, Version
 
 
 class Acceptor:

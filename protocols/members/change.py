@@ -227,8 +227,7 @@ class Change:
                         asked[peer] = self._now()
                         self._endpoint.post(peer, question)
                     elif self._now() - asked[peer] > 2 * patience_s:
-                        roster.newcomers.pop(peer, None)
-                        roster.suspect(peer, f"it is there but has not answered for {2 * patience_s:g} s")
+                        roster.is_silent(peer, f"it is there but has not answered for {2 * patience_s:g} s")
                 await roster.change_within(self._endpoint.interval_s)
             return False
         finally:

@@ -14,8 +14,8 @@ from ..endpoint import Endpoint
 from ..transport import PeerId
 from .backoff import Backoff
 from .messages import Stale
-from .roster import Gone, Roster
-from .view import Decree, Member
+from .roster import Roster
+from .view import Decree, Gone, Member
 
 _KEPT = 1024
 

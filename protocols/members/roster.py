@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..endpoint import Endpoint
 from ..transport import PeerId
@@ -14,22 +14,13 @@ from .errors import Expelled as Expelled
 from .errors import MembershipError as MembershipError
 from .errors import NoQuorum as NoQuorum
 from .messages import Anew, Introduce, Learned, Suspicion
-from .view import Member, Version, View
+from .view import NOBODY, Gone, Member, Version, View
 from .view import Standing as Standing
 from .waiting import Waiting
 
-NOBODY = View(0, (), False)
 _ANEW = "it joins anew"
 TRY_FOR = 4
 """How long to go on without what is needed, a quorum, a way in, a state, before giving up: in patiences."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """Why a member cannot be worked with, and since when, on the loop's clock."""
-
-    why: str
-    since_s: float
 
 
 class Roster(Waiting):
@@ -148,6 +139,12 @@ class Roster(Waiting):
             self.gone.pop(peer, None)
         self.watch()
         self.notify()
+
+    def is_silent(self, peer: PeerId, why: str) -> None:
+        """A member that was asked, in a former life or in this one, is waited for no longer."""
+        self.newcomers.pop(peer, None)
+        self._former.discard(peer)
+        self.suspect(peer, why)
 
     def _lost(self, peer: PeerId, why: str) -> None:
         self._old_links.discard(peer)

@@ -137,6 +137,17 @@ class View:
         return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX
 
 
+NOBODY = View(0, (), False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Why a member cannot be worked with, and since when, on the loop's clock."""
+
+    why: str
+    since_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Departed:
     """Who is not in the new view any more, and why. `left`: of its own will."""
