@@ -7,6 +7,8 @@ Half of a view of n = 2k members is enough as well, if the other k lives are pro
  - k and k + 1 of 2k members overlap.
  - Let two sets of k be disjoint, P counted by p at the time t, Q counted by q at the time u. Each is the complement of
    lives that were over when it was counted. q is not in P, so q's life was over at t, hence u < t. Likewise t < u.
+Before the run has started it is the half with the most senior member, and no other, whoever lives: it need not know
+that the others are over, so they may not go by its death either.
 It has to be all that live: of 4, one that knows of p3's death could count {p0, p1}, one that knows of p0's {p2, p3}.
 For an odd n, n - majority + 1 is a majority itself. And {a, b, c}: where a and b decide on {a, b, d}, install it and
 are started anew, c is less than half, and decides nothing.
@@ -39,8 +41,8 @@ class Quorum:
         if len(peers) >= self.needed:
             return True
         half = 2 * len(peers) == len(view.members)
-        if not view.started and half and view.by_seniority[0] in peers:
-            return True  # there is no result yet to be undone, and only one such half
+        if not view.started:
+            return half and view.by_seniority[0] in peers  # there is no result yet to be undone, and one such half
         return half and self.fixed is None and {*self._roster.living} == {*peers}
 
     def hopeless(self, answered: Collection[PeerId]) -> bool:
