@@ -185,7 +185,7 @@ class Life:
         residual = None
         if self.disk.kept is not None:
             state, _, residual = resume(self.disk.kept, self.trainer)
-        limit_s = settings.give_up_after_s or TRY_FOR * settings.patience_s  # so that a simulation comes to its end
+        limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end
         self.peer = Peer(
             self.endpoint,
             replace(settings, give_up_after_s=limit_s),

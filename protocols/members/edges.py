@@ -83,12 +83,11 @@ class Edges:
         *,
         enough: Callable[[Collection[PeerId]], bool],
         renew: Callable[[], None],
-        stale: Callable[[PeerId, int], None],
+        of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        """`enough`: whether so many may decide a view; `renew` has one decided. `stale` is told of who speaks from a
-        generation without being a member."""
+        """`enough`: whether so many may decide a view; `renew` has one decided. `of_now`: see `Acceptor.of_now`."""
         self._endpoint, self._roster, self._enough, self._renew = endpoint, roster, enough, renew
-        self._stale = stale
+        self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
         """Members who have lost the coordinator, by that."""
         self._vouchers: dict[PeerId, set[PeerId]] = {}
@@ -166,9 +165,7 @@ class Edges:
 
     def _on_suspicion(self, envelope: Envelope) -> None:
         told: Suspicion = envelope.message
-        if envelope.sender not in self._roster.view.ids:
-            self._stale(envelope.sender, told.generation)
-        elif told.generation == self._roster.view.generation:
+        if self._of_now(envelope, told.generation):
             self._accuse(envelope.sender, told.peer, told.why)
 
     def _accuse(self, accuser: PeerId, accused: PeerId, why: str) -> None:

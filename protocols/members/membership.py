@@ -93,7 +93,7 @@ class Membership:
             roster,
             enough=self._change.quorum.enough,
             renew=self._change.renew,
-            stale=self._outsiders.refuse,
+            of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
         """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""

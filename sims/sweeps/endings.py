@@ -48,9 +48,9 @@ def _over_s(entries: Sequence[Entry]) -> float | None:
     return over_s
 
 
-_SETTLE = 6
+_SETTLE = 10
 """How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
-after 4; and who was not heard of for so long is held for dead by all."""
+after 8; and who was not heard of for so long is held for dead by all."""
 
 
 def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
