@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
-from ...protocols.rounds import Committed, Installed
+from ...protocols.rounds import Committed, Computed, Installed
 from ..log import Began, Entry, Fell, Gone
 from ..scenarios.scenario import Kind, Scenario
 
@@ -88,6 +89,8 @@ class _Living:
         self._counts: set[str] = set()
         """Peers that have gathered before the first round, or learned, or held a result since: others are no loss."""
         self._begun = False
+        self._has: Counter[str] = Counter()
+        """The last round whose result each life holds."""
 
     def saw(self, time_s: float, life: str, event: object) -> None:
         if isinstance(event, Began):
@@ -104,8 +107,11 @@ class _Living:
                 self._newest, self._since_s = event, time_s
         elif isinstance(event, Moved) and event.before is State.LEARNER and event.now in _MEMBERS:
             self._counts.add(f"peer-{peer_of(life)}")
+        elif isinstance(event, Computed):
+            self._has[life] = max(self._has[life], event.key[1])
         elif isinstance(event, Committed):
             self._begun = True
+            self._has[life] = max(self._has[life], event.round)
             self._counts.add(f"peer-{peer_of(life)}")
         elif isinstance(event, Gone) and event.crashed:
             self._running.pop(peer_of(life), None)
@@ -114,7 +120,9 @@ class _Living:
 
     def enough(self) -> bool:
         members = [peer for peer in self._newest.members if peer in self._counts]
-        return not members or 2 * sum(map(self._lives, members)) > len(members)
+        living = [peer for peer in members if self._lives(peer)]
+        has_it = any(self._has[self._running[peer.removeprefix("peer-")]] >= self._newest.round for peer in living)
+        return not members or (has_it and 2 * len(living) > len(members))
 
     def _lives(self, peer: str) -> bool:
         life, generation = self._running.get(peer.removeprefix("peer-"), ""), self._newest.generation

@@ -14,7 +14,7 @@ from ..world import Hung, Simulated, World
 from .checkers import broken
 from .tell import story
 
-_BOUND_S = 600.0
+_BOUND_S = 2_000.0
 
 
 def bound_s(scenario: Scenario) -> float:
