@@ -32,12 +32,14 @@ from samovar.protocols.members.acceptor import Acceptor
 from samovar.protocols.members.admission import Admission
 from samovar.protocols.members.change import Change
 from samovar.protocols.members.departure import Departure
+from samovar.protocols.members.edges import Edges
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import View
 from samovar.protocols.members.waiting import Waiting
 from samovar.protocols.rounds import Key
+from samovar.protocols.site_rounds import SiteRounds
 from samovar.protocols.trial import Trial
 from samovar.protocols.verdict import Commit, Have, Verdicts
 from samovar.sims.scenarios.draw import draw
@@ -206,6 +208,29 @@ TAKEN_BACK: dict[str, Plant] = {
     "who joins anew is forgotten with a view": mutant(
         Roster, "take", "for peer in self.newcomers if peer in view.everybody", "for peer in ()"
     ),
+    "who has lost one coordinator gives up no other": mutant(
+        Edges, "_lost_coordinator", "coordinator not in self._vouchers", "not self._vouchers"
+    ),
+    "before the start the death of the most senior member counts": mutant(
+        Quorum,
+        "enough",
+        "if not view.started:\n        return half and view.by_seniority[0] in peers",
+        "if not view.started and half and view.by_seniority[0] in peers:\n        return True",
+    ),
+    "a suspicion of another generation is ignored": mutant(
+        Edges,
+        "_on_suspicion",
+        "self._of_now(envelope, told.generation)",
+        "told.generation == self._roster.view.generation",
+    ),
+    "a promise that comes too late shows nobody there": mutant(
+        Change,
+        "_on_promise",
+        "if promise.generation == self._roster.view.generation:",
+        "if self._awaited(envelope, promise.generation, promise.ballot):",
+    ),
+    "a silent former acceptor is waited for": mutant(Roster, "is_silent", "self._former.discard(peer)", "pass"),
+    "a mate out of reach does not matter to a site": mutant(SiteRounds, "mean", "if {*self._mine.members}", "if set()"),
     "who is overruled keeps it to itself": mutant(Admission, "ask", "self._overruled is not None", "False"),
 }
 

@@ -160,7 +160,14 @@ def test_a_life_keeps_the_word_of_the_one_before() -> None:
         walker = company.walker(1, life=1)
         promise = walker.membership._change.acceptor.promise(1)
         assert (promise.promised, promise.adopted, promise.decree) == (65537, 65536, decree)
-        assert (promise.result, promise.has) == (Version(4, 44), False)
+        assert (promise.result, promise.has, promise.former) == (Version(4, 44), False, True)
+        acceptor = walker.membership._change.acceptor
+        without = replace(decree, view=replace(view, generation=6, members=view.members[:1]))
+        acceptor.follow(without)
+        assert acceptor.promise(2).generation == 5, "that life is not in it"
+        acceptor.follow(replace(decree, view=replace(view, generation=7)))
+        promise = acceptor.promise(3)
+        assert (promise.generation, promise.promised, promise.decree, promise.former) == (7, 3, None, True)
         walker.membership.close()
 
         Ledger(shelf).strike()
@@ -237,6 +244,18 @@ def test_half_of_a_view_decides_only_when_all_others_are_over() -> None:
         odd.over = {2, 3}
         assert not Quorum(odd, None).enough(["p0"]), "two of three decide, so one may not know"
         assert Quorum(odd, 1).enough(["p0"]), "unless a user says so"
+
+    scene(play)
+
+
+def test_before_the_start_half_of_a_view_decides_only_with_its_most_senior_member() -> None:
+    """Which may have decided by itself before it died, and taken that with it."""
+
+    async def play() -> None:
+        roster = roster_of(2, started=False)
+        assert Quorum(roster, None).enough(["p0"])
+        roster.over = {1}
+        assert not Quorum(roster, None).enough(["p1"])
 
     scene(play)
 

@@ -225,3 +225,20 @@ def test_the_examples_are_what_they_say() -> None:
     assert len((ROOT / "examples/digits.py").read_text().splitlines()) <= 60
     marked = [line for line in (ROOT / "examples/existing_loop.py").read_text().splitlines() if "# (" in line]
     assert len(marked) == 5
+
+
+def test_a_trainer_that_has_gone_on_is_for_a_moment_as_it_was_when_it_brought_its_model() -> None:
+    trainer = Trainer(noisy_task(), seed=3, part=0, parts=1, device=CPU)
+    trainer.train(3)
+    brought, steps = trainer.contribution(1.0), trainer.steps_in_round
+    trainer.begin_round()
+    trainer.train(2)
+    ahead, loss = trainer.vector, trainer.contribution(1.0).loss
+    with trainer.gone_back(brought, steps):
+        assert torch.equal(trainer.vector, brought.vector)
+        again = trainer.contribution(1.0)
+        assert (trainer.steps, trainer.steps_in_round, again.weight) == (3, 3, brought.weight)
+        assert again.loss == pytest.approx(brought.loss)
+    assert torch.equal(trainer.vector, ahead)
+    assert not torch.equal(ahead, brought.vector), "the control: it had gone on"
+    assert (trainer.steps, trainer.steps_in_round, trainer.contribution(1.0).loss) == (5, 2, loss)
