@@ -207,7 +207,8 @@ class Edges:
             self._broken(edge, why)
         elif coordinator is not None and coordinator != self._roster.id:
             told = answer.accuser if envelope.sender == coordinator else coordinator
-            self._endpoint.post(told, Reaches(view.generation, envelope.sender))
+            if told != self._roster.id:
+                self._endpoint.post(told, Reaches(view.generation, envelope.sender))
 
     def _broken(self, edge: Edge, why: str) -> None:
         roster, seniority = self._roster, self._roster.view.by_seniority
