@@ -296,7 +296,7 @@ def test_after_the_heal_who_is_there_must_finish() -> None:
     assert not healed.brief
     gone = log(("2.0", Gone(error="why")), ("1.0", Gone(finished=True)), ("0.0", Gone(finished=True)))
     rest = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
-    late_s = 30.0 + 6 * healed.settings.patience_s
+    late_s = 30.0 + 10 * healed.settings.patience_s
     early, after = ([entry._replace(time_s=entry.time_s + at_s) for entry in gone] for at_s in (31.0, late_s))
     assert broken(healed, rest + early) is None
     assert "2.0 gave up: why" in (broken(healed, rest + after) or "")

@@ -34,7 +34,15 @@ def harsher(scenario: Scenario, *, but: Collection[str] = ()) -> Scenario:
         chance = random.Random(f"{name} {scenario.settings.seed}")
         if chance.random() < odds and name not in but:
             scenario = add(scenario, chance)
-    return scenario
+    return _no_more_crashes_than_peers(scenario)
+
+
+def _no_more_crashes_than_peers(scenario: Scenario) -> Scenario:
+    left, kept = scenario.peers, list[Fault]()
+    for fault in scenario.faults:
+        left -= len(fault.who) if fault.kind is Kind.CRASH else 0
+        kept += [fault] if left >= 0 or fault.kind is not Kind.CRASH else []
+    return replace(scenario, faults=tuple(kept))
 
 
 def _with(scenario: Scenario, *faults: Fault) -> Scenario:
