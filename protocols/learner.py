@@ -55,6 +55,8 @@ class Learner:
             self._life, self._took_s = membership.me.life, None
         if not membership.leaders:
             sometimes("a learner lost all members")
+            if not membership.view.ids:
+                raise MembershipError("all members of the run have left, this peer was not one yet")
             raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
             await self._fetch()

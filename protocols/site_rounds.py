@@ -121,11 +121,14 @@ class SiteRounds:
             return contribution.vector
         there, passed = await self._gathered(key, turn)
         mine, own = self._mine, contribution.vector
-        marks = {stand.taken for stand in passed if (stand.round, stand.last) == (key[1], turn)}
+        marks = {stand.taken for stand in passed.values() if (stand.round, stand.last) == (key[1], turn)}
         if marks:
             return self._take(mine, mine.mean) if mine.mean is not None and mine.mark in marks else own
+        if not passed.keys().isdisjoint(mine.members):
+            sometimes("a mate went on without the mean that it holds")
+            return own
         newest = max(stand.tried for stand in there.values())
-        if newest and any((stand.round, stand.last) > (key[1], turn) for stand in passed):
+        if newest and any((stand.round, stand.last) > (key[1], turn) for stand in passed.values()):
             sometimes("a site does not tell any more what it took at a turn")
             return own
         held = {stand.held for stand in there.values() if stand.tried == newest}
@@ -149,7 +152,7 @@ class SiteRounds:
         (round_, last), taken = self._last
         return Stand(*key, turn, mine.tried, mine.mark, *((last, taken) if round_ == key[1] else (0, 0)))
 
-    async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], list[Stand]]:
+    async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
         """Who of the site stands at `turn`, in rank order, and where the others are, all of them further."""
         mates, me, own = self._mates(), self._endpoint.id, self._stand(key, turn, self._mine)
         self._tell(mates, own)
@@ -164,7 +167,7 @@ class SiteRounds:
         with self._reducer.inbox.meter.standing(lambda: set(mates) - stands.keys()):
             await self._membership.until(all_stand)
         there = {peer: stands[peer] for peer in mates if _place(stands[peer]) == _place(own)}
-        return there, [stand for peer, stand in stands.items() if peer not in there]
+        return there, {peer: stand for peer, stand in stands.items() if peer not in there}
 
     def _first(self, peer: PeerId, own: Stand) -> Stand | None:
         """The first place at or after `own` at which `peer` has told that it stands, in the same generation."""

@@ -198,6 +198,7 @@ TAKEN_BACK: dict[str, Plant] = {
         mutant(Lag, "wants", "self.behind.version == version", "self.behind.version is version"),
         mutant(Lag, "catch_up", "kept=self._kept", "kept={}"),
     ),
+    "a former acceptor takes the seat of another life": mutant(Acceptor, "follow", "view.holds(self._me) and ", ""),
     "a learner that lost all members waits for them": mutant(Learner, "learn", "not membership.leaders", "False"),
     "a former acceptor stays in its view": mutant(
         Acceptor, "follow", "view.generation > self._view.generation", "False"

@@ -165,6 +165,9 @@ def test_a_life_keeps_the_word_of_the_one_before() -> None:
         without = replace(decree, view=replace(view, generation=6, members=view.members[:1]))
         acceptor.follow(without)
         assert acceptor.promise(2).generation == 5, "that life is not in it"
+        another = replace(view, generation=6, members=(view.members[0], replace(member, life=8)))
+        acceptor.follow(replace(decree, view=another))
+        assert acceptor.promise(2).generation == 5, "another life has that seat"
         acceptor.follow(replace(decree, view=replace(view, generation=7)))
         promise = acceptor.promise(3)
         assert (promise.generation, promise.promised, promise.decree, promise.former) == (7, 3, None, True)

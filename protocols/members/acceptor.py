@@ -17,6 +17,9 @@ from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster, Standing
 from .view import NOBODY, Decree, Version
 
+_AHEAD_MAX = 1 << 36
+"""How far above what was promised a ballot may be: a million tries of each member (`change`)."""
+
 
 class Acceptor:
     """One member's word in the change of the present view. `asked` is called when somebody else leads it."""
@@ -103,6 +106,14 @@ class Acceptor:
             self.promised, self._adopted = ballot, (ballot, decree)
         return Adopted(self._view.generation, ballot, self.promised)
 
+    def has_adopted(self, decree: Decree) -> bool:
+        """Whether it is this decree that this member has adopted: whoever says that it holds may be believed."""
+        return self._adopted[1] == decree
+
+    def makes_sense(self, ballot: int) -> bool:
+        """Whether one may have come to that ballot: there is to be room above it for all others."""
+        return ballot <= self.promised + _AHEAD_MAX
+
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when what was promised and adopted so far is on record."""
         adopted, decree = self._adopted
@@ -121,12 +132,14 @@ class Acceptor:
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        if self.of_now(envelope, proposal.generation) and self.votes:
+        sane = self.makes_sense(proposal.ballot)
+        if self.of_now(envelope, proposal.generation) and self.votes and sane:
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
         request: Adopt = envelope.message
-        if self.of_now(envelope, request.generation) and self.votes:
+        sane = self.makes_sense(request.ballot)
+        if self.of_now(envelope, request.generation) and self.votes and sane:
             self.promise(request.ballot)
             self._answer(envelope.sender, self.adopt(request.ballot, request.decree))
 

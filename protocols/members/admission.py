@@ -73,6 +73,8 @@ class Admission:
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
         me, has = self._roster.me, self._standing()
+        if not ready:
+            self._roster.failed = None  # asked anew: what made the last way in hopeless is over
         self._host, self._life = contact if ready else None, me.life
         self._roster.notify()
         if self._overruled is not None and contact in self._overruled.view.everybody:
@@ -154,8 +156,9 @@ class Admission:
         came, roster = envelope.message, self._roster
         if envelope.sender not in roster.view.everybody or roster.id in (came.member.id, *roster.finished):
             return
-        if roster.view.holds(came.member):
-            return  # that introduction has let it in already
+        there = roster.view.anybody(came.member.id)
+        if there is not None and (there.life == came.member.life or came.generation < there.since):
+            return  # that introduction has let it in already, or it is of a life before the one in the view
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=False)

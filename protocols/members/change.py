@@ -66,6 +66,8 @@ class Change:
         self._renew = False
         self._ballot = 0
         self._question: Propose | Adopt | None = None
+        self._reminded: set[PeerId] = set()
+        """Who was behind and has been asked it again."""
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
         self._answered: set[PeerId] = set()
@@ -212,7 +214,7 @@ class Change:
         """Ask all that are not gone until each has answered. False when another leads or the view is over."""
         roster, patience_s = self._roster, self._endpoint.patience_s
         asked: dict[PeerId, float] = {}
-        self._question = question
+        self._question, self._reminded = question, set()
         try:
             while roster.view.generation == question.generation:
                 self.acceptor.promised = max(self.promised, *(answer.promised for answer in answers.values()))
@@ -252,19 +254,10 @@ class Change:
         self._roster.tell_waiting(f"{why}; it waits for them{limit}")
 
     def _give_up(self) -> None:
-        present = len(self._promises)
-        left = f"{present} of {len(self._roster.view.members)} peers are left"
-        if not self.quorum.enough(self._promises):
-            fewer = f"restart the others, or allow fewer with --quorum {present}"
-            why = f"{left}, {self.quorum.needed} are needed to go on; {fewer}"
-        else:
-            why = f"{left}, and none of them has the result of round {self._wanted()}: restart the run"
+        wanted = max(self._roster.base.round, *(promise.result.round for promise in self._promises.values()))
+        why = self.quorum.in_words(self._promises, wanted)
         self._roster.tell(Leave("too few peers are left"))  # those who are there come to the same end
         self._roster.fail(NoQuorum(why))
-
-    def _wanted(self) -> int:
-        """The last round that any of those who are there knows of."""
-        return max(self._roster.base.round, *(promise.result.round for promise in self._promises.values()))
 
     def _on_promise(self, envelope: Envelope) -> None:
         promise: Promise = envelope.message
@@ -282,17 +275,21 @@ class Change:
 
     def _awaited(self, envelope: Envelope, generation: int, ballot: int) -> bool:
         view = self._roster.view
-        return envelope.sender in view.ids and (generation, ballot) == (view.generation, self._ballot)
+        counts = envelope.sender in view.ids and self.acceptor.makes_sense(envelope.message.promised)
+        return counts and (generation, ballot) == (view.generation, self._ballot)
 
     def _on_behind(self, envelope: Envelope) -> None:
         if self.acceptor.of_now(envelope, envelope.message.generation) or envelope.sender not in self._roster.view.ids:
             return
-        if self._question is not None:
+        if self._question is not None and envelope.sender not in self._reminded:
+            self._reminded.add(envelope.sender)
             self._endpoint.post(envelope.sender, self._question)
 
     def _on_install(self, envelope: Envelope) -> None:
         decree: Decree = envelope.message.decree
-        if envelope.sender in self._roster.addresses and decree.view.generation > self._roster.view.generation:
+        known = envelope.sender in {*self._roster.addresses, *self._roster.view.everybody}
+        known = known or self.acceptor.has_adopted(decree)
+        if known and decree.view.generation > self._roster.view.generation:
             self._take(decree, envelope.sender)
 
     def _now(self) -> float:

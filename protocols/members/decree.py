@@ -23,13 +23,16 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     there = {peer for peer, promise in promises.items() if not promise.former and peer not in roster.newcomers}
     present = [member for member in view.members if member.id in there]
     going = {member.id for member in present if member.id in roster.leaving}
-    if going.issuperset(donors):
+    if going.issuperset(peer for peer in donors if peer in there or peer in roster.learned):
         going = set()  # they alone have the result, so they stay until another has it
     staying = [member for member in present if member.id not in going]
     learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
     learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
     learning = [one for one in learners if one not in learned]
     came = _fitting(roster, [*staying, *learners])
+    if view.started and not {*donors} & {one.id for one in (*staying, *learned)}:
+        holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
+        learned, came = learned + holders, [one for one in came if one not in holders]
     joining = learned if view.started else came
     known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
     members = _ranked(known + with_data_parts(joining, staying, founders, generation))

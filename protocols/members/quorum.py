@@ -50,6 +50,14 @@ class Quorum:
         living = self._roster.living
         return not self.enough(living) or {*living} <= {*answered}
 
+    def in_words(self, answered: Collection[PeerId], wanted: int) -> str:
+        """Why those are too few; `wanted`: the last round that any of them knows of."""
+        left = f"{len(answered)} of {len(self._roster.view.members)} peers are left"
+        if self.enough(answered):
+            return f"{left}, and none of them has the result of round {wanted}: restart the run"
+        fewer = f"restart the others, or allow fewer with --quorum {len(answered)}"
+        return f"{left}, {self.needed} are needed to go on; {fewer}"
+
     def has_base(self, decree: Decree) -> bool:
         """Whether one of those who are there has what the next view is to go on from, and that is what this one does,
         or later: to go on without would undo a commit. It matters only where two quorums always meet."""

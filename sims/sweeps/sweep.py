@@ -45,6 +45,7 @@ TOO_RARE = (
     "who had lost the coordinator, and nobody else, joined anew",
     "whose numbers cannot be right was given up",
     "a late part",
+    "a mate went on without the mean that it holds",
     "a peer cannot know whether a mate took what both summed",
     "a peer's own work took too long",
     "who computed for too long was given up",
