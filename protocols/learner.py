@@ -73,9 +73,8 @@ class Learner:
 
     def _same(self, generation: int) -> bool:
         membership = self._membership
-        there = membership.learns and membership.failed is None and not membership.finished
-        there = there and membership.leaders != ()
-        return there and membership.view.generation == generation
+        learns = membership.learns and membership.failed is None and membership.leaders != ()
+        return learns and not membership.finished and membership.view.generation == generation
 
     def _rest(self, within_s: float) -> None:
         assert self._took_s is not None

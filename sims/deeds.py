@@ -40,6 +40,17 @@ Heal = Callable[[], object]
 """How a fault is undone."""
 
 
+def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable[[Life], None]) -> Heal:
+    for life in targets:
+        do(life)
+
+    def heal() -> None:
+        for life in targets:
+            undo(life)
+
+    return heal
+
+
 class Deeds:
     """Those that the nemesis does; each returns how it is undone, if it can be."""
 
@@ -95,14 +106,7 @@ class Deeds:
         return start
 
     def _pause(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            life.machine.pause()
-
-        def resume() -> None:
-            for life in targets:
-                life.machine.resume()
-
-        return resume
+        return _to_each(targets, lambda life: life.machine.pause(), lambda life: life.machine.resume())
 
     def _slow(self, fault: Fault, targets: list[Life]) -> Heal:
         for life in targets:
@@ -194,14 +198,7 @@ class Deeds:
         return self._cut([(one, two) for one in ids for two in ids if one != two])
 
     def _hang(self, fault: Fault, targets: list[Life]) -> Heal:
-        for life in targets:
-            life.machine.hang()
-
-        def unhang() -> None:
-            for life in targets:
-                life.machine.unhang()
-
-        return unhang
+        return _to_each(targets, lambda life: life.machine.hang(), lambda life: life.machine.unhang())
 
     def _outage(self, fault: Fault, targets: list[Life]) -> None:
         self._world.outage(fault.for_s)

@@ -61,12 +61,7 @@ class Acceptor:
     def begin(self, decree: Decree | None) -> None:
         """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to none."""
         self._me = self._roster.me
-        if decree is not None and self._me.id in decree.view.ids:
-            self._sit(decree)
-            return
-        self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
-        self._view = NOBODY if decree is None else decree.view
-        self._ledger.strike()
+        self._go_to(decree)
 
     def go_on(self, former: Former) -> None:
         """Go on as the acceptor that a former life was."""
@@ -81,12 +76,15 @@ class Acceptor:
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
-            self._sit(decree)
+            self._go_to(decree)
 
-    def _sit(self, decree: Decree) -> None:
+    def _go_to(self, decree: Decree | None) -> None:
         self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
-        self._view = decree.view
-        self._ledger.keep(Seat(self._me, decree))
+        self._view = NOBODY if decree is None else decree.view
+        if decree is not None and self.votes:
+            self._ledger.keep(Seat(self._me, decree))
+        else:
+            self._ledger.strike()
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot` unless a higher one is promised; the answer says which, and what we hold."""
@@ -130,16 +128,17 @@ class Acceptor:
             self._stale(sender, generation)
         return sender in view.ids and generation == view.generation
 
+    def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
+        return self.of_now(envelope, question.generation) and self.votes and self.makes_sense(question.ballot)
+
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        sane = self.makes_sense(proposal.ballot)
-        if self.of_now(envelope, proposal.generation) and self.votes and sane:
+        if self._heeds(envelope, proposal):
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
         request: Adopt = envelope.message
-        sane = self.makes_sense(request.ballot)
-        if self.of_now(envelope, request.generation) and self.votes and sane:
+        if self._heeds(envelope, request):
             self.promise(request.ballot)
             self._answer(envelope.sender, self.adopt(request.ballot, request.decree))
 
