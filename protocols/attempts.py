@@ -7,6 +7,7 @@ learner learns, and one that is behind catches up, before the next.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from .delivery.link import PeerLost
@@ -20,6 +21,10 @@ from .reduction.chunks import Inbox
 from .rounds import Key
 from .stalls import Stalls
 from .state import State
+from .witness import buggify
+
+_LATE_S = 0.5
+"""How late an attempt begins in a simulation, now and then: as where a step of training holds up the loop."""
 
 
 class Attempts:
@@ -85,6 +90,8 @@ class Attempts:
     ) -> None:
         """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member.
         `filling`: of what this peer brings, if that is not whole yet."""
+        if buggify("an attempt begins late"):
+            await asyncio.sleep(_LATE_S)
         try:
             with self._membership.averaging(), self._lateness.of(key, filling), self._stalls.waiting(filling=filling):
                 try:

@@ -200,7 +200,6 @@ class LocalSGD:
             contribution.filling.when_whole(ready)
         while (key := await self._attempts.next(before)) is not None:
             contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
-            witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(key)
@@ -255,6 +254,7 @@ class LocalSGD:
             self._result, self._lag.behind = None, Wanted(Version(key[1], 0), ())
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
+        witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
         result = await self._trial.make(key, contribution, self.state, self.period)
         if result is not None:
             self._commit(result)

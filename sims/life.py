@@ -207,7 +207,7 @@ class Life:
     def begin(self, contact: PeerId | None, known: list[PeerId]) -> None:
         """Start its process: it joins through `contact`, None to found the run, and lets `known` talk to it."""
         self.founds = contact is None
-        self._log.add(self.name, Began(remembers=not self.disk.record.empty))
+        self._log.add(self.name, Began(not self.disk.record.empty, self.peer.state.round))
         self.machine.spawn(self._live(contact, known), f"peer {self.name}")
 
     async def _live(self, contact: PeerId | None, known: list[PeerId]) -> None:

@@ -31,9 +31,11 @@ class Fell:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A peer was started; `remembers`: with the record of what it had promised in its life before."""
+    """A peer was started; `remembers`: with the record of what it had promised in its life before; `round`: of the
+    checkpoint that it begins from, 0: none."""
 
     remembers: bool = False
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from samovar.protocols.endpoint import Envelope
 from samovar.protocols.lag import Lag
 from samovar.protocols.learner import Learner
 from samovar.protocols.local_sgd import Contribution, LocalSGD
-from samovar.protocols.members import decree
+from samovar.protocols.members import change, decree
 from samovar.protocols.members.acceptor import Acceptor
 from samovar.protocols.members.admission import Admission
 from samovar.protocols.members.change import Change
@@ -149,6 +149,13 @@ MUTANTS: dict[str, Plant] = {
     "what was meant for a former life is taken": mutant(
         Binding, "both", "incarnation == self.towards and towards == self.incarnation", "incarnation == self.towards"
     ),
+    "a view goes on from the oldest state": mutant(decree, "_base", "committed = max(", "committed = min("),
+    "a learner has learned before it has the state": mutant(
+        Learner, "_fetch", "there = own == base or base.round < own.round <= base.round + 1", "there = True"
+    ),
+    "who has promised still commits": mutant(
+        LocalSGD, "_decide", "if verdict in (None, BAD) or", "if verdict in (BAD,) or"
+    ),
     "whatever state a donor has is adopted": mutant(Lag, "catch_up", "exact=True", "exact=False"),
     "a donor gives a part of another round": mutant(
         catch_up.Donor,
@@ -184,10 +191,11 @@ TAKEN_BACK: dict[str, Plant] = {
     "a view is taken whichever life of a peer it is for": mutant(
         View, "holds", "known is not None and known.life == member.life", "known is not None"
     ),
-    "newcomers hear of their view from its leader alone": mutant(
-        Membership, "_take", "for peer in new if not led else ():", "for peer in ():"
+    "newcomers hear of their view from its leader alone": all_of(
+        mutant(Membership, "_take", "for peer in new if not led else ():", "for peer in ():"),
+        mutant(Admission, "_on_join", "if there and (latest := self._latest()) is not None:", "if False:"),
     ),
-    "newcomers are members at once": mutant(decree, "next_decree", LEARN_FIRST, AT_ONCE),
+    "newcomers are members at once": mutant(change, "next_decree", LEARN_FIRST, AT_ONCE),
     "who was given up while it caught up waits for ever": mutant(
         Waiting,
         "only_while",

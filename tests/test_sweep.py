@@ -152,6 +152,9 @@ def without(kind: type, life: str = "", **changed: object) -> list[Entry]:
     return entries
 
 
+LATE = Installed(2, (*ALL, "peer-3"), 1, ALL)
+"""A view that comes after the first round."""
+
 BAD_LOGS = {
     "all who commit a round commit the same bits": [
         (without(Committed, "1", vector=TWO + 2**-22), "round 1 ends differently for 0.0 and 1.0"),
@@ -209,6 +212,22 @@ BAD_LOGS = {
             "1.0 was failed and became member at 0.000 s",
         ),
     ],
+    "nobody is a member before it has a result": [
+        (
+            good_log() + log(("3.0", LATE), ("3.0", Moved(State.JOINING, State.MEMBER))),
+            "3.0 was joining, is a member of generation 2 and has no result",
+        ),
+        (
+            good_log() + log(("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER))),
+            "3.0 was learner, is a member of generation 2 and has no result",
+        ),
+    ],
+    "who was given up contributes no more": [
+        (
+            log(("1.0", Moved(State.MEMBER, State.EXPELLED)), ("1.0", Contributed((1, 4), ONE, 2.0, ALL))),
+            "1.0 begins an attempt at round 4, though it is expelled",
+        ),
+    ],
     "a part that has come is not fetched again": [
         (good_log() + log(*[("1.0", Fetched(4, 7))] * 3), "1.0 got part 7 of round 4 3 times"),
     ],
@@ -262,6 +281,15 @@ def test_who_is_let_in_again_may_apply_what_the_new_view_hands_on() -> None:
     """The other side of the checkers above: they do not cry wolf."""
     entries = without(Installed, "2", generation=2, round=1, donors=ALL)
     assert list(PROMISES["nothing of an old generation is applied"](QUIET, entries)) == []
+
+
+def test_who_has_learned_or_alone_has_the_result_is_a_member() -> None:
+    learned = log(("3.0", Committed(1, TWO, None, 0.0)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
+    restored = log(("3.0", Began(round=1)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
+    alone = log(("3.0", replace(LATE, donors=("peer-3",))), ("3.0", Moved(State.JOINING, State.MEMBER)))
+    check = PROMISES["nobody is a member before it has a result"]
+    for entries in (learned, restored, alone):
+        assert list(check(QUIET, good_log() + entries)) == []
 
 
 def test_a_peer_that_more_than_half_have_left_behind_may_give_up() -> None:

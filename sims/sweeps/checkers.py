@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 
 from ...protocols.delivery.links import INBOUND_BYTES_MAX
-from ...protocols.members.states import TABLE, Moved
+from ...protocols.members.states import TABLE, Moved, State
 from ...protocols.rounds import (
     Attempt,
     Committed,
@@ -22,11 +22,13 @@ from ...protocols.rounds import (
     SiteCommitted,
     SiteContributed,
 )
-from ..log import Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
+from ..log import Began, Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
 from ..scenarios.scenario import Scenario
 from .endings import peer_of, unfinished
 
 _FETCHED_MAX = 2
+_WITHOUT_VOTES = (State.OUTSIDE, State.JOINING, State.LEARNER)
+_WITH_VOTES = (State.MEMBER, State.CHANGING, State.LEADING)
 Promise = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
 PROMISES: dict[str, Promise] = {}
 
@@ -252,6 +254,42 @@ def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entrie
     for time_s, life, event in entries:
         if isinstance(event, Moved) and event.now not in TABLE[event.before]:
             yield f"{life} was {event.before} and became {event.now} at {time_s:.3f} s"
+
+
+@promise
+def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Once a view goes on from a round that was averaged, whoever comes is a learner first, until it has fetched what
+    was committed or has it from a checkpoint; but who alone holds what all go on from is a member at once."""
+    first, averaged, late = 0, False, set[int]()
+    views, has = dict[str, Installed](), set[str]()
+    for _, life, event in entries:
+        if isinstance(event, Committed):
+            averaged = averaged or event.key is not None
+            has.add(life)
+        elif isinstance(event, Installed):
+            views[life] = event
+            first = first if averaged else max(first, event.round)
+            late |= {event.generation} if event.round > first else set()
+        elif isinstance(event, Began):
+            has |= {life} if event.round else set()
+        elif isinstance(event, Moved) and event.now is State.LEARNER:
+            # All have what the first round begins from, and may be told late of the view that does.
+            has |= {life} if len(late) <= 1 else set()
+        elif isinstance(event, Moved) and event.before in _WITHOUT_VOTES and event.now in _WITH_VOTES:
+            view, learned = views.get(life), event.before is State.LEARNER and life in has
+            if view is not None and view.round > first and not learned and f"peer-{peer_of(life)}" not in view.donors:
+                yield f"{life} was {event.before}, is a member of generation {view.generation} and has no result"
+
+
+@promise
+def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Until it is let in again: nobody would tell it how that attempt ends."""
+    now: dict[str, State] = {}
+    for _, life, event in entries:
+        if isinstance(event, Moved):
+            now[life] = event.now
+        elif isinstance(event, Contributed) and now.get(life) in (State.EXPELLED, State.FAILED):
+            yield f"{life} begins an attempt at round {event.key[1]}, though it is {now[life]}"
 
 
 @promise

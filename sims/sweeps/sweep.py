@@ -19,6 +19,7 @@ SITES = (
     "a donor is busy",
     "a frame goes out twice",
     "an early deadline",
+    "an attempt begins late",
     "an early deadline for a part",
     "newcomers do not wait",
     "the least credit",
