@@ -65,14 +65,14 @@ def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
 
 def counts_an_update_twice_after_a_retry(patch: pytest.MonkeyPatch) -> None:
     """What was brought to an attempt that came to nothing is brought to the next one as well."""
-    attempt = LocalSGD._attempt
+    make = Trial.make
 
-    async def again(self: Any, key: Key, contribution: Contribution) -> None:
+    async def again(self: Any, key: Key, contribution: Contribution, *others: Any) -> Any:
         tried = self.__dict__.setdefault("tried", {})
         times = tried[key[1]] = tried.get(key[1], 0) + 1
-        await attempt(self, key, replace(contribution, weight=contribution.weight * times))
+        return await make(self, key, replace(contribution, weight=contribution.weight * times), *others)
 
-    patch.setattr(LocalSGD, "_attempt", again)
+    patch.setattr(Trial, "make", again)
 
 
 def accepts_a_stale_generation(patch: pytest.MonkeyPatch) -> None:
@@ -177,6 +177,10 @@ def all_of(*plants: Plant) -> Plant:
     return plant
 
 
+LEARNERS_TOO = """if generation > view.generation and (self.votes or self._roster.learns):
+        self._endpoint.post(sender, Behind(view.generation))
+    elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):"""
+MEMBERS_ONLY = LEARNERS_TOO.replace(" or self._roster.learns", "").replace("everybody", "ids")
 UNLESS = "limit = asyncio.timeout(None if condition() else 0.0)"
 LEARN_FIRST = """joining = learned if view.started else came
     known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
@@ -195,6 +199,7 @@ TAKEN_BACK: dict[str, Plant] = {
         mutant(Membership, "_take", "for peer in new if not led else ():", "for peer in ():"),
         mutant(Admission, "_on_join", "if there and (latest := self._latest()) is not None:", "if False:"),
     ),
+    "a learner that is behind is not told": mutant(Acceptor, "of_now", LEARNERS_TOO, MEMBERS_ONLY),
     "newcomers are members at once": mutant(change, "next_decree", LEARN_FIRST, AT_ONCE),
     "who was given up while it caught up waits for ever": mutant(
         Waiting,

@@ -68,21 +68,30 @@ def test_a_view_that_was_meant_for_a_former_life_is_not_taken() -> None:
     scene(play)
 
 
-def test_newcomers_hear_of_their_view_though_its_leader_dies_while_it_tells() -> None:
+def lets_in(view: View) -> bool:
+    return len(view.everybody) > 3
+
+
+def makes_members(view: View) -> bool:
+    return len(view.ids) > 3
+
+
+@pytest.mark.parametrize("what", [lets_in, makes_members])
+def test_newcomers_hear_of_their_view_though_its_leader_dies_while_it_tells(what: Callable[[View], bool]) -> None:
     async def play() -> Company:
         company = Company(3, rounds=30, train_s=lambda index: 1.0)
         await company.gathered(3)
         told, post = asyncio.Event(), company[0].endpoint.post
 
         def dying(to: str, message: object) -> None:
-            if isinstance(message, Install) and len(message.decree.view.everybody) > 3:
+            if isinstance(message, Install) and what(message.decree.view):
                 told.set()
                 if to != "p1":
                     return
             post(to, message)
 
         company[0].endpoint.post = dying  # type: ignore[method-assign]
-        for index in (3, 4):
+        for index in range(3, 7):
             company.add(index, "p1")
         await told.wait()
         await asyncio.sleep(0.06)

@@ -118,11 +118,11 @@ class Acceptor:
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a member speaks of our generation. If not, one of the two is brought up to date."""
+        """Whether a member speaks of our generation. If not, one of the two is brought up to date, learner or not."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
-        if generation > view.generation and self.votes:
+        if generation > view.generation and (self.votes or self._roster.learns):
             self._endpoint.post(sender, Behind(view.generation))
-        elif generation < view.generation and self._latest is not None and (alone or sender in view.ids):
+        elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):
             self._endpoint.post(sender, Install(self._latest))
         elif sender not in view.ids:
             self._stale(sender, generation)

@@ -25,7 +25,7 @@ _ROUNDS = 4
 
 
 class Learning:
-    """Both sides of it. `stale` is told of who speaks from a generation without being in the view."""
+    """Both sides of it. `of_now`: see `Acceptor.of_now`."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Learning:
         roster: Roster,
         *,
         standing: Callable[[], Standing],
-        stale: Callable[[PeerId, int], None],
+        of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        self._endpoint, self._roster, self._standing, self._stale = endpoint, roster, standing, stale
+        self._endpoint, self._roster, self._standing, self._of_now = endpoint, roster, standing, of_now
         self.within_s: float | None = None
         """How soon this learner would have to fetch the state, None: it has not been told that it is too slow."""
         endpoint.on(Learned, self._on_learned)
@@ -50,9 +50,8 @@ class Learning:
     def _on_learned(self, envelope: Envelope) -> None:
         told, roster, sender = envelope.message, self._roster, envelope.sender
         view = roster.view
-        if sender not in view.everybody:
-            self._stale(sender, told.generation)
-        elif sender in view.ids or told.generation != view.generation or roster.coordinator != roster.id:
+        member, learner = self._of_now(envelope, told.generation), sender in view.everybody
+        if member or not learner or told.generation != view.generation or roster.coordinator != roster.id:
             return
         elif told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")

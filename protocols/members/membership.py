@@ -64,7 +64,6 @@ class Membership:
         roster = self._roster = Roster(endpoint, me)
         self._departure = Departure(endpoint, roster)
         self._outsiders = Outsiders(endpoint, roster, expelled=self._on_expelled)
-        self.learning = Learning(endpoint, roster, standing=standing, stale=self._outsiders.refuse)
         self._ledger = Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
@@ -78,6 +77,7 @@ class Membership:
             stale=self._outsiders.refuse,
             take=self._take,
         )
+        self.learning = Learning(endpoint, roster, standing=standing, of_now=self._change.acceptor.of_now)
         self._admission = Admission(
             endpoint,
             roster,

@@ -54,8 +54,8 @@ def _anybody(scenario: Scenario, chance: random.Random) -> int | str:
 
 
 def _joiners_at_once(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Up to half of all peers come within some milliseconds, and perhaps they go in the same way, or who lets them in
-    goes amid that."""
+    """Up to half of all peers come within some milliseconds, and perhaps they go in the same way, or who lets them in,
+    or makes them members, goes amid that."""
     settings = scenario.settings
     late = range(max(2, scenario.peers // 2), scenario.peers)
     at_s = chance.uniform(0.1, 4.0)
@@ -68,7 +68,7 @@ def _joiners_at_once(scenario: Scenario, chance: random.Random) -> Scenario:
     if what == "all go":
         gone_s = at_s + chance.uniform(0.0, 2.0) * settings.patience_s
         return _with(scenario, Fault(kind=kind, who=tuple(late), at_s=gone_s, for_s=for_s))
-    moment = Moment("Install", chance.randint(1, scenario.peers - 1), sent=True)
+    moment = Moment("Install", chance.randint(1, scenario.peers - 1), sent=True, after=chance.choice(("", "Learned")))
     return _with(scenario, Fault(kind=kind, who=("sender",), at_s=at_s, at_message=moment, for_s=for_s))
 
 
