@@ -100,7 +100,9 @@ class Stalls:
         for work in self._works:
             work.drop()
         self._works.clear()
-        self._wait_no_more()
+        self._awaited = None
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _overdue(self, work: Work) -> None:
         sometimes("a peer's own work took too long")
@@ -146,27 +148,30 @@ class Stalls:
             if self._awaited is not None and self._round() > before:
                 self._waits.took(self._now() - self._since_s)
                 self._all_came()
-            self._wait_no_more()
+            self._awaited = None
 
     def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
         self._awaited, self._since_s = awaited, self._now()
-        self._timer = asyncio.get_running_loop().call_later(max(FIRST_S, self._waits.limit_s), self._look)
+        if self._timer is None:  # that of a round before does too: to set one for each costs as much as a small round
+            self._look_in(FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
 
-    def _wait_no_more(self) -> None:
-        self._awaited = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
         """Who is waited for and does not say why is named all the same."""
-        assert self._awaited is not None
-        self._timer = asyncio.get_running_loop().call_later(AGAIN_S, self._look)
+        self._timer = None
+        if self._awaited is None:
+            return
+        waited_s, limit_s = self._now() - self._since_s, max(FIRST_S, self._waits.limit_s)
+        if waited_s < limit_s:
+            self._look_in(limit_s - waited_s)
+            return
+        self._look_in(AGAIN_S)
         for peer in self._awaited():
             if peer not in self._heard and peer != self._endpoint.id:
-                waited_s = self._now() - self._since_s
                 self._tell(peer, f"it is there, but nothing of its part for {waited_s:.0f} s, and it does not say why")
 
     def _all_came(self) -> None:

@@ -93,5 +93,5 @@ class Trial:
         """Keep it, and vote for it."""
         self._keep(result)
         if result is not None:
-            await self._membership.vote(self._version(result.state))
+            await self._membership.vote(lambda: self._version(result.state))
             witness(Computed(result.key, result.fingerprint))

@@ -110,9 +110,8 @@ class Ledger:
 
     async def on_record(self, entry: Vote) -> None:
         """Return when `entry` is on the disk."""
-        if self.kept:
-            self.keep(entry)
-            await self.synced()
+        self.keep(entry)
+        await self.synced()
 
     async def synced(self) -> None:
         """Wait until all that was to be kept is."""

@@ -210,9 +210,10 @@ class Membership:
         self._roster.bandwidths_Bps = dict(bandwidths_Bps)
         self._change.renew()
 
-    async def vote(self, version: Version) -> None:
+    async def vote(self, version: Callable[[], Version]) -> None:
         """Return when it is on record that this peer votes for `version`, where that is kept at all."""
-        await self._ledger.on_record(Vote(self.me.life, self.view.generation, version))
+        if self._ledger.kept:
+            await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
     # Coming and going
 
