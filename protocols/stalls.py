@@ -153,26 +153,29 @@ class Stalls:
     def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
         self._awaited, self._since_s = awaited, self._now()
         if self._timer is None:  # that of a round before does too: to set one for each costs as much as a small round
-            self._look_in(FIRST_S)
+            self._look_at(self._since_s + FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
 
-    def _look_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+    def _look_at(self, when: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _look(self) -> None:
         """Who is waited for and does not say why is named all the same."""
         self._timer = None
         if self._awaited is None:
             return
-        waited_s, limit_s = self._now() - self._since_s, max(FIRST_S, self._waits.limit_s)
-        if waited_s < limit_s:
-            self._look_in(limit_s - waited_s)
+        now, due_s = self._now(), self._since_s + max(FIRST_S, self._waits.limit_s)
+        if now < due_s:
+            self._look_at(due_s)
             return
-        self._look_in(AGAIN_S)
+        self._look_at(now + AGAIN_S)
         for peer in self._awaited():
             if peer not in self._heard and peer != self._endpoint.id:
-                self._tell(peer, f"it is there, but nothing of its part for {waited_s:.0f} s, and it does not say why")
+                self._tell(
+                    peer,
+                    f"it is there, but nothing of its part for {now - self._since_s:.0f} s, and it does not say why",
+                )
 
     def _all_came(self) -> None:
         """A round is committed: nobody holds up that."""

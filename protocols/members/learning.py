@@ -53,7 +53,7 @@ class Learning:
         member, learner = self._of_now(envelope, told.generation), sender in view.everybody
         if member or not learner or told.generation != view.generation or roster.coordinator != roster.id:
             return
-        elif told.took_s > self._within_s(sender):
+        if told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")
             self._endpoint.post(sender, TooSlow(view.generation, self._within_s(sender)))
         elif sender not in roster.learned:

@@ -56,9 +56,8 @@ class Membership:
     ) -> None:
         """`run`: only peers of the same run meet. `layout`, `model`: the layout's digest and description.
         `founders`: how many gather before the first round. `quorum`: how many may go on, None for more than half.
-        `installed` gets what has led to each view. `give_up_after_s`: how long to wait for members that cannot be
-        reached, where too few are left to decide anything; None: without end. `store`: where this peer keeps its word
-        for a later life of the same key; None: it has none."""
+        `installed` gets what has led to each view. `give_up_after_s`: how long to wait for members out of reach, where
+        too few are left to decide anything; None: without end. `store`: for the word that a later life is to keep."""
         self.give_up_after_s = give_up_after_s
         self._endpoint, self._founders, self._standing, self._installed = endpoint, founders, standing, installed
         roster = self._roster = Roster(endpoint, me)
