@@ -105,11 +105,13 @@ class Peer:
         self.membership = self.averaging.membership
         self._comings = Comings(endpoint.id, self.membership, self.tell)
         self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))
+        endpoint.on_refused.append(lambda refusal: self.tell("refused", why=str(refusal)))
         self.stalls = self.averaging.stalls
         self.stalls.patience_s = settings.compute_patience_s
         self.stalls.on_stall.append(self._tell_stall)
-        agreed = settings.agreed_json()
-        Greeter(endpoint, run=run, settings=agreed, guest=guest, members=lambda: self.membership.view.ids)
+        Greeter(
+            endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
+        )
         Prober(endpoint, lambda: self.membership.view.members)
         self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time

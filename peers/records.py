@@ -39,8 +39,10 @@ EventName = Literal[
     "restarted",
     "checkpoint_failed",
     "records_failed",
+    "refused",
 ]
-"""`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual."""
+"""`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual. `refused`:
+some key has sent it what cannot be taken."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,8 +41,12 @@ class Endpoint:
         self._transport = transport
         self._rng, self._ended = rng, set[PeerId]()
         self._reception = Reception(self.draw(), self.post)
-        self._links = Links(transport, rng, self._deliver, patience_s=patience_s)
+        self._links = Links(transport, rng, self._deliver, ended=self._reception.drop, patience_s=patience_s)
+        self.on_ended = self._reception.on_ended
+        """Told of each peer with whom a link has ended: what came by it is of no use any more."""
         self._trust = Trust()
+        self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
+        """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
         self._heartbeats = Heartbeats(
             self._links,
             patience_s,
@@ -73,11 +77,6 @@ class Endpoint:
     def held_bytes(self) -> int:
         """What has arrived and no conversation has used up yet."""
         return self._links.held_bytes
-
-    @property
-    def refused(self) -> dict[PeerId, str]:
-        """Peers that sent what cannot be taken, and what it was."""
-        return self._trust.refused
 
     @property
     def interval_s(self) -> float:
@@ -216,7 +215,7 @@ class Endpoint:
 
     def _frames(self, sender: PeerId, header: Buffer, payload: Buffer, wire_bytes: int) -> None:
         self.bytes_received += wire_bytes
-        if self._links.closed or self._trust.cut_off(sender):
+        if self._links.closed or self._trust.ignores(sender):
             return
         try:
             frame = decode(header, len(payload))
@@ -278,6 +277,7 @@ class Endpoint:
 
     def _lose(self, peer: PeerId, why: str) -> None:
         self._reception.fail_asks(peer, why)
+        self._reception.drop(peer)
         for told in self.on_lost:
             try:
                 told(peer, why)
@@ -290,7 +290,7 @@ class Endpoint:
             link.pulse(ping=True)
 
     def _ticked(self) -> None:
-        self._trust.forgive()
+        self._trust.forgive(asyncio.get_running_loop().time())
         self._links.dismiss_guests(2 * self.patience_s)
 
     def _silent(self, link: Link) -> None:

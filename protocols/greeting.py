@@ -88,8 +88,7 @@ class Greeter:
         if not is_guest(envelope.sender) or key_of(envelope.sender) != self._guest:
             return
         key = envelope.message.key
-        full = len(self._guests) >= _GUESTS_MAX and key not in self._guests
-        if full or len(key) > _KEY_LETTERS_MAX:
+        if not self._has_room(key):
             why = f"it has let in {len(self._guests)} keys for this invite and takes no more"
             self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, why))
             return
@@ -100,9 +99,13 @@ class Greeter:
                 self._endpoint.post(member, Vouch(key))
         self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, ""))
 
+    def _has_room(self, key: str) -> bool:
+        return len(key) <= _KEY_LETTERS_MAX and (len(self._guests) < _GUESTS_MAX or key in self._guests)
+
     def _take_vouch(self, envelope: Envelope) -> None:
-        if envelope.sender in self._members():
-            self._endpoint.admit(envelope.message.key)
+        if envelope.sender in self._members() and self._has_room(key := envelope.message.key):
+            self._guests.add(key)
+            self._endpoint.admit(key)
 
 
 async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:

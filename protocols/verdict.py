@@ -105,8 +105,13 @@ class Verdicts:
             self._bandwidths.consider()
 
     def _on_commit(self, envelope: Envelope) -> None:
-        if self._membership.current(envelope, envelope.message.generation):
+        if self._membership.current(envelope, envelope.message.generation) and self._may_lead(envelope.sender):
             self._note(envelope.message)
+
+    def _may_lead(self, peer: PeerId) -> bool:
+        """Whether `peer` may take itself for the coordinator: no more senior member stays, as far as is known here."""
+        seniority, coordinator = self._membership.view.by_seniority, self._membership.coordinator
+        return coordinator is None or seniority.index(peer) <= seniority.index(coordinator)
 
     def _note(self, commit: Commit) -> None:
         key = (commit.generation, commit.round, commit.again)

@@ -10,7 +10,13 @@ from samovar.sims.loop import run_virtual
 
 def test_however_many_peers_there_are_they_share_one_pool_of_credit() -> None:
     async def main() -> None:
-        links = Links(LocalTransport(LocalHub(), "a"), random.Random(1), lambda *arrival: None, patience_s=5.0)
+        links = Links(
+            LocalTransport(LocalHub(), "a"),
+            random.Random(1),
+            lambda *arrival: None,
+            ended=lambda peer: None,
+            patience_s=5.0,
+        )
         alone = links._credit_bytes()
         for n in range(1, 1500):
             links.answer(str(n))

@@ -13,7 +13,7 @@ from .gantt import PART_INK
 from .overview import Absence, Point, Standstill
 from .timeline import PARTS
 
-_BAD: Final = ("lost", "stalled", "error", "checkpoint_failed", "records_failed")
+_BAD: Final = ("lost", "stalled", "error", "checkpoint_failed", "records_failed", "refused")
 """Events that stand out."""
 MOST_EVENTS: Final = 500
 MOST_PEERS: Final = 2000

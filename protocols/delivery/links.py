@@ -30,7 +30,8 @@ def _share(links: int) -> int:
 
 
 class Links:
-    """`deliver` takes (link, message, payload, cost) of every message that arrives on any of them."""
+    """`deliver` takes (link, message, payload, cost) of every message that arrives on any of them; `ended` is told of
+    each peer with whom a link has ended."""
 
     def __init__(
         self,
@@ -38,13 +39,14 @@ class Links:
         rng: random.Random,
         deliver: Callable[[Link, object, Buffer, int], None],
         *,
+        ended: Callable[[PeerId], None],
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
         self.bytes_sent = 0
         self.closed = False
         self._transport, self._rng, self._deliver = transport, rng, deliver
-        self._patience_s = patience_s
+        self._ended, self._patience_s = ended, patience_s
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each began, on the loop's clock; the first to come first."""
@@ -123,6 +125,7 @@ class Links:
         link = self._links.pop(peer, None)
         if link is not None:
             link.lose(why)
+            self._ended(peer)
         self.watched.discard(peer)
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)

@@ -6,6 +6,7 @@ Who asked is told when its question cannot be answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ from ..transport import PeerId, is_guest
 from ..wire import Buffer, PeerMisbehaved, in_words, message
 from .link import Link, PeerLost
 
-_UNCLAIMED_MAX = 256
-_UNCLAIMED_PER_PEER_MAX = 64
+_UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
+_UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 
 
 @message()
@@ -35,13 +36,14 @@ class Envelope:
     message: Any
     payload: Buffer
     _link: Link | None
-    _cost: int
+    cost: int
+    """In bytes of credit."""
 
     def done(self) -> None:
         """Give the credit for this message back to its sender. Calling twice is harmless."""
         link, self._link = self._link, None
         if link is not None:
-            link.consumed(self._cost)
+            link.consumed(self.cost)
 
 
 Handler = Callable[[Envelope], None]
@@ -57,6 +59,7 @@ class Reception:
         self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
         self._handlers: dict[type, Handler] = {}
         self._unclaimed: dict[type, list[Envelope]] = {}
+        self.on_ended: list[Callable[[PeerId], None]] = []
         self.guests_say: type | None = None
         """The one kind that is taken of guests."""
 
@@ -72,7 +75,8 @@ class Reception:
 
     def _claim(self, kind: type) -> None:
         for envelope in self._unclaimed.pop(kind, ()):
-            self._handle(self._handlers[kind], envelope)
+            with contextlib.suppress(PeerMisbehaved):
+                self._handle(self._handlers[kind], envelope)
 
     async def ask(self, to: PeerId, send: Callable[[int], Awaitable[None]], within_s: float | None) -> Envelope:
         """Have a question sent with the number that it is given; returns the answer. Raises PeerLost."""
@@ -110,8 +114,8 @@ class Reception:
                 answer.set_exception(PeerLost(to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved when its sender floods us with what nobody here takes, or is a guest and says what only
-        a peer may."""
+        """Raises PeerMisbehaved when its sender floods us with what nobody here takes, is a guest and says what only a
+        peer may, or says what the handler of its kind does not take of it."""
         kind, ask = type(envelope.message), getattr(envelope.message, "ask", 0)
         if is_guest(envelope.sender) and kind is not self.guests_say:
             envelope.done()
@@ -131,16 +135,29 @@ class Reception:
             self._keep(kind, envelope)
 
     def _keep(self, kind: type, envelope: Envelope) -> None:
-        kept = [other.sender for envelopes in self._unclaimed.values() for other in envelopes]
-        if len(kept) >= _UNCLAIMED_MAX or kept.count(envelope.sender) >= _UNCLAIMED_PER_PEER_MAX:
+        kept = [other for envelopes in self._unclaimed.values() for other in envelopes]
+        own = [other for other in kept if other.sender == envelope.sender]
+        full = len(kept) >= _UNCLAIMED_MAX or sum(other.cost for other in kept) > _UNCLAIMED_BYTES_MAX
+        many = len(own) >= _UNCLAIMED_PER_PEER_MAX or sum(other.cost for other in own) > _UNCLAIMED_BYTES_PER_PEER_MAX
+        if full or many:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind.__name__}, which nobody here takes, again and again")
         self._unclaimed.setdefault(kind, []).append(envelope)
 
+    def drop(self, peer: PeerId) -> None:
+        """The link to `peer` has ended: what nobody has taken of it is of no use any more."""
+        for kind, envelopes in self._unclaimed.items():
+            self._unclaimed[kind] = [envelope for envelope in envelopes if envelope.sender != peer]
+        for told in self.on_ended:
+            told(peer)
+
     def _handle(self, handler: Handler, envelope: Envelope) -> None:
-        """A handler's fault must not stop the others' messages."""
+        """A handler's fault must not stop the others' messages. Raises PeerMisbehaved if the handler does."""
         try:
             handler(envelope)
+        except PeerMisbehaved:
+            envelope.done()
+            raise
         except Exception as error:
             envelope.done()
             self.refuse(envelope, f"{type(error).__name__}: {error}", error)

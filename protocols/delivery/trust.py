@@ -1,28 +1,61 @@
-"""Trust: how often each peer has broken the rules of late, and when it is cut off for it."""
+"""Trust: how often each peer has broken the rules of late, when it is cut off for it, and who is told."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
 from .links import GUESTS_MAX
 
 _FAULTS_MAX = 16
 _REFUSED_MAX = 1024
+_TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
+
+
+class Refusal(NamedTuple):
+    """What `peer` sent was not taken, so many times since it was told last. `why`: the last time; `cut_off`: nothing
+    of it is taken now."""
+
+    peer: PeerId
+    why: str
+    times: int
+    cut_off: bool
+
+    def __str__(self) -> str:
+        messages = "a message" if self.times == 1 else f"{self.times:,} messages"
+        cut_off = ", and it is cut off" if self.cut_off else ""
+        return f"{messages} of the key {self.peer} not taken{cut_off}: it {self.why}"
 
 
 class Trust:
     """A peer is cut off after 16 faults. One is forgiven every interval, so a peer that mends its ways comes back, and
     a flood costs no more than a frame an interval. Guests share a key, and each of them may come again over another
-    connection, so all together are also cut off when they have made as many faults as all of them at once may."""
+    connection, so all together are also cut off when they have made as many faults as all of them at once may.
+
+    Of each peer is told once in 30 s, and of four in one interval, those with most faults first.
+    """
 
     def __init__(self) -> None:
         self.refused: dict[PeerId, str] = {}
         """Peers that broke the rules, and how; of the latest 1024."""
+        self.on_refused: list[Callable[[Refusal], None]] = []
+        self._untold = Counter[PeerId]()
+        self._told_at: dict[PeerId, float] = {}
         self._faults: dict[PeerId, int] = {}
         self._guests_faults = 0
 
     def cut_off(self, peer: PeerId) -> bool:
         too_many = self._guests_faults >= GUESTS_MAX * _FAULTS_MAX and is_guest(peer)
         return too_many or self._faults.get(peer, 0) >= _FAULTS_MAX
+
+    def ignores(self, peer: PeerId) -> bool:
+        """Whether what `peer` has just sent is not looked at, as it is cut off."""
+        if not self.cut_off(peer):
+            return False
+        self._untold[peer] += peer in self.refused
+        return True
 
     def spotless(self, peer: PeerId) -> bool:
         """Whether nothing was wrong with `peer` of late."""
@@ -33,7 +66,9 @@ class Trust:
         self.refused.pop(peer, None)
         self.refused[peer] = why
         if len(self.refused) > _REFUSED_MAX:
-            del self.refused[next(iter(self.refused))]
+            oldest = next(iter(self.refused))
+            del self.refused[oldest], self._untold[oldest]
+        self._untold[peer] += 1
 
     def fault(self, peer: PeerId) -> bool:
         """Count a fault of `peer`; returns whether it is cut off from now on."""
@@ -42,7 +77,17 @@ class Trust:
         self._guests_faults = min(self._guests_faults + is_guest(peer), GUESTS_MAX * _FAULTS_MAX)
         return self.cut_off(peer) and not before
 
-    def forgive(self) -> None:
+    def forgive(self, now: float) -> None:
         """An interval has passed."""
+        self._tell(now)
         self._faults = {peer: count - 1 for peer, count in self._faults.items() if count > 1}
         self._guests_faults = max(0, self._guests_faults - GUESTS_MAX)
+
+    def _tell(self, now: float) -> None:
+        self._told_at = {peer: at for peer, at in self._told_at.items() if now < at + _TELL_EVERY_S}
+        due = Counter({peer: times for peer, times in self._untold.items() if peer not in self._told_at})
+        for peer, times in due.most_common(_TOLD_AT_ONCE):
+            self._told_at[peer] = now
+            del self._untold[peer]
+            for told in self.on_refused:
+                told(Refusal(peer, self.refused[peer], times, self.cut_off(peer)))

@@ -15,10 +15,10 @@ from ..witness import sometimes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster, Standing
-from .view import NOBODY, Decree, Version
+from .view import NOBODY, Decree, Version, View
 
 _AHEAD_MAX = 1 << 36
-"""How far above what was promised a ballot may be: a million tries of each member (`change`)."""
+"""How far above what was promised a ballot may be, a million tries of each member (`change`), or a view above ours."""
 
 
 class Acceptor:
@@ -111,6 +111,10 @@ class Acceptor:
     def makes_sense(self, ballot: int) -> bool:
         """Whether one may have come to that ballot: there is to be room above it for all others."""
         return ballot <= self.promised + _AHEAD_MAX
+
+    def may_follow(self, view: View) -> bool:
+        """Whether that may be a view after ours."""
+        return 0 < view.generation - self._roster.view.generation <= _AHEAD_MAX
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when what was promised and adopted so far is on record."""

@@ -154,10 +154,14 @@ class Change:
             return
         self._leading = None
         self._roster.notify()
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self._roster.fail(error)
-        elif not task.cancelled():
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
             self.consider()
+        else:  # that change is over, not this peer
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "a change of the view failed", "exception": error})
+            loop.call_later(self._endpoint.interval_s, self.consider)
 
     async def _lead(self, view: View) -> None:
         pause_s = self._endpoint.interval_s
@@ -289,7 +293,7 @@ class Change:
         decree: Decree = envelope.message.decree
         known = envelope.sender in {*self._roster.addresses, *self._roster.view.everybody}
         known = known or self.acceptor.has_adopted(decree)
-        if known and decree.view.generation > self._roster.view.generation:
+        if known and self.acceptor.may_follow(decree.view):
             self._take(decree, envelope.sender)
 
     def _now(self) -> float:

@@ -1,4 +1,9 @@
-"""Chunks: a vector on its way, piece by piece, and where they wait for whoever reduces them."""
+"""Chunks: a vector on its way, piece by piece, and where they wait for whoever reduces them.
+
+Chunks of the present generation are taken of its members. Whoever is ahead of us sends chunks of a view that we have
+not heard of, perhaps as a peer that we do not know: these wait too, but all such peers together may have only so much
+here. What waits is dropped with the link that it came by: a peer that begins anew has no part in what it began before.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..endpoint import Endpoint, Envelope
+from ..members.view import NOBODY, View
 from ..meter import Meter
 from ..rounds import Key
 from ..transport import PeerId
-from ..wire import PAYLOAD_BYTES_MAX, Lane, message
+from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
+
+EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
+"""What peers that are not in the view may have waiting here, all together and each of them."""
 
 
 @message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
@@ -33,15 +42,18 @@ Turn = tuple[int, int, int]
 
 
 class Inbox:
-    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted."""
+    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `view`: the present
+    one; that of nobody takes what anybody sends."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, view: Callable[[], View] = lambda: NOBODY) -> None:
         self.stale = 0
         self.meter = Meter()
+        self._view = view
         self._floor: Key = (0, 0)
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
         self._listeners: dict[Turn, Callable[[PeerId], None]] = {}
         endpoint.on(Chunk, self._put)
+        endpoint.on_ended.append(self._drop)
 
     def advance(self, floor: Key) -> None:
         """Chunks of attempts before `floor` are not wanted any more."""
@@ -68,7 +80,7 @@ class Inbox:
 
     def _put(self, envelope: Envelope) -> None:
         chunk: Chunk = envelope.message
-        if (chunk.generation, chunk.round) < self._floor:
+        if (chunk.generation, chunk.round) < self._floor or not self._wants(envelope, chunk):
             self.stale += 1
             envelope.done()
             return
@@ -76,3 +88,24 @@ class Inbox:
         self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
         if (told := self._listeners.get(turn)) is not None:
             told(envelope.sender)
+
+    def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:
+        view, sender = self._view(), envelope.sender
+        if chunk.generation <= view.generation:
+            return chunk.generation == view.generation and sender in view.ids
+        if sender in view.everybody or not view.started:
+            return True
+        early = [each for each in self._all() if each.sender not in view.everybody]
+        if envelope.cost + sum(each.cost for each in early if each.sender == sender) > EARLY_BYTES_PER_PEER_MAX:
+            raise PeerMisbehaved("sent more than it may of a view that nobody here has heard of")
+        return envelope.cost + sum(each.cost for each in early) <= EARLY_BYTES_MAX
+
+    def _all(self) -> Iterator[Envelope]:
+        for senders in self._waiting.values():
+            for envelopes in senders.values():
+                yield from envelopes
+
+    def _drop(self, peer: PeerId) -> None:
+        for senders in self._waiting.values():
+            for envelope in senders.pop(peer, ()):
+                envelope.done()

@@ -71,7 +71,7 @@ class Reducer:
         self.bound = bound
         self.guard: Guard | None = None
         """Looks at all that comes, while sums are made `under` it."""
-        self.inbox = Inbox(endpoint)
+        self.inbox = Inbox(endpoint, view)
         self.bytes_shared = 0
         """What has gone through memory that the members share, in and out, in sums that came about."""
         self._endpoint, self._schedule, self._view = endpoint, schedule, view

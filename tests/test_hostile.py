@@ -1,0 +1,185 @@
+"""Whoever was let in can neither fill, crash nor freeze the others: a hostile key, and a hostile member."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+from company import Company, Walker
+from simulated import endpoint_in, simulate
+
+from samovar.protocols.catch_up import Part
+from samovar.protocols.delivery.trust import Refusal, Trust
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.greeting import Greeter, Vouch
+from samovar.protocols.members import change
+from samovar.protocols.members.messages import Install
+from samovar.protocols.members.view import Decree, Version, View
+from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
+from samovar.protocols.verdict import Commit
+
+MIB, FAR = 1 << 20, 2**63 - 1
+GENERATION = 3
+"""Of three that found a run."""
+STRANGER = "p7"
+"""A key that is admitted and no member."""
+
+
+def play(attack: Callable[[Company], Awaitable[None]], rounds: int = 1000) -> Company:
+    """Three peers make rounds, and go on to after `attack`."""
+
+    async def main() -> Company:
+        company = Company(3, rounds=rounds, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        await attack(company)
+        reached = company[0].sgd.state.round + 3
+        await company.until(lambda: all(walker.sgd.state.round >= reached for walker in company.walkers))
+        for walker in company.walkers:
+            assert walker.task is not None
+            walker.task.cancel()
+        await company.ended()
+        return company
+
+    return simulate(main(), within_s=2_000.0)
+
+
+async def caller(company: Company, life: int) -> Endpoint:
+    company[0].endpoint.admit(STRANGER)
+    endpoint = endpoint_in(company.network, STRANGER, seed=life)
+    await endpoint.open()
+    endpoint.admit("p0")
+    endpoint.dial("p0", "sim://p0")
+    return endpoint
+
+
+async def flooded(company: Company, life: int, message: Callable[[int], object]) -> int:
+    """As many MiB as there is credit for, to p0, which then hears no more of this life; what waits there by then."""
+    endpoint = await caller(company, life)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(20):
+            for number in range(64):
+                await endpoint.send("p0", message(number), bytes(MIB))
+    held = waiting_bytes(company[0])
+    endpoint.abort()
+    return held
+
+
+def waiting_bytes(walker: Walker) -> int:
+    inbox, unclaimed = walker.sgd._inbox, walker.endpoint._reception._unclaimed
+    return sum(one.cost for one in inbox._all()) + sum(one.cost for of in unclaimed.values() for one in of)
+
+
+def early(number: int) -> object:
+    return Chunk(FAR, number, 0, 0, 0, MIB // 4)
+
+
+def of_now(number: int) -> object:
+    return Chunk(GENERATION, 1 + number, 0, 0, 0, MIB // 4)
+
+
+def unasked(number: int) -> object:
+    return Part(FAR, 1, number, 0)
+
+
+@pytest.mark.parametrize(("message", "most"), [(early, EARLY_BYTES_PER_PEER_MAX), (of_now, 0), (unasked, 5 * MIB)])
+def test_what_a_key_sends_over_and_over_again_does_not_pile_up(message: Callable[[int], object], most: int) -> None:
+    held: list[int] = []
+
+    async def attack(company: Company) -> None:
+        assert company[0].membership.view.generation == GENERATION
+        for life in range(5):
+            held.append(await flooded(company, life, message))
+        await flooded(company, 5, lambda number: Chunk(1, 1, 0, 0, 0, MIB // 4))  # and what is old
+        await asyncio.sleep(10)
+        held.append(waiting_bytes(company[0]))
+
+    play(attack)
+    assert max(held) <= most + MIB // 2, "of one life of that key, and not of all"
+    assert held[-1] < MIB // 2, "nothing is left of a key that is gone"
+
+
+def test_a_member_that_is_no_coordinator_commits_nothing() -> None:
+    async def attack(company: Company) -> None:
+        junior, victim = company[2], company[1]
+        key = (victim.membership.view.generation, victim.sgd.state.round + 2)
+        assert company[0].id == victim.membership.coordinator
+        junior.endpoint.post(victim.id, Commit(*key, 4711))
+        await asyncio.sleep(0.3)
+        assert victim.sgd._verdicts.on(key) is None
+
+    play(attack)
+
+
+def test_no_view_is_taken_after_which_there_could_be_no_other() -> None:
+    async def attack(company: Company) -> None:
+        view = company[1].membership.view
+        far = Decree(View(FAR, view.members, True), Version(1, 0), view.ids, ())
+        company[2].endpoint.post("p1", Install(far))
+        await asyncio.sleep(1.0)
+        assert company[1].membership.view.generation < 100
+
+    play(attack)
+
+
+def test_an_error_while_a_change_is_led_ends_that_change_and_not_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, told = change.next_decree, list[str]()
+
+    def fails_once(*arguments: object) -> Decree:
+        if not told:
+            raise OverflowError("a number of somebody's")
+        return usual(*arguments)  # type: ignore[arg-type]
+
+    async def attack(company: Company) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: told.append(str(context["exception"])))
+        monkeypatch.setattr(change, "next_decree", fails_once)
+        company.walkers.pop().crash()
+        await company.until(lambda: len(company[0].membership.view.ids) == 2)
+
+    play(attack)
+    assert told == ["a number of somebody's"]
+
+
+def test_what_members_vouch_for_is_bounded() -> None:
+    async def main() -> None:
+        company = Company(2, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(1)
+        victim, admitted = company[0], list[str]()
+        Greeter(victim.endpoint, run="t", settings="", guest=None, members=lambda: victim.membership.view.ids)
+        victim.endpoint.admit = lambda peer, *, guest=None: admitted.append(peer)  # type: ignore[method-assign]
+        company[1].endpoint.post("p0", Vouch("k" * 65))
+        for number in range(10_050):
+            company[1].endpoint.post("p0", Vouch(f"key {number}"))
+            await asyncio.sleep(0.01)
+        assert len(admitted) == 10_000
+        assert "k" * 65 not in admitted
+        for walker in company.walkers:
+            assert walker.task is not None
+            walker.task.cancel()
+        await company.ended()
+
+    simulate(main(), within_s=2_000.0)
+
+
+def test_who_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
+    trust, told = Trust(), list[tuple[float, Refusal]]()
+    chance, sent = random.Random(1), 0
+    for interval in range(40):
+        now = 5.0 * interval
+        trust.on_refused[:] = [lambda refusal, now=now: told.append((now, refusal))]  # type: ignore[misc]
+        for _ in range(chance.randrange(1000)):
+            if not trust.ignores("h"):
+                trust.refuse("h", "sent a header that cannot be taken")
+                trust.fault("h")
+            sent += 1
+        trust.forgive(now)
+    times = [now for now, _ in told]
+    assert all(after - before >= 30.0 for before, after in pairwise(times))
+    assert 6 <= len(told) <= 7
+    assert 0.8 * sent < sum(refusal.times for _, refusal in told) <= sent
+    assert told[-1][1].cut_off
+    assert str(told[-1][1]).endswith(
+        "messages of the key h not taken, and it is cut off: it sent a header that cannot be taken"
+    )
