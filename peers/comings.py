@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..protocols.endpoint import Endpoint
 from ..protocols.members.membership import Loss, Membership
 from ..protocols.members.view import View
-from ..protocols.transport import PeerId
 from .records import EventName, Missing
 
 
@@ -17,10 +17,13 @@ class Tell(Protocol):
 
 
 class Comings:
-    """Those that the peer `own` sees, from when it has `begun`."""
+    """Those that the peer with that endpoint sees, from when it has `begun`; and at any time what it waits for, and
+    whose messages it has refused."""
 
-    def __init__(self, own: PeerId, membership: Membership, tell: Tell) -> None:
-        self._own, self._membership, self._tell = own, membership, tell
+    def __init__(self, endpoint: Endpoint, membership: Membership, tell: Tell) -> None:
+        self._own, self._membership, self._tell = endpoint.id, membership, tell
+        membership.on_waiting.append(lambda why: tell("waiting", why=why))
+        endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
         self._losses_told = 0
         self._events_told = 0

@@ -103,9 +103,7 @@ class Peer:
             norm_limit=settings.norm_limit,
         )
         self.membership = self.averaging.membership
-        self._comings = Comings(endpoint.id, self.membership, self.tell)
-        self.membership.on_waiting.append(lambda why: self.tell("waiting", why=why))
-        endpoint.on_refused.append(lambda refusal: self.tell("refused", why=str(refusal)))
+        self._comings = Comings(endpoint, self.membership, self.tell)
         self.stalls = self.averaging.stalls
         self.stalls.patience_s = settings.compute_patience_s
         self.stalls.on_stall.append(self._tell_stall)

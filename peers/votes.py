@@ -56,9 +56,9 @@ class Votes:
             self._cleared += 1
             if not self._folder.is_dir():
                 return
-            for entry in self._folder.iterdir():
-                entry.unlink()
-            self._flush()
+            for entry in sorted(self._folder.iterdir(), key=lambda entry: entry.name != "seat"):
+                entry.unlink()  # the seat first: without it the others count for nothing
+                self._flush()
 
     def _flush(self) -> None:
         """Make new names, and the lack of old ones, outlive a power failure."""

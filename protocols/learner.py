@@ -52,10 +52,10 @@ class Learner:
         Raises Expelled, MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
-            self._life, self._took_s = membership.me.life, None
+            self._life, self._took_s, self._failing_since_s = membership.me.life, None, None
         if not membership.leaders:
             sometimes("a learner lost all members")
-            if not membership.view.ids:
+            if membership.deserted:
                 raise MembershipError("all members of the run have left, this peer was not one yet")
             raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
@@ -88,7 +88,7 @@ class Learner:
         began_s, base, own, again = now(), membership.base, self._standing().state, self._again_s > 0
         there = own == base or base.round < own.round <= base.round + 1
         if there and not again and not membership.finished:
-            self._took_s = 0.0  # it comes back with what the others have
+            self._took_s, self._failing_since_s = 0.0, None  # it comes back with what the others have
             return
         wanted = base if base.round > own.round else Version(own.round + 1, 0)  # that is, the newest
         # Those who have finished hold the last round.

@@ -182,7 +182,7 @@ class Stalls:
         for peer, (said, _) in list(self._heard.items()):
             if said.round <= self._round():
                 self._is_over(peer, "its part has come")
-        for peer in self._told_at.keys() - self._heard.keys() - {self._endpoint.id}:
+        for peer in [peer for peer in self._told_at if peer not in self._heard and peer != self._endpoint.id]:
             self._is_over(peer, "its part has come")
 
     def _on_stalled(self, envelope: Envelope) -> None:

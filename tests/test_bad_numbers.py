@@ -286,3 +286,32 @@ def test_why_one_diverged_in_its_local_steps_the_others_are_told(monkeypatch: py
     assert len(honest) == 3
     for life in honest:
         assert [loss.why for loss in life.peer.membership.losses] == ["left: the loss is not finite any more"]
+
+
+@pytest.mark.parametrize("schedule", ["ring", "sharded"])
+def test_with_two_that_cannot_reach_each_other(schedule: str) -> None:
+    async def play() -> None:
+        company = Company(5, rounds=1000, size=10, link="10mbit,40ms", schedule=schedule)
+        await company.gathered(2)
+        company.part(["p2"], ["p3"])
+        await company.until(lambda: company[0].membership.view.apart != ())
+        culprit = company[4]
+        brings, due = culprit.brings, [True]
+
+        def huge() -> Contribution:
+            brought = brings()
+            return replace(brought, vector=torch.full_like(brought.vector, 1e30)) if due and due.pop() else brought
+
+        culprit.brings = huge  # type: ignore[method-assign]
+        await company.until(lambda: company[0].membership.losses != [])
+        reached = company[0].sgd.state.round + 3
+        await company.until(lambda: company[0].sgd.state.round >= reached)
+        assert [(loss.name, loss.why[:35]) for loss in company[0].membership.losses] == [
+            ("p4", "it brought a model of norm 3.16e+30")
+        ]
+        for walker in company.walkers:
+            assert walker.task is not None
+            walker.task.cancel()
+        await company.ended()
+
+    simulate(play(), within_s=2_000.0)

@@ -1,6 +1,7 @@
 """Lives, learners and outages: a key that is started again, a newcomer that only learns, members out of reach."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -12,8 +13,8 @@ from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # 
 
 from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
-from samovar.protocols.members.ledger import Ballot, Ledger, Seat, Vote
-from samovar.protocols.members.membership import NoQuorum
+from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
+from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.members.messages import Install
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Expelled, Roster
@@ -222,11 +223,34 @@ def test_a_word_that_cannot_be_kept_is_given_only_if_no_older_one_is_left(stuck:
         ledger = Ledger(shelf)
         ledger.on_trouble.append(told.append)
         ledger.keep(Vote(1, 1, Version(1, 1)), lambda: given.append(True))
-        await ledger.synced()
+        with pytest.raises(MembershipError, match="neither written nor removed") if stuck else contextlib.nullcontext():
+            await ledger.synced()
         assert given == ([] if stuck else [True])
         assert bool(shelf.entries) is stuck
         assert "No space left on device" in told[0]
         assert len(told) == 1 + stuck
+
+    scene(play)
+
+
+def test_what_could_not_be_kept_is_kept_as_a_whole_as_soon_as_it_can_be() -> None:
+    async def play() -> None:
+        shelf, full, told = Shelf(), FullShelf(stuck=True), list[str]()
+        me = Member("p1", "p1", "a", 1, 1, life=7)
+        seats = [Seat(me, Decree(View(generation, (me,), True), Version(3, 33), ("p1",), ())) for generation in (5, 6)]
+        ledger = Ledger(shelf)
+        ledger.keep(seats[0])
+        await ledger.synced()
+        full.entries = shelf.entries
+        ledger._store = full
+        ledger.keep(seats[1], lambda: told.append("seated"))
+        await ledger.on_record(Vote(7, 6, Version(4, 4)))
+        assert Ledger(shelf).former() == Former(seats[0], None, None), "an older word, so nothing was said"
+        ledger._store = shelf
+        ledger.keep(ballot := Ballot(7, 6, 99, 0, None), lambda: told.append("promised"))
+        await ledger.synced()
+        assert Ledger(shelf).former() == Former(seats[1], ballot, Vote(7, 6, Version(4, 4)))
+        assert told == ["promised"]
 
     scene(play)
 
@@ -482,3 +506,42 @@ def test_a_loss_below_zero_is_a_loss_like_others() -> None:
     company = scene(play)
     company.agree()
     assert company[0].outcomes[-1].loss == pytest.approx(-3.5)
+
+
+# ---- the end of all members, and of all room
+
+
+@pytest.mark.parametrize("how", ["leave", "finish"])
+def test_a_learner_whose_members_have_all_gone_for_good_ends(how: str) -> None:
+    async def play() -> Company:
+        company = Company(3, rounds=400 if how == "leave" else 25, size=50_000, link="10mbit,40ms")
+        await company.gathered(3)
+        company.network.links["p3"] = parse_link("80kbit,40ms")
+        slow = company.add(3, "p1")
+        await company.until(lambda: slow.membership.learns)
+        await asyncio.sleep(10)
+        if how == "leave":
+            await asyncio.gather(*(walker.leave() for walker in company.walkers[:3]))
+        await company.ended()
+        return company
+
+    slow = scene(play).walkers[3]
+    assert isinstance(slow.error, MembershipError)
+    assert "all members of the run have left" in str(slow.error)
+
+
+def test_no_view_after_view_is_decided_for_newcomers_that_there_is_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        company = Company(3, rounds=1000, train_s=lambda index: 10.0)
+        await company.gathered(2)
+        view = company[0].membership.view
+        monkeypatch.setattr("samovar.protocols.members.view.VIEW_BYTES_MAX", 4 * view.members[0].nbytes + 10)
+        for index, contact in ((3, "p1"), (4, "p2"), (5, "p0")):
+            company.add(index, contact)
+        await asyncio.sleep(60)
+        assert len(company[0].membership.view.everybody) == 4
+        assert company[0].membership.view.generation <= view.generation + 3
+        assert sum("the run is full" in str(walker.error) for walker in company.walkers[3:]) == 2
+        await over(company)
+
+    scene(play)

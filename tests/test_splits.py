@@ -82,7 +82,7 @@ def test_a_stale_generation_is_refused_and_catches_up() -> None:
     company = simulate(main())
     company.agree()
     assert_one_truth(company)
-    assert sum(walker.membership.stale_refused for walker in company.walkers) > 0
+    assert sum(walker.membership._outsiders.refused for walker in company.walkers) > 0
     assert any(outcome.caught_up for outcome in company[2].outcomes)
     rounds = [outcome.state.round for outcome in company[2].outcomes]
     assert rounds == sorted(set(rounds)), "it went forward only"

@@ -34,7 +34,7 @@ from .decree import next_decree
 from .ledger import Ledger
 from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
 from .quorum import Quorum
-from .roster import NoQuorum, Roster, Standing
+from .roster import MembershipError, NoQuorum, Roster, Standing
 from .view import Decree, View
 
 _RANKS = 1 << 16
@@ -158,6 +158,8 @@ class Change:
             return
         if (error := task.exception()) is None:
             self.consider()
+        elif isinstance(error, MembershipError):
+            self._roster.fail(error)
         else:  # that change is over, not this peer
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "a change of the view failed", "exception": error})
@@ -175,7 +177,7 @@ class Change:
                 pause_s = min(2 * pause_s, self._endpoint.patience_s)
             elif not enough:
                 sometimes("too few answered")
-                waited_s = self._now() - self.acceptor.unsettled_s
+                waited_s = asyncio.get_running_loop().time() - self.acceptor.unsettled_s
                 if self.quorum.hopeless(self._answered) or waited_s > self._limit_s:
                     self._give_up()
                     return
@@ -216,7 +218,7 @@ class Change:
 
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
         """Ask all that are not gone until each has answered. False when another leads or the view is over."""
-        roster, patience_s = self._roster, self._endpoint.patience_s
+        roster, patience_s, now = self._roster, self._endpoint.patience_s, asyncio.get_running_loop().time
         asked: dict[PeerId, float] = {}
         self._question, self._reminded = question, set()
         try:
@@ -230,9 +232,9 @@ class Change:
                     return True
                 for peer in missing:
                     if peer not in asked:
-                        asked[peer] = self._now()
+                        asked[peer] = now()
                         self._endpoint.post(peer, question)
-                    elif self._now() - asked[peer] > 2 * patience_s:
+                    elif now() - asked[peer] > 2 * patience_s:
                         roster.is_silent(peer, f"it is there but has not answered for {2 * patience_s:g} s")
                 await roster.change_within(self._endpoint.interval_s)
             return False
@@ -295,6 +297,3 @@ class Change:
         known = known or self.acceptor.has_adopted(decree)
         if known and self.acceptor.may_follow(decree.view):
             self._take(decree, envelope.sender)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()

@@ -56,7 +56,7 @@ class Learning:
         if told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")
             self._endpoint.post(sender, TooSlow(view.generation, self._within_s(sender)))
-        elif sender not in roster.learned:
+        elif sender not in roster.learned or roster.learned[sender].version.round < told.version.round:
             roster.learned[sender] = told
             roster.news()
 

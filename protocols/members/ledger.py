@@ -11,13 +11,14 @@ not answer any more, as its next life would believe what is out of date.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgpack
 
 from ..schema import STR_BYTES_MAX, fields_of, plain_fields, read_fields
+from .errors import MembershipError
 from .view import Decree, Member, Version
 
 T = TypeVar("T")
@@ -81,6 +82,10 @@ class Ledger:
         self._store = store
         self._due: list[tuple[Seat | Ballot | Vote, Callable[[], None]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._last: dict[type, Seat | Ballot | Vote] = {}
+        """Of each kind, since the seat: all is written anew when something could not be."""
+        self._unwritten, self._outdated = False, False
+        """Whether the last entry could not be written, and whether what is on the disk could not be removed either."""
         self.on_trouble: list[Callable[[str], None]] = []
         """Told when an entry cannot be written."""
 
@@ -109,12 +114,18 @@ class Ledger:
             self._writing = asyncio.create_task(self._write(self._store), name="ledger")
 
     async def on_record(self, entry: Vote) -> None:
-        """Return when `entry` is on the disk."""
+        """Return when `entry` is on the disk, or has turned out not to come there: no disk ends the training."""
         self.keep(entry)
-        await self.synced()
+        await self._written_out()
 
     async def synced(self) -> None:
-        """Wait until all that was to be kept is."""
+        """Wait until all that was to be kept is. Raises MembershipError when a later life would find an older word than
+        this one's: then nothing may be said."""
+        await self._written_out()
+        if self._outdated:
+            raise MembershipError("the record of its votes can be neither written nor removed, so it cannot vote")
+
+    async def _written_out(self) -> None:
         if self._writing is not None:
             await asyncio.shield(self._writing)
 
@@ -134,23 +145,25 @@ class Ledger:
     async def _write(self, store: Store) -> None:
         while self._due:
             entry, then = self._due[0]
-            told = await self._written(store, entry)
+            self._last = {} if isinstance(entry, Seat) else self._last
+            self._last[type(entry)] = entry
+            await self._written(store, [*self._last.values()] if self._unwritten else [entry])
             if self._due:
                 del self._due[0]
-            if told:
+            if not self._outdated:
                 then()
         self._writing = None
 
-    async def _written(self, store: Store, entry: Seat | Ballot | Vote) -> bool:
-        """Whether what is on the disk now is not out of date."""
-        packed: bytes = msgpack.packb(plain_fields(entry, fields_of(type(entry))))
+    async def _written(self, store: Store, entries: Iterable[Seat | Ballot | Vote]) -> None:
         try:
-            await store.save(type(entry).__name__.lower(), packed)
+            for entry in entries:
+                packed: bytes = msgpack.packb(plain_fields(entry, fields_of(type(entry))))
+                await store.save(type(entry).__name__.lower(), packed)
+            self._unwritten = self._outdated = False
         except OSError as error:
             for told in self.on_trouble:
                 told(f"the record of its votes cannot be written: {error.strerror or error}")
-            return self._clear(store)
-        return True
+            self._unwritten, self._outdated = True, not self._clear(store)
 
     def _clear(self, store: Store) -> bool:
         try:

@@ -118,9 +118,10 @@ class Membership:
         return self._roster.failed
 
     @property
-    def stale_refused(self) -> int:
-        """Messages of former members that were refused."""
-        return self._outsiders.refused
+    def deserted(self) -> bool:
+        """Whether all members have gone for good: they have said so, or their processes have ended."""
+        gone = {*self._roster.leaving, *self._roster.finished}
+        return all(peer in gone or self._endpoint.has_ended(peer) for peer in self.view.ids)
 
     @property
     def finished(self) -> set[PeerId]:
@@ -222,10 +223,8 @@ class Membership:
         self._take(Decree(view, self._standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Ask `contact`, whom the endpoint can reach, whether this peer may join; it is in no view then.
-
-        Raises JoinRefused, or PeerLost when another member may be asked.
-        """
+        """Ask `contact`, whom the endpoint can reach, whether this peer may join; it is in no view then. Raises
+        JoinRefused, or PeerLost when another member may be asked."""
         self._change.stop()
         self._edges.stop()
         if self.view.generation:

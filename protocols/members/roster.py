@@ -93,7 +93,9 @@ class Roster(Waiting):
         if self.id in self.finished:
             return False
         lost = any(learner.id in self.gone for learner in self.view.learners)
-        return lost or bool(self.newcomers or self.learned)
+        came = (newcomer.member for newcomer in self.newcomers.values())
+        fits = any(one.id in self.view.everybody or self.view.has_room(one) for one in came)
+        return lost or fits or bool(self.learned)
 
     @property
     def near(self) -> list[PeerId]:

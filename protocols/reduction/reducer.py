@@ -53,6 +53,11 @@ def on_one_machine(nbytes: int) -> Schedule:
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
+def _among(view: View, members: Collection[PeerId]) -> View:
+    """`view` with these members alone."""
+    return replace(view, members=tuple(member for member in view.members if member.id in members))
+
+
 def _number(key: Key, stage: int) -> int:
     return STAGES * key[1] + stage
 
@@ -146,8 +151,7 @@ class Reducer:
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
         """The same among some of the members, by messages. `turn`: of several such sums before the round's, from 1."""
-        view = await self._begin(key)
-        some = replace(view, members=tuple(member for member in view.members if member.id in members))
+        some = _among(await self._begin(key), members)
         return await self._by_messages(some, vector, (*key, STAGES + turn), 1)
 
     async def shown(
@@ -155,9 +159,9 @@ class Reducer:
     ) -> list[Brought]:
         """What each of these members brings to the round, or to a `turn` from 1 before it, in rank order: see `shown`.
         Raises PeerLost."""
-        ids = tuple(peer for peer in (await self._begin(key)).ids if peer in members)
-        stage = _SHOWN + (WITNESSES + 1) * turn
-        return await shown(self._endpoint, self.inbox, ids, message, key=key, stage=stage, tail=tail)
+        some, stage = _among(await self._begin(key), members), _SHOWN + (WITNESSES + 1) * turn
+        apart = some.ranks_apart
+        return await shown(self._endpoint, self.inbox, some.ids, message, key=key, stage=stage, tail=tail, apart=apart)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:

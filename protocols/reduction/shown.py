@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.evidence import FIELDS, Brought, brought, shifts
+from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step, adds, sends
 from ..endpoint import Endpoint
 from ..rounds import Key
@@ -34,9 +35,10 @@ Statement = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Part r goes from all to rank r + `shift`."""
+    """Part r goes from all to rank r + `shift`, but from those that are `apart` from it."""
 
     shift: int
+    apart: tuple[Pair, ...]
     name: ClassVar[str] = "shown"
 
     def parts(self, world: int) -> int:
@@ -44,6 +46,7 @@ class _Shown:
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
         onward = [(rank + distance) % world for distance in range(1, world)]
+        onward = [peer for peer in onward if (min(rank, peer), max(rank, peer)) not in self.apart]
         send = tuple(transfer for peer in onward for transfer in sends(peer, [(peer - self.shift) % world]))
         back = onward[::-1]
         return (Step(send, tuple(receipt for peer in back for receipt in adds(peer, [(rank - self.shift) % world]))),)
@@ -70,17 +73,26 @@ class _Looking(Allreduce):
 
 
 async def shown(
-    endpoint: Endpoint, inbox: Inbox, members: Sequence[PeerId], message: Tensor, *, key: Key, stage: int, tail: int
+    endpoint: Endpoint,
+    inbox: Inbox,
+    members: Sequence[PeerId],
+    message: Tensor,
+    *,
+    key: Key,
+    stage: int,
+    tail: int,
+    apart: tuple[Pair, ...] = (),
 ) -> list[Brought]:
     """What every member brings, in rank order, as most who saw it say: the same on all members. `message`: this peer's,
     as `contribute` makes it; `tail`: elements at its end that are no model's; `stage`: the first of four that these
-    sums take of the round's. Raises PeerLost."""
+    sums take of the round's; `apart`: ranks that cannot reach each other, and do not see each other's. Raises
+    PeerLost."""
     world = len(members)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan
     for shift, seen in enumerate(statements):
         turn = (*key, stage + shift)
-        await _Looking(endpoint, inbox, members, _Shown(shift), turn, seen=seen, tail=tail).run(message)
+        await _Looking(endpoint, inbox, members, _Shown(shift, apart), turn, seen=seen, tail=tail).run(message)
     payload = torch.from_numpy(statements).view(-1).view(torch.uint8)
-    told = await gather(endpoint, inbox, members, payload, turn=(*key, stage + len(statements)))
+    told = await gather(endpoint, inbox, members, payload, turn=(*key, stage + len(statements)), apart=apart)
     return brought(torch.stack([one.clone().view(torch.float64).view(statements.shape) for _, one in told]))
