@@ -15,9 +15,11 @@ from ..protocols.addresses import dialable, local_addresses, split_address
 from ..protocols.delivery.link import PeerLost
 from ..protocols.endpoint import Endpoint
 from ..protocols.greeting import RunIs, ask_admission, ask_run
+from ..protocols.members.view import NAME_LETTERS_MAX
 from ..protocols.transport import PeerId
 from ..protocols.zeromq.transport import KeyPair
 from .control import Orders
+from .fields import SettingsError
 from .keys import Invite, read_key
 from .opening import Opening, open_as, open_endpoint
 from .orders import founding_orders
@@ -129,9 +131,13 @@ class Door:
         return NoEntry(self.address, lost.why)
 
 
-def own_name() -> str:
-    """What to call this peer when nobody says."""
-    return f"{socket.gethostname()}-{os.getpid()}"
+def own_name(said: str | None) -> str:
+    """What this peer is called: as its user has `said`, or else by its machine. Raises SettingsError for no name."""
+    name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{os.getpid()}" if said is None else said
+    if not 0 < len(name) <= NAME_LETTERS_MAX or not name.isprintable():
+        wanted = f"1 to {NAME_LETTERS_MAX} printable characters"
+        raise SettingsError(f"must be {wanted}, got {name[:80]!r}", "name", "--name")
+    return name
 
 
 async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task: Path) -> Opening:

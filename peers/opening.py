@@ -59,6 +59,8 @@ class Opening:
     listening: asyncio.Task[None] | None = None
     keeping: bool = False
     """Whether a checkpoint is being written."""
+    forgot: str = ""
+    """What a script should have done before it ended."""
 
     @property
     def settings(self) -> Settings:

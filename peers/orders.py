@@ -10,17 +10,18 @@ from pathlib import Path
 from ..protocols.zeromq.transport import KeyPair
 from .control import Orders
 from .keys import Invite, read_authorized, read_key
+from .records import peer_file
 from .settings import Settings
 
 
 def checkpoint_path(folder: Path, name: str) -> Path:
     """Where the peer of this name keeps its checkpoint in a run folder."""
-    return folder / "checkpoint" / f"peer-{name}.safetensors"
+    return peer_file(folder / "checkpoint", name, ".safetensors")
 
 
 def log_path(folder: Path, name: str) -> Path:
     """Where a spawned peer's output and tracebacks go."""
-    return folder / f"peer-{name}.log"
+    return peer_file(folder, name, ".log")
 
 
 def _checkpoint_of(folder: Path, name: str) -> str | None:

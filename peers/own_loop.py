@@ -276,7 +276,8 @@ class Run:
         """The script ended without leaving, or with an error: the others must not wait for this peer."""
         if os.getpid() == self._process:  # a child that was forked has no part in the run
             if self._steps and not self._gone:
-                print(f"samovar: run.leave() was not called: {self._steps} local steps are lost", file=sys.stderr)
+                self._opening.forgot = f"run.leave() was not called: {self._steps} local steps are lost"
+                print(f"samovar: {self._opening.forgot}", file=sys.stderr)
             self._fail(getattr(sys, "last_value", None))
 
     def _fail(self, error: BaseException | None) -> None:

@@ -25,7 +25,7 @@ async def part(opening: Opening, peer: Peer | None, why: str, *, done: bool, err
             await _within(patience_s, peer.farewell())
         await _within(patience_s if done else LEAVE_S, peer.leave(why))
         peer.close()
-        opening.ended({"finished": done, "accuracy": None})
+        opening.ended({"finished": done, "accuracy": None, "forgot": opening.forgot})
     if error is not None:
         opening.failed(error)
     await opening.close()

@@ -7,6 +7,7 @@ after a run (report, trace, table) is made from these files alone. `record_file`
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from .scene import Scene, read_scene
 RESULT_FILE: Final = "result.json"
 COMMAND_FILE: Final = "command.txt"
 """The command line that started the run, as a person would type it. Optional."""
+_QUOTED_MAX: Final = 120
+"""Letters of a peer's name in a file's, at least."""
 
 EventName = Literal[
     "started",
@@ -210,9 +213,13 @@ class Run:
     """Simulations only: the world around the peers."""
 
 
-def peer_file(folder: Path, peer: str) -> Path:
-    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'."""
-    return folder / f"peer-{quote(peer, safe='')}.jsonl"
+def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
+    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'; of one
+    that is too long for a file's name, the beginning and a hash."""
+    quoted = quote(peer, safe="")
+    if len(quoted) > _QUOTED_MAX:
+        quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"
+    return folder / f"peer-{quoted}{ending}"
 
 
 def read_record(text: str) -> Record:

@@ -171,8 +171,8 @@ def link() -> Rule:
 
 
 def sites() -> Rule:
-    said = "the name of a site, or several with semicolons, which the peers take in turn"
-    one = r"[^;\s\x00-\x1f][^;\x00-\x1f]{0,59}"
+    said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
+    one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, which elsewhere parts several: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")
 
 

@@ -89,7 +89,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[st
 
 async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
     raise_file_limit()
-    opening = await open_at(door, settings, Stop(), name=name or own_name(), task=_this_script())
+    opening = await open_at(door, settings, Stop(), name=own_name(name), task=_this_script())
     torch.set_num_threads(opening.orders.threads)
     return opening
 

@@ -152,6 +152,12 @@ def complaint(result: Result) -> str:
         (f"join tcp://h:0 good.py --invite {INVITE}", "'tcp://h:0' names no one machine and port to call"),
         (f"join tcp://*:4 good.py --invite {INVITE}", "'tcp://*:4' names no one machine and port to call"),
         (f"join tcp://h:4 good.py --invite {INVITE[:-1]}", "this invite is damaged: copy the whole join line"),
+        (
+            "train good.py --site a,a,b,b",
+            "--site must be the name of a site, without a comma, or several with semicolons",
+        ),
+        (f"join tcp://h:4 good.py --invite {INVITE} --name {'n' * 65}", "--name must be 1 to 64 printable characters"),
+        (f"join tcp://h:4 good.py --invite {INVITE} --name a\x07", "--name must be 1 to 64 printable characters, got"),
         ("join tcp://h:4 good.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
         (f"join tcp://h:4 good.py --invite {INVITE} --steps 9", "no such option '--steps'; "),
         (f"join tcp://h:4 script.py --invite {INVITE}", "script.py: a training script joins by itself: samovar.join("),

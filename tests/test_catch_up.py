@@ -329,7 +329,8 @@ def test_a_state_is_the_same_after_packing_and_unpacking() -> None:
         assert len(blob) <= bytes_max(layout_of(7), outer)
         again = unpack(blob, layout_of(7), outer)
         assert pack(again) == blob
-        assert dataclasses.replace(again, vector=state.vector, outer=state.outer) == state
+        plain = [field.name for field in dataclasses.fields(State) if field.name not in ("vector", "outer")]
+        assert [getattr(again, name) for name in plain] == [getattr(state, name) for name in plain]
 
 
 def test_bytes_that_are_no_state_give_one_error_only() -> None:

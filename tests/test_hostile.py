@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -140,6 +141,26 @@ def test_an_error_while_a_change_is_led_ends_that_change_and_not_the_peer(monkey
 
     play(attack)
     assert told == ["a number of somebody's"]
+
+
+def test_a_name_is_short_and_nobody_elses() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        twin, long = company.walker(3), company.walker(4)
+        for walker, name in ((twin, "p1"), (long, "n" * 65)):
+            walker.membership._roster.me = replace(walker.membership.me, name=name)
+            company.walkers.append(walker)
+            walker.start("p0")
+        await company.until(lambda: "p3" in company[0].membership.view.ids and long.error is not None)
+        assert [member.name for member in company[0].membership.view.members if member.id == "p3"] == ["p1-p3"]
+        assert "its name has 65 letters, at most 64 are taken" in str(long.error)
+        for walker in company.walkers:
+            assert walker.task is not None
+            walker.task.cancel()
+        await company.ended()
+
+    simulate(main(), within_s=2_000.0)
 
 
 def test_what_members_vouch_for_is_bounded() -> None:

@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest
 
 def test_places_where_no_key_can_be_are_told(tmp_path: Path) -> None:
     assert refused(write_key, tmp_path / "none" / "alice").endswith("alice.key: no such file or directory")
-    assert refused(write_key, tmp_path / "a\0b").endswith(": embedded null byte")
+    assert ": embedded null " in refused(write_key, tmp_path / "a\0b")  # byte, or character
     for path in (Path(), tmp_path / "alice.key", tmp_path / "alice.pub"):
         assert refused(write_key, path).endswith("give a name without an ending; .key and .pub are added to it")
     assert not list(tmp_path.iterdir())

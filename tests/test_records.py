@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from synthetic import HOSTILE, synthetic_records, synthetic_run
 
+from samovar.peers.orders import checkpoint_path, log_path
 from samovar.peers.record_file import RecordFile
 from samovar.peers.records import EventRecord, Record, RoundRecord, Run, peer_file, read_record, read_run
 from samovar.peers.report.overview import totals
@@ -119,8 +120,12 @@ def test_what_only_a_simulation_has_is_left_out_of_a_real_result(run: Run) -> No
 
 
 def test_no_name_of_a_peer_leads_out_of_the_run_folder(tmp_path: Path) -> None:
-    for name in ("../evil", "/etc/passwd", "a/b", "..", HOSTILE, "\x00", "é"):
-        assert peer_file(tmp_path, name).resolve().parent == tmp_path.resolve()
+    for name in ("../evil", "/etc/passwd", "a/b", "a/../../escaped", "..", HOSTILE, "\x00", "é", "é" * 64, "x" * 9999):
+        for file in (peer_file(tmp_path, name), log_path(tmp_path, name)):
+            assert file.resolve().parent == tmp_path.resolve()
+            assert len(file.name.encode()) < 200, "a file's name may have 255 bytes"
+        assert checkpoint_path(tmp_path, name).resolve().parent == tmp_path.resolve() / "checkpoint"
+    assert len({peer_file(tmp_path, "é" * 63 + end) for end in "ab"}) == 2
 
 
 def test_a_folder_without_records_says_so_in_one_line(tmp_path: Path) -> None:

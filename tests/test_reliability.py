@@ -1,4 +1,4 @@
-"""The page on reliability: every row names tests that exist, or says that there is none yet."""
+"""The pages on reliability and security: every row names tests that exist, or says that there is none yet."""
 
 import re
 from pathlib import Path
@@ -27,6 +27,18 @@ def test_every_fault_of_the_table_has_a_row_with_its_tests_or_says_not_yet() -> 
     for line in FURTHER:
         named = re.findall(r"`(test_\w+)`", line)
         assert named, line
+        assert set(named) <= known, set(named) - known
+
+
+def test_every_row_on_security_names_its_tests_or_says_not_yet() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| attempt", "| ---"))]
+    known = named_in(ROOT / "tests")
+    assert len(rows) > 15
+    for row in rows:
+        shown = row.strip("| \n").split(" | ")[2]
+        named = re.findall(r"`(test_\w+)`", shown)
+        assert named or shown == "not yet", row
         assert set(named) <= known, set(named) - known
 
 

@@ -90,6 +90,7 @@ def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
     assert ended.result["lost"] == []
     left = [event.why for event in read_run(tmp_path / "run").events if event.event == "left"]
     assert left == ["its script ended"]
+    assert "peer 0: run.leave() was not called: 2 local steps are lost" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def join(
         settings = replace(Settings.read(config, flags), insecure=insecure)
         door = Door.of(address, invite, peer_key, settings)
         raise_file_limit()
-        return asyncio.run(_join(door, task, settings, name or own_name(), as_json, quiet))
+        return asyncio.run(_join(door, task, settings, own_name(name), as_json, quiet))
 
     run_verb(work)
 

@@ -83,7 +83,8 @@ class Output:
         """A line for people, on stderr when stdout is for JSON."""
         if not self._quiet:
             with contextlib.suppress(OSError):  # nobody reads it any more
-                click.echo(line, err=self._as_json)
+                if not self._progress.say(line):
+                    click.echo(line, err=self._as_json)
 
     def end(self, result: Result) -> str:
         """The result: a JSON object, or a table and where the report is. Writes both to the run's folder; returns why

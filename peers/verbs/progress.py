@@ -104,6 +104,13 @@ class Progress:
             with self._lock:
                 self._line()
 
+    def say(self, line: str) -> bool:
+        """Print `line` above the live table, which one printed otherwise would spoil; False: there is none."""
+        if self._live is None:
+            return False
+        self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it, so that it can be copied as one line
+        return True
+
     def _render(self) -> RenderableType:
         with self._lock:
             return self._board.render(self._clock() - self._started, self._console.width)

@@ -169,6 +169,9 @@ async def _train(
     wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
     if launch.met:
         wrong += filter(None, [output.end(_conclude(launch, output, folder, time.monotonic() - began, settings))])
+        for peer in launch.peers:
+            if forgot := (peer.ended or {}).get("forgot"):
+                output.say(f"peer {peer.name}: {forgot}")
     code = fail("; ".join(wrong)) if wrong else 0
     return STOPPED if stop.is_set() else code
 

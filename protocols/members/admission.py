@@ -19,7 +19,7 @@ from ..wire import in_words
 from .backoff import LONGEST_S
 from .messages import Anew, Install, Introduce, Join, Later, Refused, Welcome
 from .roster import Expelled, MembershipError, Roster, Standing
-from .view import Decree
+from .view import NAME_LETTERS_MAX, Decree
 
 _NEWCOMERS_MAX = 1024
 
@@ -144,6 +144,8 @@ class Admission:
             return f"this is run {self._run!r}, not {join.run!r}"
         if join.member.id != sender:
             return "it asks in another peer's name"
+        if len(join.member.name) > NAME_LETTERS_MAX:
+            return f"its name has {len(join.member.name):,} letters, at most {NAME_LETTERS_MAX} are taken"
         if join.layout != self._layout:
             return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
         if sender not in view.everybody and not view.has_room(join.member):

@@ -10,7 +10,7 @@ from ..transport import PeerId
 from ..wire import in_words
 from .messages import Promise
 from .roster import Roster
-from .view import Decree, Departed, Member, Version, View
+from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
 
@@ -29,7 +29,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
     learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
     learning = [one for one in learners if one not in learned]
-    came = _fitting(roster, [*staying, *learners])
+    came = _named(_fitting(roster, [*staying, *learners]), [*staying, *learners])
     if view.started and not {*donors} & {one.id for one in (*staying, *learned)}:
         holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
         learned, came = learned + holders, [one for one in came if one not in holders]
@@ -84,6 +84,16 @@ def _fitting(roster: Roster, staying: list[Member]) -> list[Member]:
             newcomers.append(came.member)
             view = View(0, (*view.members, came.member), False)
     return newcomers
+
+
+def _named(newcomers: list[Member], known: list[Member]) -> list[Member]:
+    """No two have the same name: whoever comes by one that is taken has the first letters of its key behind it."""
+    taken, named = {member.name for member in known}, []
+    for member in newcomers:
+        name = member.name if member.name not in taken else f"{member.name[: NAME_LETTERS_MAX - 7]}-{member.id[:6]}"
+        taken.add(name)
+        named.append(replace(member, name=name))
+    return named
 
 
 def _departed(roster: Roster, staying: Collection[PeerId]) -> tuple[Departed, ...]:

@@ -137,6 +137,8 @@ class View:
         return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX
 
 
+NAME_LETTERS_MAX = 64
+"""Of a member's name."""
 NOBODY = View(0, (), False)
 
 

@@ -1,0 +1,93 @@
+"""What a person sees on a real terminal: lines that can be copied, and no remains of the live table."""
+
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+
+import pyte
+import pytest
+from live import STEADY, samovar
+
+pytestmark = pytest.mark.timeout(90)
+
+
+class Terminal:
+    """``samovar ARGUMENTS`` on a terminal of so many columns; `screen` is what it shows, line by line."""
+
+    def __init__(self, folder: Path, columns: int, *arguments: object) -> None:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
+        self._screen, self.columns = pyte.Screen(columns, 200), columns
+        self._stream, self._ours = pyte.ByteStream(self._screen), ours
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "samovar", *map(str, arguments)],
+            cwd=folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={name: value for name, value in environment.items() if value},
+        )
+        os.close(theirs)
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:  # the other side is closed
+                data = b""
+            with self._changed:
+                self._stream.feed(data)
+                self._changed.notify_all()
+            if not data:
+                return
+
+    @property
+    def screen(self) -> list[str]:
+        return [line.rstrip() for line in self._screen.display]
+
+    def until(self, what: str) -> None:
+        """Until the screen shows a match of `what` once its lines are joined as a person who copies them would."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: re.search(what, "".join(self._screen.display)), 60)
+        assert found, self.screen
+
+    def end(self) -> int:
+        code = self.process.wait(60)
+        self._reader.join(10)
+        os.close(self._ours)
+        return code
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_join_line_can_be_copied_off_the_screen_and_lets_in(columns: int, tmp_path: Path) -> None:
+    task = shutil.copy(STEADY, tmp_path / "steady.py")
+    terminal = Terminal(
+        tmp_path, columns, "train", task, "--peers", 2, "--steps", 4000, "--period", 20, "--run", "run", "--threads", 1
+    )
+    terminal.until(r"round")
+    terminal.until(r"--invite [\w-]{60,} ")
+    text = "".join(line.ljust(columns) for line in terminal._screen.display)
+    copied = re.search(r"samovar join (tcp://\S+) (\S+) --invite ([\w-]+)", text)
+    assert copied is not None, terminal.screen
+    line = (tmp_path / "run" / "join.txt").read_text().splitlines()[0]
+    assert copied.group(3) == line.split()[-1], "every letter of it"
+    address, file, invite = copied.groups()
+    late = samovar(tmp_path, "join", address, file, "--invite", invite, "--run", "late", "--threads", 1, "--json")
+    assert late.code == 0, late.err
+    assert terminal.end() == 0
+    shown = "\n".join(terminal.screen)
+    assert "last event" not in shown, "no dead frame of the table is left"
+    assert shown.count("samovar join tcp://") == 1
+    assert "report: run/report.html" in shown
