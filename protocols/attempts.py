@@ -96,7 +96,8 @@ class Attempts:
             with self._membership.averaging(), self._lateness.of(key, filling), self._stalls.waiting(filling=filling):
                 try:
                     async with self._membership.only_while(lambda: self.hopeful(key)):
-                        await attempt()
+                        if self.hopeful(key):
+                            await attempt()
                 except PeerLost as lost:
                     self._membership.lost(lost.peer, lost.why)
                     await self._membership.until(lambda: not self.hopeful(key))

@@ -58,6 +58,8 @@ class Learner:
             if membership.deserted:
                 raise MembershipError("all members of the run have left, this peer was not one yet")
             raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
+        if self._took_s == 0.0 and self._standing().state.round < membership.base.round:
+            self._took_s = None  # it came with what the others had, and they have gone on
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
             await self._fetch()
         if self._took_s is None or not membership.learns or self._over():

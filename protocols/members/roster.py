@@ -90,12 +90,10 @@ class Roster(Waiting):
     def idle_change(self) -> bool:
         """Whether a view with other learners, or with some of them among its members, is due, which can wait for the
         end of a round. Who has finished lets nobody in any more."""
-        if self.id in self.finished:
-            return False
         lost = any(learner.id in self.gone for learner in self.view.learners)
         came = (newcomer.member for newcomer in self.newcomers.values())
         fits = any(one.id in self.view.everybody or self.view.has_room(one) for one in came)
-        return lost or fits or bool(self.learned)
+        return self.id not in self.finished and (lost or fits or bool(self.learned))
 
     @property
     def near(self) -> list[PeerId]:
@@ -241,7 +239,9 @@ class Roster(Waiting):
         self.gone |= {peer: Gone(_ANEW, now) for peer in self.newcomers if peer in view.everybody}
         self.leaving = {peer: why for peer, why in self.leaving.items() if peer in kept}
         learners = {learner.id for learner in view.learners}
-        self.learned = {peer: told for peer, told in self.learned.items() if peer in kept & learners}
+        learned = {peer: told for peer, told in self.learned.items() if peer in kept & learners}
+        # Who came with what the others had, and has fetched nothing, fetches what they have gone on to.
+        self.learned = {peer: told for peer, told in learned.items() if told.took_s or told.version == base}
         self.finished &= set(view.ids)
         self.over &= {one.life for one in view.members}
         self.me = view.anybody(self.id) or self.me
