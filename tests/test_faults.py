@@ -348,8 +348,8 @@ def test_a_record_outlives_a_restart_and_not_the_loss_of_its_disk(
 
     monkeypatch.setattr(Life, "begin", seen)
     world = Lived(kind, 1)
-    assert [began for _, began in world.events("1.0", Began)] == [Began(remembers=False)]
-    assert [began for _, began in world.events("1.1", Began)] == [Began(remembers=kept)]
+    assert [began.remembers for _, began in world.events("1.0", Began)] == [False]
+    assert [began.remembers for _, began in world.events("1.1", Began)] == [kept]
 
 
 def test_a_clog_is_over_when_all_is_healed() -> None:

@@ -227,7 +227,7 @@ def test_what_makes_no_sense_to_be_told_is_not_counted(
     assert learned == [{"p0": 2**30, "p1": 2**20, "p2": 2**20}] * counts
 
 
-@pytest.mark.parametrize("seed", [0, 6, 12])
+@pytest.mark.parametrize("seed", [6, 7, 12])
 def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> None:
     """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
     drawn = draw(seed)

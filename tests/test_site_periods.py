@@ -335,7 +335,7 @@ def test_a_scenario_says_it_too_and_reads_as_written(tmp_path: Path) -> None:
         ({"site_period": 0}, "site_period must be a whole number from 1 to 1000000, got 0"),
         ({"site_period": 1.5}, "site_period must be a whole number from 1 to 1000000, got 1.5"),
         ({"site_period": 8}, "site_period must be below the period, 8, got 8"),
-        ({"site": "a;;b"}, "site must be the name of a site, or several with semicolons"),
+        ({"site": "a;;b"}, "site must be the name of a site, without a comma, or several with semicolons"),
         ({"site": ""}, "site must be the name of a site"),
         ({"period": "auto"}, "site_period cannot be with period auto, which looks at how far single peers go"),
         ({"fragments": 2}, "site_period cannot be with fragments: leave out one"),

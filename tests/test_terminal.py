@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pyte
 import pytest
-from live import STEADY, samovar
+from live import STEADY, Live
+
+from samovar.peers.verbs.command_line import STOPPED
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -74,7 +77,7 @@ class Terminal:
 def test_the_join_line_can_be_copied_off_the_screen_and_lets_in(columns: int, tmp_path: Path) -> None:
     task = shutil.copy(STEADY, tmp_path / "steady.py")
     terminal = Terminal(
-        tmp_path, columns, "train", task, "--peers", 2, "--steps", 4000, "--period", 20, "--run", "run", "--threads", 1
+        tmp_path, columns, "train", task, "--peers", 2, "--steps", 10**6, "--period", 20, "--run", "run", "--threads", 1
     )
     terminal.until(r"round")
     terminal.until(r"--invite [\w-]{60,} ")
@@ -84,9 +87,12 @@ def test_the_join_line_can_be_copied_off_the_screen_and_lets_in(columns: int, tm
     line = (tmp_path / "run" / "join.txt").read_text().splitlines()[0]
     assert copied.group(3) == line.split()[-1], "every letter of it"
     address, file, invite = copied.groups()
-    late = samovar(tmp_path, "join", address, file, "--invite", invite, "--run", "late", "--threads", 1, "--json")
-    assert late.code == 0, late.err
-    assert terminal.end() == 0
+    late = Live(tmp_path, "join", address, file, "--invite", invite, "--run", "late", "--threads", 1, run="late")
+    late.until(lambda: late.rounds() > 0, "a round of who has copied it")
+    late.signal(signal.SIGINT)
+    assert late.end().code == STOPPED
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == STOPPED
     shown = "\n".join(terminal.screen)
     assert "last event" not in shown, "no dead frame of the table is left"
     assert shown.count("samovar join tcp://") == 1
