@@ -15,9 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 from live import ROOT, STEADY, Ended, Live, children, run_here, samovar, verb
 
+from samovar.__main__ import main
 from samovar.peers.checkpoint import load
 from samovar.peers.keys import Invite
 from samovar.peers.records import read_run
@@ -214,6 +215,20 @@ def wrong_key(here: dict[str, Any]) -> list[str]:
 
 def without_encryption(here: dict[str, Any]) -> list[str]:
     return ["--insecure", "--peer-key", Invite.from_text(here["invite"]).contact]
+
+
+def test_an_invite_may_come_from_stdin_a_file_or_a_variable(folder: Path) -> None:
+    """Where others on the machine do not see it in the list of processes; here it is damaged."""
+    (folder / "invite.txt").write_text(INVITE[:-1] + "\n")
+    task = [str(folder / "good.py")]
+    for arguments, given in (
+        (["--invite", "-"], {"input": INVITE[:-1] + "\n"}),
+        (["--invite", str(folder / "invite.txt")], {}),
+        ([], {"env": {"SAMOVAR_INVITE": INVITE[:-1]}}),
+    ):
+        ended = CliRunner().invoke(main, ["join", "tcp://h:4", *task, *arguments], **given)  # type: ignore[arg-type]
+        assert ended.exit_code == 2
+        assert "this invite is damaged" in ended.stderr
 
 
 @pytest.mark.parametrize(

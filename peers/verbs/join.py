@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os.path
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import click
 
 from ..door import Door, open_at, own_name
+from ..errors import one_line
+from ..fields import SettingsError
 from ..opening import raise_file_limit
 from ..process import run_peer
 from ..records import Record
@@ -40,7 +44,13 @@ _FLAGS = (
 @click.command()
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
-@click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
+@click.option(
+    "--invite",
+    metavar="TEXT|FILE|-",
+    envvar="SAMOVAR_INVITE",
+    help="From the line that `samovar train` printed, a file that holds it, or -: it is read from stdin. "
+    "Others on this machine can see TEXT in the list of processes. [default: the variable SAMOVAR_INVITE]",
+)
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")
 @click.option("--insecure", is_flag=True, help="The run was started with --insecure.")
 @click.option("--name", metavar="NAME", help="What to be called in the run. [default: this machine's name]")
@@ -67,11 +77,23 @@ def join(
         if kind_of(task) != "task":
             raise TaskError(f"{task}: a training script joins by itself: samovar.join({address!r}, invite=...)")
         settings = replace(Settings.read(config, flags), insecure=insecure)
-        door = Door.of(address, invite, peer_key, settings)
+        door = Door.of(address, _read_invite(invite), peer_key, settings)
         raise_file_limit()
         return asyncio.run(_join(door, task, settings, own_name(name), as_json, quiet))
 
     run_verb(work)
+
+
+def _read_invite(said: str | None) -> str | None:
+    """The invite itself. Raises SettingsError when the file that holds it cannot be read."""
+    if said == "-":
+        return sys.stdin.readline().strip()
+    if said is None or not os.path.isfile(said):  # which a text of any length may be asked of
+        return said
+    try:
+        return Path(said).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{said}: cannot be read: {one_line(error)}", "invite", "--invite") from None
 
 
 async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: bool, quiet: bool) -> int:
