@@ -12,6 +12,7 @@ from company import Company, Walker
 from simulated import endpoint_in, simulate
 
 from samovar.protocols.catch_up import Part
+from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.delivery.trust import Refusal, Trust
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.greeting import Greeter, Vouch
@@ -21,7 +22,7 @@ from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
 from samovar.protocols.verdict import Commit
 
-MIB, FAR = 1 << 20, 2**63 - 1
+MIB, FAR = 1 << 20, 2**30
 GENERATION = 3
 """Of three that found a run."""
 STRANGER = "p7"
@@ -69,7 +70,9 @@ async def flooded(company: Company, life: int, message: Callable[[int], object])
 
 def waiting_bytes(walker: Walker) -> int:
     inbox, unclaimed = walker.sgd._inbox, walker.endpoint._reception._unclaimed
-    return sum(one.cost for one in inbox._all()) + sum(one.cost for of in unclaimed.values() for one in of)
+    waiting = [one for senders in inbox._waiting.values() for of in senders.values() for one in of]
+    assert sum(one.cost for one in waiting) == inbox._waiting_bytes.total()
+    return sum(one.cost for one in (*waiting, *(one for of in unclaimed.values() for one in of)))
 
 
 def early(number: int) -> object:
@@ -95,6 +98,7 @@ def test_what_a_key_sends_over_and_over_again_does_not_pile_up(message: Callable
         await flooded(company, 5, lambda number: Chunk(1, 1, 0, 0, 0, MIB // 4))  # and what is old
         await asyncio.sleep(10)
         held.append(waiting_bytes(company[0]))
+        assert all(turn[0] < FAR for turn in company[0].sgd._inbox._waiting), "nor where it waited"
 
     play(attack)
     assert max(held) <= most + MIB // 2, "of one life of that key, and not of all"
@@ -116,7 +120,7 @@ def test_a_member_that_is_no_coordinator_commits_nothing() -> None:
 def test_no_view_is_taken_after_which_there_could_be_no_other() -> None:
     async def attack(company: Company) -> None:
         view = company[1].membership.view
-        far = Decree(View(FAR, view.members, True), Version(1, 0), view.ids, ())
+        far = Decree(View(2**63 - 1, view.members, True), Version(1, 0), view.ids, ())
         company[2].endpoint.post("p1", Install(far))
         await asyncio.sleep(1.0)
         assert company[1].membership.view.generation < 100
@@ -204,3 +208,21 @@ def test_who_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
     assert str(told[-1][1]).endswith(
         "messages of the key h not taken, and it is cut off: it sent a header that cannot be taken"
     )
+
+
+def test_whoever_is_told_of_refusals_stops_neither_the_heartbeats_nor_anybody_else() -> None:
+    async def main() -> None:
+        trust, told, complaints = Trust(), list[Refusal](), list[str]()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+        trust.on_refused += [lambda refusal: 1 / 0, told.append]  # type: ignore[list-item, func-returns-value]
+        for number in range(GUESTS_MAX):
+            for _ in range(16):
+                trust.refuse(f"k/{number}", "said what a guest may not")
+                trust.fault(f"k/{number}")
+        assert trust.ignores("k/64"), "all guests are cut off together, those too of whom nothing is known"
+        for interval in range(200):
+            trust.forgive(5.0 * interval)
+        assert {refusal.peer for refusal in told} == {f"k/{number}" for number in range(GUESTS_MAX)}
+        assert len(complaints) == len(told)
+
+    simulate(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -54,7 +55,8 @@ class Trust:
         """Whether what `peer` has just sent is not looked at, as it is cut off."""
         if not self.cut_off(peer):
             return False
-        self._untold[peer] += peer in self.refused
+        if peer in self.refused:
+            self._untold[peer] += 1
         return True
 
     def spotless(self, peer: PeerId) -> bool:
@@ -90,4 +92,8 @@ class Trust:
             self._told_at[peer] = now
             del self._untold[peer]
             for told in self.on_refused:
-                told(Refusal(peer, self.refused[peer], times, self.cut_off(peer)))
+                try:
+                    told(Refusal(peer, self.refused[peer], times, self.cut_off(peer)))
+                except Exception as error:  # a fault of one listener must stop neither the others nor the heartbeats
+                    what = f"telling of what peer {peer:.12} sent failed"
+                    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})

@@ -156,7 +156,9 @@ class Ledger:
 
     async def _written(self, store: Store, entries: Iterable[Seat | Ballot | Vote]) -> None:
         try:
-            for entry in entries:
+            if self._unwritten:
+                store.clear()
+            for entry in sorted(entries, key=lambda entry: isinstance(entry, Seat)):  # without it all others are void
                 packed: bytes = msgpack.packb(plain_fields(entry, fields_of(type(entry))))
                 await store.save(type(entry).__name__.lower(), packed)
             self._unwritten = self._outdated = False

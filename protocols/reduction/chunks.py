@@ -7,7 +7,7 @@ here. What waits is dropped with the link that it came by: a peer that begins an
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """What peers that are not in the view may have waiting here, all together and each of them."""
+_AHEAD_MAX = 1 << 36
+"""No view is so far ahead of ours."""
 
 
 @message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
@@ -51,6 +53,7 @@ class Inbox:
         self._view = view
         self._floor: Key = (0, 0)
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
+        self._waiting_bytes = Counter[PeerId]()
         self._listeners: dict[Turn, Callable[[PeerId], None]] = {}
         endpoint.on(Chunk, self._put)
         endpoint.on_ended.append(self._drop)
@@ -59,9 +62,8 @@ class Inbox:
         """Chunks of attempts before `floor` are not wanted any more."""
         self._floor = floor
         for turn in [turn for turn in self._waiting if turn[:2] < floor]:
-            for envelopes in self._waiting.pop(turn).values():
-                for envelope in envelopes:
-                    envelope.done()
+            for sender in [*self._waiting[turn]]:
+                self._drop_of(turn, sender)
 
     @contextmanager
     def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
@@ -76,7 +78,10 @@ class Inbox:
     def take(self, turn: Turn, sender: PeerId) -> Envelope | None:
         """The next chunk of `sender`, if there is one."""
         envelopes = self._waiting.get(turn, {}).get(sender)
-        return envelopes.popleft() if envelopes else None
+        if not envelopes:
+            return None
+        self._waiting_bytes[sender] -= envelopes[0].cost
+        return envelopes.popleft()
 
     def _put(self, envelope: Envelope) -> None:
         chunk: Chunk = envelope.message
@@ -86,6 +91,7 @@ class Inbox:
             return
         turn = (chunk.generation, chunk.round, chunk.stage)
         self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
+        self._waiting_bytes[envelope.sender] += envelope.cost
         if (told := self._listeners.get(turn)) is not None:
             told(envelope.sender)
 
@@ -93,19 +99,23 @@ class Inbox:
         view, sender = self._view(), envelope.sender
         if chunk.generation <= view.generation:
             return chunk.generation == view.generation and sender in view.ids
+        if chunk.generation > view.generation + _AHEAD_MAX:
+            raise PeerMisbehaved(f"sent a chunk of generation {chunk.generation}, this is {view.generation}")
         if sender in view.everybody or not view.started:
             return True
-        early = [each for each in self._all() if each.sender not in view.everybody]
-        if envelope.cost + sum(each.cost for each in early if each.sender == sender) > EARLY_BYTES_PER_PEER_MAX:
+        early = sum(waiting for peer, waiting in self._waiting_bytes.items() if peer not in view.everybody)
+        if self._waiting_bytes[sender] + envelope.cost > EARLY_BYTES_PER_PEER_MAX:
             raise PeerMisbehaved("sent more than it may of a view that nobody here has heard of")
-        return envelope.cost + sum(each.cost for each in early) <= EARLY_BYTES_MAX
-
-    def _all(self) -> Iterator[Envelope]:
-        for senders in self._waiting.values():
-            for envelopes in senders.values():
-                yield from envelopes
+        return early + envelope.cost <= EARLY_BYTES_MAX
 
     def _drop(self, peer: PeerId) -> None:
-        for senders in self._waiting.values():
-            for envelope in senders.pop(peer, ()):
-                envelope.done()
+        for turn in [turn for turn, senders in self._waiting.items() if peer in senders]:
+            self._drop_of(turn, peer)
+        del self._waiting_bytes[peer]
+
+    def _drop_of(self, turn: Turn, sender: PeerId) -> None:
+        for envelope in self._waiting[turn].pop(sender):
+            self._waiting_bytes[sender] -= envelope.cost
+            envelope.done()
+        if not self._waiting[turn]:
+            del self._waiting[turn]
