@@ -211,6 +211,9 @@ TAKEN_BACK: dict[str, Plant] = {
         mutant(Lag, "wants", "self.behind.version == version", "self.behind.version is version"),
         mutant(Lag, "catch_up", "kept=self._kept", "kept={}"),
     ),
+    "a change goes on though its view is over": mutant(
+        Change, "_ask", "return roster.view.generation == question.generation", "return True"
+    ),
     "a former acceptor takes the seat of another life": mutant(Acceptor, "follow", "view.holds(self._me) and ", ""),
     "a learner that lost all members waits for them": mutant(Learner, "learn", "not membership.leaders", "False"),
     "a former acceptor stays in its view": mutant(

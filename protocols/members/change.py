@@ -229,7 +229,7 @@ class Change:
                 missing = [peer for peer in (*roster.alive, *roster.former) if peer not in answers]
                 if not missing:
                     await self._on_record()
-                    return True
+                    return roster.view.generation == question.generation
                 for peer in missing:
                     if peer not in asked:
                         asked[peer] = now()
