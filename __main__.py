@@ -8,6 +8,7 @@ from .peers.verbs.command_line import CommandLine, Verb
 _VERBS = {
     "train": Verb(f"{__package__}.peers.verbs.train", "Train a task, or run a script, with peers on this machine."),
     "join": Verb(f"{__package__}.peers.verbs.join", "Take part in a run, from this machine."),
+    "invite": Verb(f"{__package__}.peers.verbs.invite", "Show, end or renew the invite of a run that goes on."),
     "simulate": Verb(f"{__package__}.sims.verb_simulate", "Train a task with many peers in virtual time."),
     "plan": Verb(f"{__package__}.peers.verbs.plan", "Which allreduce is the fastest on these links."),
     "report": Verb(f"{__package__}.peers.verbs.tools", "Show a run as one page."),

@@ -17,7 +17,8 @@ from samovar.protocols.local_sgd import LocalSGD
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
+from samovar.sims.transport import SimulatedTransport
 
 
 def endpoint(network: Network, index: int) -> Endpoint:

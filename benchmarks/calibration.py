@@ -50,8 +50,9 @@ from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
 from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.transport import SimulatedTransport
 from samovar.sims.world import World
 
 PEERS, WARM_UP, PATIENCE_S = 4, 2, 30.0

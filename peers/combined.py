@@ -36,7 +36,7 @@ def check(wished: Fields) -> None:
         raise SettingsError("is for --overlap, where local steps go on before a mean is there", "mixing")
     if wished.fragments > 1 and wished.codec != "none" and parse_codec(wished.codec).family == "sketch":
         raise SettingsError(f"cannot be with {wished.codec}, which needs the whole model: leave out one", "fragments")
-    for name in ("key", "authorized"):
+    for name in ("key", "authorized", "invite_uses", "invite_for"):
         if wished.insecure and getattr(wished, name) is not None:
             raise SettingsError("has no use in an insecure run: leave out one of the two", name)
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from ..protocols.addresses import dialable, local_addresses, split_address
 from ..protocols.delivery.link import PeerLost
 from ..protocols.endpoint import Endpoint
-from ..protocols.greeting import RunIs, ask_admission, ask_run
+from ..protocols.greeting import RunIs, ask_run
+from ..protocols.members.invites import ask_admission
 from ..protocols.members.view import NAME_LETTERS_MAX
 from ..protocols.transport import PeerId
 from ..protocols.zeromq.transport import KeyPair
@@ -32,15 +33,20 @@ T = TypeVar("T")
 
 _ADVICE = {
     "protocol version": "install the same samovar on both sides",
-    "refused our key": "the run does not know this key: ask there for its present join line",
-    "handshake failed": "somebody else listens there, or only one side is --insecure: ask there for the join line",
+    "refused our key": "the run does not know this key, or its invite was revoked: ask there for its present join line",
+    "handshake failed": "ask there for its present join line",
     "not known here": "look at how it is spelt, or give an IP address",
     "nobody listens": "is the run still there? Ask for its present join line",
     "closed the connection": "is the run still there? Ask for its present join line",
-    "takes no more": "start the run anew, which gives it a new invite",
+    "this invite": "",
     "no answer": "can this machine reach it? Look for a firewall, or for an address that only its own network knows",
     "": "it is there, but busy, or stopped: try again, or by another line of join.txt in the run's folder",
 }
+_MEANS = {
+    "handshake failed": "another run than that of this join line is there now, or only one side is --insecure "
+    "(the handshake failed)",
+}
+"""Reasons in the words of somebody who joins, who has chosen no keys."""
 _TRY_FOR = 12
 """How long to knock where somebody is who does not answer, in patiences."""
 _PAUSE_MAX_S = 3.0
@@ -55,9 +61,9 @@ class NoEntry(ValueError):
     """A run cannot be entered: where, why, and what to do about it."""
 
     def __init__(self, address: str, why: str) -> None:
-        self.why = why.replace(f" at {address}", "")
-        self.advice = _ADVICE[_sign_in(why)]
-        super().__init__(f"cannot join at {address}: {self.why}; {self.advice}")
+        sign = _sign_in(why)
+        self.why, self.advice = _MEANS.get(sign, why.replace(f" at {address}", "")), _ADVICE[sign]
+        super().__init__("; ".join(filter(None, [f"cannot join at {address}: {self.why}", self.advice])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Door:
         own = read_key(Path(settings.key)) if settings.key else KeyPair.new()
         if invite is not None:
             parsed = Invite.from_text(invite)
-            return cls(address, parsed.contact, own, KeyPair.of_secret(parsed.secret))
+            return cls(address, parsed.contact, own, parsed.guest)
         if peer_key is None or settings.key is None:
             raise ValueError("say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure")
         if len(peer_key) != 64 or not set(peer_key) <= set("0123456789abcdef"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import traceback
 from pathlib import Path
 
 from ..protocols.catch_up import CatchUpFailed
 from ..protocols.delivery.link import PeerLost
 from ..protocols.members.membership import JoinRefused, MembershipError
+from .open_files import files_hint
 from .task import MODULE_PREFIX
 
 _LIBRARY = __name__.partition(".")[0]
@@ -55,6 +57,8 @@ def one_line(error: BaseException) -> str:
     """What to tell a user of `error`."""
     text, place = " ".join(str(error).split()), users_line(error)
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        told += f": {files_hint()}"
     if place is not None and error.__cause__ is not None:
         told += f" (from {type(error.__cause__).__name__}: {' '.join(str(error.__cause__).split())})"
     return told if place is None else f"{place}: {told}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
+import hashlib
 import os
 import re
+import secrets
 import stat
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +19,11 @@ _KEY_CHARS = 64
 _KEY_FILE_BYTES_MAX = 1024
 _AUTHORIZED_BYTES_MAX = 16 << 20
 _HEX = re.compile(r"[0-9a-fA-F]*")
-_INVITE_VERSION = b"\x01"  # also keeps a dash out of the first place, where it would make an option of the text
-_CHECK_BYTES = 4
+_INVITE_VERSION = b"\x02"  # also keeps a dash out of the first place, where it would make an option of the text
+_SECRET_BYTES = 16
+"""As many bits as a CURVE key is strong: the key that is made of them is as hard to find as any."""
+_CHECK_BYTES = 2
+_INVITE_LETTERS, _FORMER_INVITE_LETTERS = (1 + 32 + _SECRET_BYTES + _CHECK_BYTES) * 4 // 3, 92
 
 
 class KeyFileError(ValueError):
@@ -81,36 +86,56 @@ def read_authorized(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """What a newcomer needs beside an address: the public key of who is there, and the guest key's secret. Whoever
-    knows it may join."""
+    """What a newcomer needs beside an address: the public key of who is there, and what the guest key is made of, 32
+    hexadecimal characters. Whoever knows it may join."""
 
     contact: str
     secret: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        for key in (self.contact, self.secret):
-            if problem := _problem(key):
-                raise InviteError(f"no invite can be made of a key that {problem}")
+        if problem := _problem(self.contact):
+            raise InviteError(f"no invite can be made of a key that {problem}")
+        if len(self.secret) != 2 * _SECRET_BYTES or not _HEX.fullmatch(self.secret):
+            raise InviteError(f"no invite can be made of a secret that has not {2 * _SECRET_BYTES} characters, 0 to f")
+
+    @classmethod
+    def to(cls, contact: str) -> Invite:
+        """A new one, with a guest key of its own."""
+        return cls(contact, secrets.token_hex(_SECRET_BYTES))
+
+    @property
+    def guest(self) -> KeyPair:
+        """The key that it lets one shake hands with."""
+        made = hashlib.blake2b(bytes.fromhex(self.secret), digest_size=32, person=b"samovar guest")
+        return KeyPair.of_secret(made.hexdigest())
 
     def to_text(self) -> str:
         """One word that survives a shell, a URL and a mail, with a checksum against what does not."""
         body = _INVITE_VERSION + bytes.fromhex(self.contact) + bytes.fromhex(self.secret)
-        return base64.urlsafe_b64encode(body + zlib.crc32(body).to_bytes(_CHECK_BYTES, "big")).decode()
+        return base64.urlsafe_b64encode(body + _check(body)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Invite:
         """The invite that `to_text` wrote; white space in it does not matter. Raises InviteError."""
         word = "".join(text.split())
-        size = len(_INVITE_VERSION) + _KEY_CHARS + _CHECK_BYTES
-        if re.fullmatch(rf"[A-Za-z0-9_-]{{{size * 4 // 3}}}", word) is None:
+        if re.fullmatch(rf"A[Q-Za-f][A-Za-z0-9_-]{{{_FORMER_INVITE_LETTERS - 2}}}", word):
+            raise InviteError(_OTHER_VERSION)
+        if re.fullmatch(rf"[A-Za-z0-9_-]{{{_INVITE_LETTERS}}}", word) is None:
             raise InviteError("this invite is damaged: copy the whole join line")
         raw = base64.urlsafe_b64decode(word)
         body, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
-        if zlib.crc32(body).to_bytes(_CHECK_BYTES, "big") != check:
+        if _check(body) != check:
             raise InviteError("this invite is damaged: copy the whole join line")
         if body[:1] != _INVITE_VERSION:
-            raise InviteError("this invite is of another version of Samovar: run the same version on both sides")
+            raise InviteError(_OTHER_VERSION)
         return cls(body[1:33].hex(), body[33:].hex())
+
+
+_OTHER_VERSION = "this invite is of another version of Samovar: run the same version on both sides"
+
+
+def _check(body: bytes) -> bytes:
+    return binascii.crc_hqx(body, 0xFFFF).to_bytes(_CHECK_BYTES, "big")
 
 
 def _problem(text: str) -> str | None:

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+from ..protocols.members.inviting import REINVITE_S
 from .control import LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
@@ -89,6 +91,19 @@ class Launch:
                     await peer.control.close()
             await self._spawner.close()
 
+    async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What a peer answers about the run's invite (`inviting`): the first that is in the run, or that is left when
+        others end meanwhile."""
+        within_s = 2 * REINVITE_S * Settings.from_json(self.peers[0].orders.settings).patience_s
+        try:
+            async with asyncio.timeout(within_s):
+                for peer in self.peers:
+                    if peer.inside and (answer := await peer.ask("invite", asked)) is not None:
+                        return answer
+        except TimeoutError:
+            return {"error": f"peer {peer.name} has not answered for {within_s:g} s"}
+        return {"error": "no peer of this machine is in the run now: try again when one is"}
+
     async def _spawn(self, peer: Spawned, orders: Orders | None = None) -> None:
         for tries_left in reversed(range(_LIVES_MAX)):
             ours, theirs = socket.socketpair()
@@ -126,6 +141,7 @@ class Launch:
             kind, content = await peer.control.hear()
             if kind == "closed":
                 peer.inside = False
+                peer.answered(None)
                 await peer.control.close()
                 return
             if kind == "ready":
@@ -133,6 +149,8 @@ class Launch:
                 self._introduce(peer)
             elif kind == "inside":
                 peer.inside = True
+            elif kind == "answer":
+                peer.answered(content)
             elif kind == "record":
                 self.going = self.going or '"kind":"round"' in content
                 self._record(content)

@@ -13,6 +13,7 @@ _RATES: _Units = {
     f"{prefix}bit": Decimal(10**digits) / 8 for prefix, digits in zip(("", *"kmgt"), range(0, 15, 3), strict=True)
 }
 _TIMES: _Units = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
+_SPANS: _Units = {"s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400)}
 _BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZES: _Units = {unit: Decimal(size) for unit, size in _BYTES.items()}
 _MOST = 1e15
@@ -55,6 +56,11 @@ def parse_rate(text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds in ``5ms`` or ``2s``. Raises ValueError that says what is wrong."""
     return _quantity(text, _TIMES, "a duration", "5ms")
+
+
+def parse_span(text: str) -> float:
+    """Seconds in ``90s``, ``45m``, ``2h`` or ``7d``. Raises ValueError that says what is wrong."""
+    return _quantity(text, _SPANS, "a span of time", "2h")
 
 
 def parse_size(text: str) -> int:

@@ -6,24 +6,29 @@ import asyncio
 import contextlib
 import os
 import random
-import resource
 import secrets
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..protocols.endpoint import Endpoint
+from ..protocols.members.invitation import Invitation
 from ..protocols.shaping.transport import Shaped
 from ..protocols.transport import PeerId, Transport
 from ..protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from .control import Control, Orders, control_of_this_process
 from .errors import EvaluationFailed, is_cut_off, is_plain, one_line
+from .inviting import invitation_of, reinvited
 from .links import parse_link
+from .open_files import raise_file_limit, require_files
 from .orders import log_path
 from .peer import Peer
 from .record_file import RecordFile
 from .records import EventRecord, Record
+from .run_socket import Answer, answered
 from .settings import Settings
 from .stop import Stop
 from .votes import Votes, votes_folder
@@ -32,19 +37,14 @@ _ORPHAN_S = 2.0
 
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
-    """A ZeroMQ endpoint as the settings want it, not yet open; with `secret` None it is insecure."""
+    """A ZeroMQ endpoint as the settings want it, not yet open; with `secret` None it is insecure. Raises OSError when
+    this process could not open it."""
+    require_files()
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
     transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
     if settings.link is not None:
         transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
     return Endpoint(transport, patience_s=settings.patience_s, rng=rng)
-
-
-def raise_file_limit() -> None:
-    """Every link takes a few descriptors; the soft limit of many systems is made for other programs."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @dataclass(slots=True)
@@ -61,10 +61,19 @@ class Opening:
     """Whether a checkpoint is being written."""
     forgot: str = ""
     """What a script should have done before it ended."""
+    _user: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    _peer: Peer | None = None
+    _answering: asyncio.Task[None] | None = None
 
     @property
     def settings(self) -> Settings:
         return Settings.from_json(self.orders.settings)
+
+    @property
+    def invitation(self) -> Invitation | None:
+        """What this peer lets others in by from the beginning, as who founds the run wishes it."""
+        guest, wished = self.orders.guest, self.settings
+        return None if guest is None else invitation_of(guest, wished.invite_uses, wished.invite_for)
 
     @property
     def store(self) -> Votes | None:
@@ -75,9 +84,29 @@ class Opening:
 
     def ready(self, peer: Peer) -> None:
         """Tell the launcher that others may call now: the peer is there to answer them; and when it is a member."""
+        self._peer = peer
         if (control := self.control) is not None:
             peer.on_view.append(lambda view: control.tell("inside"))
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+
+    async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What this peer answers about the run's invite (`inviting`)."""
+        if self._peer is None:
+            return {"error": "this peer takes no part in the run yet: try again"}
+        return await reinvited(self._peer.membership.inviting, asked)
+
+    def answer(self, control: Control, asked: dict[str, Any]) -> None:
+        """Answer the launcher, as soon as it is known what. It asks one thing at a time."""
+
+        async def work() -> None:
+            control.tell("answer", await self.reinvited(asked))
+
+        self._answering = asyncio.create_task(work())
+
+    async def open_to_user(self, answer: Answer) -> None:
+        """Answer what is asked of the run by its socket, where nobody has launched this process, until `close`."""
+        say = partial(print, "samovar:", file=sys.stderr)
+        await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 
     def keep(self, keeping: bool) -> None:
         """A checkpoint begins to be written, or is: until then nobody should end this process."""
@@ -117,8 +146,10 @@ class Opening:
         return file, record
 
     async def close(self) -> None:
-        if self.listening is not None:
-            self.listening.cancel()
+        await self._user.aclose()
+        for task in (self.listening, self._answering):
+            if task is not None:
+                task.cancel()
         if self.control is not None:
             await self.control.close()
 
@@ -170,6 +201,8 @@ async def _listen(opening: Opening, control: Control) -> None:
                 opening.endpoint.dial(content["id"], content["address"])
             if not opening.contact.done():
                 opening.contact.set_result(content and content["id"])
+        elif kind == "invite":
+            opening.answer(control, content)
         elif kind == "gone":
             opening.endpoint.gone(content["id"], content["why"])
         elif kind in ("stop", "closed"):

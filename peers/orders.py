@@ -42,8 +42,8 @@ def founding_orders(
     if not settings.insecure:
         first = read_key(Path(settings.key)) if settings.key else KeyPair.new()
         keys = [first, *(KeyPair.new() for _ in range(settings.peers - 1))]
-        guest_keys = KeyPair.new()
-        guest, invite = guest_keys.public, Invite(first.public, guest_keys.secret)
+        invite = Invite.to(first.public)
+        guest = invite.guest.public
         admit = [pair.public for pair in keys]
         admit += sorted(read_authorized(Path(settings.authorized))) if settings.authorized else []
         pairs = list(keys)

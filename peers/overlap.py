@@ -31,6 +31,7 @@ from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .checkpoint import Snapshot
 from .compute import Compute
+from .evaluation import NOT_EVALUATED, Evaluation
 from .peer import Peer
 from .stop import Stop
 from .trainer import Trainer
@@ -102,7 +103,7 @@ class Overlapped(Training):
             return None
         await self._take_over(under_way, outcome)
         await self._after(outcome)
-        self._note(self._accuracy)
+        self._note(self._evaluation)
         return None if outcome.caught_up else await self._compute.run(lambda: trainer.contribution(elapsed_s))
 
     async def _take_over(self, under_way: UnderWay, outcome: Outcome) -> None:
@@ -112,9 +113,9 @@ class Overlapped(Training):
             await self._compute.run(lambda: trainer.merge(outcome.vector, brought.vector, outcome.part, mixing))
             self._begun_from = outcome.state
 
-    def _note(self, accuracy: float | None) -> None:
+    def _note(self, evaluation: Evaluation) -> None:
         steps = self._trainer.steps
-        self._peer.note(accuracy, spent=(self._compute_s, steps - self._told))
+        self._peer.note(evaluation, spent=(self._compute_s, steps - self._told))
         self._compute_s, self._computed_steps, self._told = 0.0, 0, steps
 
     async def _evaluated(self, state: State) -> float | None:
@@ -142,7 +143,7 @@ class Overlapped(Training):
             (outcome,) = await asyncio.gather(under_way.outcome, return_exceptions=failed)
             if isinstance(outcome, Outcome):
                 await self._take_over(under_way, outcome)
-                self._note(None)
+                self._note(NOT_EVALUATED)
             else:
                 self._under_way = None
                 await self._compute.run(lambda: self._trainer.go_back(under_way.brought, under_way.steps))

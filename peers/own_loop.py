@@ -164,7 +164,7 @@ class Run:
             agreement=self._wrapped.agreement,
             state=first_state(settings, brought.vector),
             parameters=self._wrapped.parameters,
-            guest=orders.guest,
+            invitation=opening.invitation,
             record=record,
             store=opening.store,
         )

@@ -20,15 +20,16 @@ from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
 from ..protocols.greeting import Greeter
 from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
+from ..protocols.members.invitation import Invitation
 from ..protocols.members.ledger import Store
 from ..protocols.members.membership import Membership, Standing
 from ..protocols.members.view import Decree, Member, View
 from ..protocols.probe import Prober
-from ..protocols.stalls import Stall
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .comings import Comings
 from .constants import Agreement
+from .evaluation import NOT_EVALUATED, Evaluation
 from .pace import Pace, renew
 from .policies import outer_step, period_policy, why_period_stays
 from .records import EventName, EventRecord, Record, RoundRecord
@@ -64,7 +65,7 @@ class Peer:
         agreement: Agreement | None = None,
         parameters: int | None = None,
         residual: Tensor | None = None,
-        guest: PeerId | None = None,
+        invitation: Invitation | None = None,
         elapsed_s: float = 0.0,
         steps: int | None = None,
         record: Callable[[Record], None] = lambda record: None,
@@ -73,13 +74,13 @@ class Peer:
         """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
         all; `agreement`: what all models must have alike, None: `layout`; `residual`: what its codec had left out up to
         there; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local steps of the whole
-        run, None when a script decides; `store`: where it keeps its votes. Raises ValueError when the state is another
-        outer step's, or beyond the end."""
+        run, None when a script decides; `store`: where it keeps its votes; `invitation`: what others come by. Raises
+        ValueError when the state is another outer step's, or beyond the end."""
         if steps is not None and state.step > steps:
             gone = f"this run has gone {state.step} local steps"
             raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
         self.endpoint, self.settings, self.name = endpoint, settings, identity.name
-        self._record, self._elapsed_before_s, self._store = record, elapsed_s, store
+        self._record, self._elapsed_before_s, self._store, self._invitation = record, elapsed_s, store, invitation
         self._shaped = f"its connection is shaped to {identity.link}" if identity.link else ""
         own = (identity.data_part, 0, endpoint.machine, "" if settings.site_period is None else identity.site)
         member = Member(endpoint.id, identity.name, endpoint.address, *own)
@@ -106,10 +107,8 @@ class Peer:
         self._comings = Comings(endpoint, self.membership, self.tell)
         self.stalls = self.averaging.stalls
         self.stalls.patience_s = settings.compute_patience_s
-        self.stalls.on_stall.append(self._tell_stall)
-        Greeter(
-            endpoint, run=run, settings=settings.agreed_json(), guest=guest, members=lambda: self.membership.view.ids
-        )
+        self.stalls.on_stall.append(self._comings.stalled)
+        Greeter(endpoint, run=run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
         self._farewell = Farewell(endpoint, self.averaging)
         self._clock = asyncio.get_running_loop().time
@@ -120,7 +119,6 @@ class Peer:
         self._averaging_s = 0.0  # how long the last average took
         self.on_view: list[Callable[[View], None]] = []  # told of each view that this peer is a member of
         self._bytes = (0, 0, 0)
-        self._members = 0
         self._period_told = False
 
     def _join(
@@ -147,6 +145,7 @@ class Peer:
             quorum=self.settings.quorum,
             give_up_after_s=self.settings.give_up_after_s,
             store=self._store,
+            invitation=self._invitation,
             standing=standing,
             installed=told,
         )
@@ -234,10 +233,13 @@ class Peer:
         assert self.settings.site_period is not None, "else the round is one stretch"
         return await self.averaging.average_at_site(contribution, contribution.steps // self.settings.site_period)
 
-    def note(self, accuracy: float | None = None, *, loss_told: bool = True, spent: Spent | None = None) -> None:
-        """Write the record of the round that was averaged last, with the accuracy if it was evaluated. `spent`: seconds
-        of compute and local steps, when they are others than those before the averaging."""
+    def note(
+        self, evaluation: Evaluation = NOT_EVALUATED, *, loss_told: bool = True, spent: Spent | None = None
+    ) -> None:
+        """Write the record of the round that was averaged last, with the `evaluation` of its model if this peer made
+        one. `spent`: seconds of compute and local steps, when they are others than those before the averaging."""
         outcome, period, compute_s, steps = self._pending if spent is None else (*self._pending[:2], *spent)
+        awaited_evaluated_s = self.stalls.evaluated_s(outcome.waited_for, outcome.state.round)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
         record = RoundRecord(
@@ -250,31 +252,29 @@ class Peer:
             loss=outcome.loss if loss_told and not outcome.caught_up else math.nan,
             compute_s=compute_s,
             wait_s=outcome.wait_s,
+            evaluation_wait_s=min(outcome.wait_s, awaited_evaluated_s),
             transfer_s=outcome.transfer_s,
             hidden_s=outcome.hidden_s,
+            evaluate_s=evaluation.took_s,
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
             steps_per_s=steps / compute_s if compute_s > 0 else 0.0,
             members=outcome.members,
             missing=self._comings.missing(),
-            accuracy=accuracy,
+            accuracy=evaluation.accuracy,
             waited_for="" if outcome.waited_for is None else self.membership.view.name(outcome.waited_for),
             caught_up=outcome.caught_up,
         )
         self._bytes = now
         self._record(record)
-        if record.members == 1 < self._members:
-            self.tell("alone", why="everybody else has gone; it trains on, and others may join")
-        self._members = record.members
+        self._comings.were_there(record.members)
 
     def tell(self, event: EventName, *, about: str = "", why: str = "") -> None:
         """Write an event."""
-        self._record(EventRecord(peer=self.name, time_s=self.elapsed_s, event=event, about=about, why=why))
-
-    def _tell_stall(self, stall: Stall) -> None:
-        about = "" if stall.peer == self.endpoint.id else self.membership.view.name(stall.peer)
-        self.tell("goes_on" if stall.over else "stalled", about=about, why=stall.why)
+        now_s, generation = self.elapsed_s, self.membership.view.generation
+        told = EventRecord(peer=self.name, time_s=now_s, event=event, about=about, why=why, generation=generation)
+        self._record(told)
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""

@@ -54,14 +54,16 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
             state=state,
             parameters=trainer.parameters,
             residual=residual,
-            guest=orders.guest,
+            invitation=opening.invitation,
             elapsed_s=elapsed_s,
             steps=settings.steps,
             record=record,
             store=opening.store,
         )
-        opening.ready(peer)
         training = training_of(peer, trainer, compute, opening.stop, _keeper(opening))
+        if orders.founder or opening.control is None:  # one of those that a launcher has spawned, or who has none
+            await training.rehearse()
+        opening.ready(peer)
         ended = await training.run(opening.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):
@@ -103,7 +105,11 @@ def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
 
 
 async def _spawned() -> int:
-    control, orders = await orders_of_launcher()
+    try:
+        control, orders = await orders_of_launcher()
+    except ConnectionError as gone:
+        print(gone, file=sys.stderr)
+        return 1
     opening = None
     try:
         opening = await open_for_launcher(control, orders)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+from .elsewhere import Elsewhere
 from .json_fields import FloatOrNaN, build, line, parse
 from .scene import Scene, read_scene
 
@@ -43,9 +44,10 @@ EventName = Literal[
     "checkpoint_failed",
     "records_failed",
     "refused",
+    "invite",
 ]
 """`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual. `refused`:
-some key has sent it what cannot be taken."""
+some key has sent it what cannot be taken. `invite`: the run's invite was revoked, or another took its place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,18 +77,23 @@ class RoundRecord:
     step: int
     """Local steps since the run started, after this round."""
     time_s: float
-    """When the round was committed: seconds since the run started, on this peer's monotonic clock."""
+    """When the round was over here, its evaluation included: seconds since the run started, on this peer's monotonic
+    clock."""
     loss: FloatOrNaN
     """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
     compute_s: float
     """Seconds of local steps; of gradients, until this peer had its last one, whatever was sent meanwhile."""
     wait_s: float
     """Seconds in which others had not begun with what was due, or had to be agreed on."""
+    evaluation_wait_s: float = 0.0
+    """Of `wait_s`, as the peer in `waited_for` evaluated."""
     transfer_s: float
     """The other seconds of the averaging."""
     hidden_s: float = 0.0
     """Of the averaging, while local steps went on (`--overlap`): in none of the three above, which are then of the time
     since the record before."""
+    evaluate_s: float = 0.0
+    """Seconds of evaluating the model of this round, before `time_s`, on the peer that does."""
     bytes_sent: int
     """In this round, as they crossed the wire; so are `bytes_received`."""
     bytes_received: int
@@ -120,6 +127,8 @@ class EventRecord:
     about: str = ""
     """Whom it happened to; empty: the teller itself."""
     why: str = ""
+    generation: int = 0
+    """Number of the membership that the teller had then."""
 
     @property
     def subject(self) -> str:
@@ -149,6 +158,10 @@ class PeerSummary:
     transfer_s: float
     hidden_s: float = 0.0
     """Of averaging, behind local steps."""
+    evaluation_wait_s: float = 0.0
+    """Of `wait_s`, as the peer that was waited for evaluated."""
+    evaluate_s: float = 0.0
+    """Of evaluating."""
     loss: FloatOrNaN
     """In its last round."""
 
@@ -169,12 +182,15 @@ class Result:
 
     accuracy: float | None = None
     """From 0 to 1; None when nobody evaluated."""
+    accuracy_round: int | None = None
+    """Of which round's model it is."""
     loss: FloatOrNaN
     wall_s: float
     """Seconds that a person waited for it."""
     rounds: int
     peers: tuple[PeerSummary, ...] = ()
     lost: tuple[Lost, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
     run: str
     """The run folder."""
     report: str | None = None

@@ -13,6 +13,7 @@ from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import PERIODS, parse_period
 from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..protocols.addresses import split_address
+from .links import parse_span
 
 Value = int | float | str | bool
 
@@ -46,7 +47,7 @@ def seconds(high: float, *, zero: bool = False) -> Rule:
         return math.fabs(value)
 
     least = "at least 0" if zero else "above 0"
-    return Rule(take, f"a number of seconds, {least} and at most {high:g}", "SECONDS", float)
+    return Rule(take, f"a number of seconds, {least} and at most {high:g}", "S", float)
 
 
 def times(low: float, high: float) -> Rule:
@@ -92,7 +93,8 @@ def one_of(*choices: str) -> Rule:
         return value
 
     said = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
-    return Rule(take, said, "|".join(choices), str, choices)
+    metavar = "|".join(choices)
+    return Rule(take, said, metavar if len(metavar) < 24 else f"{choices[0]}|NAME", str, choices)
 
 
 def file(what: str, metavar: str = "FILE") -> Rule:
@@ -109,7 +111,7 @@ def period() -> Rule:
     said = (
         f"a whole number of local steps from 1 to {PERIOD_LIMIT}, or one of {names}, with options as in post_local:16"
     )
-    return Rule(take, said, "N|PERIOD", str)
+    return Rule(take, said, "N|POLICY", str)
 
 
 def codec() -> Rule:
@@ -174,6 +176,15 @@ def sites() -> Rule:
     said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
     one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, which elsewhere parts several: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")
+
+
+def span(high_s: float) -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str) or not 0 < parse_span(value) <= high_s:
+            raise ValueError
+        return value
+
+    return Rule(take, f"a time above 0 such as 90s, 45m, 2h or 7d, and at most {high_s / 86_400:g}d", "TIME", str)
 
 
 MEASURED = "measured"

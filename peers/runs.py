@@ -94,11 +94,12 @@ def conclude(
     """The result of a run, from the records in its folder; where these are gone, or could not all be written, from
     those that were `heard`. `keep_result` writes it.
 
-    `lost`: what is known beside what peers have told, who saw when a peer went silent, but not why.
+    `accuracy`: of the final model, None: what the records say. `lost`: what is known beside what peers have told, who
+    saw when a peer went silent, but not why.
     """
     try:
         run = read_run(folder)
-        read = Tally((*run.rounds, *run.events))
+        read = Tally(sorted((*run.events, *run.rounds), key=lambda record: record.time_s))
     except (OSError, ValueError):
         read = Tally()
     told = read if read.records >= heard.records else heard
@@ -106,11 +107,13 @@ def conclude(
     missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in told.lost]
     return Result(
         accuracy=told.accuracy if accuracy is None else accuracy,
+        accuracy_round=told.accuracy_round if accuracy is None else told.rounds,
         loss=told.loss,
         wall_s=wall_s,
         rounds=told.rounds,
         peers=tuple(told.peers.values()),
         lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
+        elsewhere=told.elsewhere if virtual_s is None else (),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
         virtual_s=virtual_s,

@@ -22,11 +22,14 @@ from .background import Background
 from .control import CONTROL_VARIABLE
 from .door import Door, open_alone, open_at, own_name
 from .fields import SettingsError
-from .opening import Opening, open_for_launcher, orders_of_launcher, raise_file_limit
+from .keys import Invite
+from .open_files import raise_file_limit
+from .opening import Opening, open_for_launcher, orders_of_launcher
 from .own_loop import Run
 from .settings import Settings, of_tasks
 from .stop import Stop
 from .torch_imports import import_all_of_torch
+from .ways_in import WaysIn
 
 
 def join(
@@ -81,6 +84,12 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[st
     raise_file_limit()
     opening, invitation = await open_alone(settings, task=_this_script(), name=name)
     torch.set_num_threads(opening.orders.threads)
+    invite = Invite.from_text(invitation["invite"]) if "invite" in invitation else None
+    folder, way = Path(opening.orders.folder), {"id": opening.endpoint.id, "address": opening.endpoint.address}
+    ways_in = WaysIn(_this_script(), folder, invite, opening.reinvited, script=True)
+    if unwritten := ways_in.met([way]):
+        print(f"samovar: {unwritten}", file=sys.stderr)
+    await opening.open_to_user(ways_in.answer)
     how = ", ".join(f"{key}={value!r}" for key, value in invitation.items())
     waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
     print(f"samovar: {waits}join from another machine: samovar.join({how})", file=sys.stderr)

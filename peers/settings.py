@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,19 @@ class Settings(Fields):
         several = {"link": self.link, "site": self.site}
         own = {name: one_of(kinds, index) for name, kinds in several.items() if kinds is not None}
         return dataclasses.replace(self, **own)  # type: ignore[arg-type]
+
+    def idle_sites(self) -> str:
+        """Why the sites of the peers that begin a run do nothing, in one line; "": they do, or there are none."""
+        if self.site is None:
+            return ""
+        if self.site_period is None:
+            return "--site does nothing without --site-period"
+        sites = Counter(one_of(self.site, index) for index in range(self.peers))
+        if len(sites) == 1:
+            (site,) = sites
+            return f'all {self.peers} peers are at one site, "{site}": each average of a site is one of all peers'
+        alone = max(sites.values()) == 1
+        return "no two peers are at one site: --site-period does nothing" if alone else ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

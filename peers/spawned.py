@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class Spawned:
     keeping: bool = False
     """Whether it writes a checkpoint; `kept_s`: when it began or ended to, by the loop's clock."""
     kept_s: float = 0.0
+    _asked: asyncio.Future[dict[str, Any] | None] | None = None
 
     @property
     def name(self) -> str:
@@ -59,6 +61,16 @@ class Spawned:
     def tell(self, kind: str, content: Any = None) -> None:
         if self.control is not None:
             self.control.tell(kind, content)
+
+    async def ask(self, kind: str, content: Any) -> dict[str, Any] | None:
+        """The answer of this peer; None when it ends meanwhile."""
+        self._asked = asyncio.get_running_loop().create_future()
+        self.tell(kind, content)
+        return await self._asked
+
+    def answered(self, answer: dict[str, Any] | None) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(answer)
 
     def signal(self, number: signal.Signals) -> None:
         if self.running and self.process is not None:

@@ -6,16 +6,35 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from .elsewhere import Elsewhere
 from .records import EventRecord, Lost, PeerSummary, Record, RoundRecord, natural
 
 _SUMMED = (
-    "bytes_sent", "bytes_received", "bytes_shared", "compute_s", "wait_s", "transfer_s", "hidden_s",
+    "bytes_sent", "bytes_received", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s", "transfer_s",
+    "hidden_s", "evaluate_s",
 )  # fmt: skip
 _SAVED = "round "
 
 
+class _Comer:
+    """A peer that others saw join, as the first of them told."""
+
+    def __init__(self, joined: EventRecord) -> None:
+        self.joined, self.since, self.rounds = joined, joined.generation, 0
+        self.gone: EventRecord | None = None
+
+    def was_in(self, generation: int) -> bool:
+        return self.since <= generation and (self.gone is None or generation < self.gone.generation)
+
+    def told(self) -> Elsewhere:
+        known = Elsewhere(peer=self.joined.subject, rounds=self.rounds, joined_s=self.joined.time_s)
+        if self.gone is None:
+            return known
+        return replace(known, gone=self.gone.event, gone_s=self.gone.time_s, why=self.gone.why)
+
+
 class Tally:
-    """Of the records that it is told of; `records`: how many."""
+    """Of the records that it is told of, in order of time; `records`: how many, of those that are surely written."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.records = self.rounds = 0
@@ -23,21 +42,31 @@ class Tally:
         """The furthest round of which there is a checkpoint."""
         self._peers: dict[str, PeerSummary] = {}
         self._lost: dict[str, Lost] = {}
-        self._accuracy: tuple[float, float | None] = (-math.inf, None)
-        """When it was told last, and what; so is the round that was averaged last, with its loss."""
+        self.accuracy: float | None = None
+        """Of the latest model that was evaluated; None: none was."""
+        self.accuracy_round: int | None = None
+        """Of which round that model is."""
         self._last = (0, -math.inf, math.nan)
+        """The round that was averaged last, when that was told last, and its loss."""
+        self._came: dict[str, _Comer] = {}
         for record in records:
             self.update(record)
 
     def update(self, record: Record) -> None:
         """Take in what a peer tells."""
-        self.records += 1
+        restarted = isinstance(record, EventRecord) and record.event == "restarted"
+        self.records += not restarted  # it is written with the life's next record, and that life may have had none
         before = self._peers.get(record.peer) or nothing(record.peer)
         self._peers[record.peer] = before if isinstance(record, EventRecord) else _added(before, record)
+        if isinstance(record, EventRecord):
+            self._follow(record)
+        elif record.round > self.rounds and not record.caught_up:
+            for comer in self._came.values():
+                comer.rounds += comer.was_in(record.generation)
         if isinstance(record, RoundRecord):
             self.rounds = max(self.rounds, record.round)
-            if record.accuracy is not None and record.time_s >= self._accuracy[0]:
-                self._accuracy = (record.time_s, record.accuracy)
+            if record.accuracy is not None and record.round >= (self.accuracy_round or 0):
+                self.accuracy, self.accuracy_round = record.accuracy, record.round
             if not record.caught_up and (record.round, record.time_s) > self._last[:2]:
                 self._last = (record.round, record.time_s, record.loss)
         elif record.event == "checkpoint" and record.why.startswith(_SAVED):
@@ -47,10 +76,21 @@ class Tally:
             if known is None or record.time_s < known.when:
                 self._lost[record.subject] = Lost(peer=record.subject, when=record.time_s, why=record.why)
 
+    def _follow(self, event: EventRecord) -> None:
+        comer = self._came.get(event.subject)
+        if event.event == "joined" and event.about:
+            if comer is None:
+                self._came[event.about] = _Comer(event)
+            elif comer.gone is not None and event.generation > comer.gone.generation:
+                comer.since, comer.gone = event.generation, None
+        elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
+            comer.gone = event if event.generation > comer.since else None
+
     @property
-    def accuracy(self) -> float | None:
-        """What was evaluated last; None: nobody has."""
-        return self._accuracy[1]
+    def elsewhere(self) -> tuple[Elsewhere, ...]:
+        """Peers that others saw join, and of which there are no records, in natural order of their names."""
+        names = sorted(self._came.keys() - self._peers.keys(), key=natural)
+        return tuple(self._came[name].told() for name in names)
 
     @property
     def loss(self) -> float:

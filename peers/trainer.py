@@ -19,7 +19,7 @@ from .averaged import Averaged
 from .chance import Chance, derive
 from .checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from .constants import Agreement
-from .errors import EvaluationFailed, one_line
+from .evaluation import accuracy_of
 from .inner_state import InnerState
 from .task import Task, TaskError, made_by, shown
 from .tensors import check_values, load_tensors, merged, moved, samples_in, tensors_of
@@ -210,9 +210,8 @@ class Trainer:
             self.optimizer.state.clear()
 
     def evaluate(self, vector: Tensor | None = None) -> float | None:
-        """The task's accuracy of the present model, or of what `vector` makes of it, without a trace on training."""
-        if self.task.evaluate is None:
-            return None
+        """The task's accuracy of the present model, or of what `vector` makes of it; None where the task has no
+        `evaluate`. It leaves no trace on the training: see `evaluation`. Raises EvaluationFailed."""
         if vector is not None:
             now = self.vector
             self.take_over(vector)
@@ -221,17 +220,7 @@ class Trainer:
             finally:
                 self.take_over(now)
         Chance(derive(self._seed, "evaluate"), self.device).take()
-        with torch.no_grad():
-            self.model.eval()
-            try:
-                found = self.task.evaluate(self.model)
-            except Exception as error:
-                raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
-            self.model.train()
-        try:
-            return float(found)
-        except (TypeError, ValueError):
-            raise EvaluationFailed(f"{self.task.path}: evaluate() is to return a number, not {found!r:.60}") from None
+        return accuracy_of(self.model, self.task)
 
     def snapshot(self) -> Snapshot:
         """Everything that the next local step depends on."""

@@ -18,10 +18,11 @@ from ..aggregation.periods.probe import Probe
 from ..protocols.local_sgd import Contribution, Outcome
 from ..protocols.state import State
 from ..protocols.transport import PeerId
-from ..protocols.works import LOCAL_STEPS
+from ..protocols.works import EVALUATION, LOCAL_STEPS
 from .checkpoint import Snapshot
 from .compute import Compute
 from .errors import one_line
+from .evaluation import NOT_EVALUATED, Evaluation
 from .peer import Peer
 from .stop import Stop
 from .tally import saved_text
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a peer's training ended. `accuracy` only from the peer that evaluated the final model; `unsaved`: why the
+    """How a peer's training ended. `accuracy`: of the final model, from the peer that evaluated it; `unsaved`: why the
     last checkpoint could not be written, empty: it was."""
 
     finished: bool
@@ -55,7 +56,8 @@ class Training:
         self._saved_at = -math.inf
         """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
         self._compute_s, self._computed_steps = 0.0, 0
-        self._accuracy: float | None = None
+        self._evaluation = NOT_EVALUATED
+        """Of what came of the last round."""
         self._saving: tuple[State, asyncio.Task[str]] | None = None
         """The checkpoint that is written while this peer waits for others."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
@@ -76,6 +78,12 @@ class Training:
             if self._saving is not None:
                 await self._saving[1]
 
+    async def rehearse(self) -> None:
+        """Evaluate once before anything is trained, so that an `evaluate` that fails ends the run now and not after the
+        first rounds. It changes nothing. Raises EvaluationFailed."""
+        with self._peer.stalls.at_work(EVALUATION):
+            await self._compute.run(self._trainer.evaluate)
+
     async def _run(self, contact: Awaitable[PeerId | None]) -> Ended:
         peer, trainer = self._peer, self._trainer
         if trainer.steps > 0:
@@ -94,11 +102,12 @@ class Training:
         unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")
-            return Ended(False, self._accuracy, unsaved)
+            return Ended(False, None, unsaved)
         await peer.finish()
-        if self._accuracy is None and self._evaluates():
-            self._accuracy = await self._evaluated(peer.state)
-        return Ended(True, self._accuracy, unsaved)
+        accuracy = self._evaluation.accuracy
+        if accuracy is None and self._evaluates():  # the peer that was to do it has gone
+            accuracy = await self._evaluated(peer.state)
+        return Ended(True, accuracy, unsaved)
 
     async def _start(self, contact: Awaitable[PeerId | None]) -> bool:
         return await self._peer.start(await contact)
@@ -155,7 +164,7 @@ class Training:
         self._computed_steps += due
         return brought
 
-    def _taking_steps(self) -> AbstractContextManager[None]:
+    def _taking_steps(self) -> AbstractContextManager[object]:
         trainer = self._trainer
         return self._peer.stalls.at_work(LOCAL_STEPS, lambda: f"in {trainer.at}, step {trainer.steps + 1}")
 
@@ -165,7 +174,7 @@ class Training:
         if outcome is not None:
             self._compute_s, self._computed_steps = 0.0, 0
             await self._after(outcome)
-            peer.note(self._accuracy)
+            peer.note(self._evaluation)
 
     async def _after(self, outcome: Outcome | None) -> None:
         """The round's result is there: evaluate it and save it when it is time to."""
@@ -174,16 +183,18 @@ class Training:
         self._outcome = outcome
         last = self._peer.averaging.period == 0
         due = last or outcome.state.round % self._peer.settings.evaluate_every == 0
-        self._accuracy = None
+        self._evaluation = NOT_EVALUATED
         if due and self._evaluates():
-            with self._peer.stalls.at_work("evaluation"):
-                self._accuracy = await self._evaluated(outcome.state)
+            with self._peer.stalls.at_work(EVALUATION) as work:
+                accuracy = await self._evaluated(outcome.state)
+            self._evaluation = Evaluation(accuracy, work.took_s)
         if asyncio.get_running_loop().time() - self._saved_at >= self._peer.settings.checkpoint_every_s and not last:
             await self._save()
             self._saved_at = asyncio.get_running_loop().time()
 
     def _evaluates(self) -> bool:
-        return self._peer.membership.coordinator == self._peer.endpoint.id
+        """Whether it is this peer that does: one of all that take part."""
+        return self._trainer.task.evaluate is not None and self._peer.membership.coordinator == self._peer.endpoint.id
 
     async def _evaluated(self, state: State) -> float | None:
         return await self._from(state, self._trainer.evaluate)

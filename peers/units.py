@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from .elsewhere import Elsewhere
 from .records import EventRecord
 
 
@@ -53,6 +54,19 @@ def loss_text(loss: float) -> str:
 
 def accuracy_text(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.2%}"
+
+
+def as_of(round_: int | None, accuracy: float, latest: int) -> str:
+    """'92.22%', or where it was measured before the `latest` round, '92.22% after round 30'."""
+    earlier = round_ is not None and round_ < latest
+    return accuracy_text(accuracy) + (f" after round {round_:,}" if earlier else "")
+
+
+def stay_text(one: Elsewhere) -> str:
+    """'in 34 rounds from 3.10 s on, there at the end', or until when and why not."""
+    end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "there at the end"
+    why = f": {plain(one.why)}" if one.why else ""
+    return f"in {count_text(one.rounds, 'round')} from {moment_text(one.joined_s)} on, {end}{why}"
 
 
 def plain(text: str, most: int = 200) -> str:

@@ -54,7 +54,7 @@ def main() -> None:
                     if not log:
                         raise ConnectionResetError
                     _fork(line, log, control[0])
-    signal.set_wakeup_fd(-1)  # forks may still end, and `waker` is about to be closed
+    os._exit(0)  # taking PyTorch down takes seconds, in which forks may still end and wake what is closed
 
 
 def _fork(line: socket.socket, log: bytes, control: int) -> None:

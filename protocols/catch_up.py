@@ -274,6 +274,8 @@ async def _fetch_part(endpoint: Endpoint, donor: PeerId, round: int, index: int,
             return None
         pieces.append(piece)
         have += len(piece)
+        if have > size:
+            raise PeerMisbehaved(f"part {index} of round {round} has more than the {size} bytes that it is to have")
     return b"".join(pieces)
 
 

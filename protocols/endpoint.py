@@ -18,6 +18,7 @@ from .delivery.lane import cost_bytes
 from .delivery.link import Link, PeerLost
 from .delivery.links import CLOSED, Links
 from .delivery.reception import Envelope, Handler, Reception
+from .delivery.telling import tell_all
 from .delivery.trust import Trust
 from .shaping.way import ShapedTo
 from .transport import Arrivals, PeerId, Transport
@@ -44,7 +45,7 @@ class Endpoint:
         self._links = Links(transport, rng, self._deliver, ended=self._reception.drop, patience_s=patience_s)
         self.on_ended = self._reception.on_ended
         """Told of each peer with whom a link has ended: what came by it is of no use any more."""
-        self._trust = Trust()
+        self._trust = Trust(transport.whence)
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
         self._heartbeats = Heartbeats(
@@ -104,6 +105,11 @@ class Endpoint:
         """Let `peer` talk to us. `guest`: it is a key that guests share, who may send nothing but that kind."""
         self._transport.admit(peer, shared=guest is not None)
         self._reception.guests_say = guest or self._reception.guests_say
+
+    def dismiss(self, peer: PeerId) -> None:
+        """Let `peer`, or all who share that key, talk to us no more."""
+        self._links.forget_key(peer, "it is let in no more")
+        self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
@@ -278,12 +284,7 @@ class Endpoint:
     def _lose(self, peer: PeerId, why: str) -> None:
         self._reception.fail_asks(peer, why)
         self._reception.drop(peer)
-        for told in self.on_lost:
-            try:
-                told(peer, why)
-            except Exception as error:  # a fault of one listener must stop neither the others nor the heartbeats
-                what = f"telling that peer {peer:.12} is lost failed"
-                asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+        tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)
 
     def _reconnected(self, peer: PeerId) -> None:
         if (link := self._links.get(peer)) is not None and link.lost is None:

@@ -48,6 +48,9 @@ class LocalTransport:
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._hub.admitted.setdefault(self._id, set()).add(peer)
 
+    def dismiss(self, peer: PeerId) -> None:
+        self._hub.admitted[self._id].discard(peer)
+
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         if not self._is_open():
             return 0
@@ -63,6 +66,9 @@ class LocalTransport:
 
     async def self_test(self) -> None:
         """Nobody gets in from outside the process."""
+
+    def whence(self, peer: PeerId) -> str:
+        return f"local://{peer}"
 
     def trouble(self, peer: PeerId) -> str | None:
         return None if peer in self._hub.arrivals else "nobody listens"

@@ -3,12 +3,14 @@
 Heartbeats go on while a local step or a data loader hangs, as these run off the event loop. So a peer whose own work
 takes far longer than usual (`works`) tells all members that it is Stalled: with what, for how long, and what is usual.
 It does so again every half minute, and when it is over. Whoever waits for its part of a round names it then. A peer
-that holds up a sum and does not say why is named by who waits for its part, after as long.
+that holds up a sum and does not say why is named by who waits for its part, after as long. Of an evaluation, which one
+peer makes for all, each tells the end, however short it was: so the others know what they have waited for.
 
 With `patience_s`, who takes local steps for longer is given up: by the most senior of those who do not, once it has
 brought its own part and waits, if the others are enough to go on. It is let in again as `probation` has it.
 
-Cost: none in a usual round. On loss: what is told once is told again. Work on the event loop itself shows as silence.
+Cost: none in a usual round; after an evaluation a message to each member.
+On loss: what is told once is told again. Work on the event loop itself shows as silence.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from .probation import Probation
 from .transport import PeerId
 from .wire import in_words, message
 from .witness import sometimes
-from .works import AGAIN_S, FIRST_S, LOCAL_STEPS, Usual, Work
+from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
 
 _NOT_SOONER_S = 5.0
 """Of one peer is told no oftener, whatever it says."""
@@ -71,6 +73,8 @@ class Stalls:
         self._waits = Usual()
         self._heard: dict[PeerId, tuple[Stalled, float]] = {}
         """What others say of themselves, and when it was heard."""
+        self._evaluations: dict[PeerId, Stalled] = {}
+        """The last one of each peer that told of the end of one."""
         self._told_at: dict[PeerId, float] = {}
         """Of whom was told, when for the last time."""
         self._awaited: Callable[[], Collection[PeerId]] | None = None
@@ -88,11 +92,11 @@ class Stalls:
         return work
 
     @contextmanager
-    def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[None]:
+    def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
         """While this peer is at such work."""
         work = self.begin(kind, where)
         try:
-            yield
+            yield work
         finally:
             work.end()
 
@@ -110,7 +114,7 @@ class Stalls:
 
     def _ended(self, work: Work) -> None:
         self._works.discard(work)
-        if work.told:
+        if work.told or work.kind == EVALUATION:
             self._say(work, over=True)
 
     def _say(self, work: Work, *, over: bool) -> None:
@@ -120,9 +124,16 @@ class Stalls:
             for peer in view.ids:
                 if peer != self._endpoint.id:
                     self._endpoint.post(peer, said)
-        self._tell(self._endpoint.id, _ended(said) if over else _in_words(said), over=over)
+        if work.told:
+            self._tell(self._endpoint.id, _ended(said) if over else _in_words(said), over=over)
 
     # Waiting for others
+
+    def evaluated_s(self, peer: PeerId | None, round: int) -> float:
+        """For how long that peer says it has evaluated before its part of that round; 0: it did not, as far as this
+        peer has heard."""
+        said = None if peer is None else self._evaluations.get(peer)
+        return 0.0 if said is None or said.round != round else max(0.0, said.taken_s)
 
     @contextmanager
     def waiting(
@@ -192,6 +203,9 @@ class Stalls:
             return
         self._heard = {other: heard for other, heard in self._heard.items() if other in ids}
         self._told_at = {other: at for other, at in self._told_at.items() if other in ids}
+        self._evaluations = {other: last for other, last in self._evaluations.items() if other in ids}
+        if said.over and said.work == EVALUATION:
+            self._evaluations[peer] = said
         if said.over:
             self._is_over(peer, _ended(said))
         else:

@@ -93,6 +93,10 @@ class Transport(Protocol):
         it is a key that many have at once, and each connection with it is a peer of its own (`PeerId`)."""
         ...
 
+    def dismiss(self, peer: PeerId) -> None:
+        """Let `peer` in no more, and close its connections; of a shared key those of all who have it."""
+        ...
+
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
         way at all.
@@ -108,6 +112,10 @@ class Transport(Protocol):
 
     def trouble(self, peer: PeerId) -> str | None:
         """Why the way to `peer` does not work now, in words for its user, or None."""
+        ...
+
+    def whence(self, peer: PeerId) -> str:
+        """The address that `peer` sends from, as far as it is known; else ""."""
         ...
 
     def hang_up(self, peer: PeerId) -> None:

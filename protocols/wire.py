@@ -17,7 +17,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 6
+VERSION = 7
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
 PAYLOAD_BYTES_MAX = 2 << 20
@@ -99,6 +99,16 @@ def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[typ
 def kinds() -> list[str]:
     """The names of the messages that are registered."""
     return list(_by_name)
+
+
+def type_of(kind: str) -> type:
+    """The class of the messages of that name."""
+    return _by_name[kind].type
+
+
+def payload_max_of(body: object) -> int:
+    """How many bytes of payload such a message may have."""
+    return _by_type[type(body)].payload_max
 
 
 def lane_of(body: object) -> Lane:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-LOCAL_STEPS = "local steps"
+LOCAL_STEPS, EVALUATION = "local steps", "evaluation"
 TIMES, LEAST_S, FIRST_S = 10, 10.0, 60.0
 AGAIN_S = 30.0
 """It is told again that often."""

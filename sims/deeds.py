@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..protocols.transport import PeerId
+from .hostile import Hostile
 from .life import Life
 from .links import QUIET
 from .log import Log
@@ -57,6 +59,7 @@ class Deeds:
     def __init__(self, world: Stage) -> None:
         self._world = world
         self._noises = [QUIET]
+        self._hostile_ones: list[Hostile] = []
         self._relinked: dict[int, list[Fault]] = defaultdict(list)
         self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
             Kind.CRASH: self._crash,
@@ -75,6 +78,7 @@ class Deeds:
             Kind.HANG: self._hang,
             Kind.OUTAGE: self._outage,
             Kind.SPOIL: self._spoil,
+            Kind.HOSTILE: self._hostile,
         }
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
@@ -83,6 +87,11 @@ class Deeds:
             self._clog(targets, until_s or 0.0)
             return None
         return self._do[fault.kind](fault, targets)
+
+    def close(self) -> None:
+        """End what has a task of its own."""
+        for hostile in self._hostile_ones:
+            hostile.stop()
 
     def _crash(self, fault: Fault, targets: list[Life]) -> None:
         for life in targets:
@@ -202,6 +211,13 @@ class Deeds:
 
     def _outage(self, fault: Fault, targets: list[Life]) -> None:
         self._world.outage(fault.for_s)
+
+    def _hostile(self, fault: Fault, targets: list[Life]) -> Heal:
+        world = self._world
+        seed = f"{world.scenario.settings.seed} {asyncio.get_running_loop().time()}"
+        hostile = Hostile(world.network, seed, lambda: [life for life in world.lives if life.running], targets)
+        self._hostile_ones.append(hostile)
+        return hostile.stop
 
     def _spoil(self, fault: Fault, targets: list[Life]) -> None:
         for life in targets:

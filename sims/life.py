@@ -30,8 +30,9 @@ from ..protocols.transport import PeerId
 from ..protocols.witness import WITNESS
 from .log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
-from .network import Network, SimulatedTransport
+from .network import Network
 from .overheard import Overheard
+from .transport import SimulatedTransport
 
 T = TypeVar("T")
 
@@ -220,6 +221,8 @@ class Life:
             if contact is not None:
                 self.endpoint.dial(contact, f"sim://{contact}")
             training = training_of(self.peer, self.trainer, self._compute, Stop(), self.disk.save)
+            if contact is None:
+                await training.rehearse()
             self.result = await training.run(whom)
             await self.endpoint.close()
         except Exception as error:

@@ -68,6 +68,8 @@ class Nemesis:
 
     def _see(self, frame: Frame, sent: bool) -> None:
         """Strike amid whatever its sender, or its receiver, does at that moment."""
+        if not {frame.sender, frame.to} <= self._number.keys():
+            return
         kind, now = kind_of(frame.header), asyncio.get_running_loop().time()
         for awaited in list(self._at_message.get((kind, sent), ())):
             fault = awaited.fault
@@ -90,6 +92,8 @@ class Nemesis:
 
     def _weigh(self, peer: PeerId) -> None:
         """Kill who needs more memory than it has; but none before its run has begun, who would only be started anew."""
+        if peer not in self._number:
+            return
         memory_bytes = self._world.scenario.group_of(self._number[peer]).memory_bytes
         life = self._world.life(self._number[peer]) if memory_bytes else None
         if life is None or not life.peer.membership.view.started:
@@ -141,6 +145,10 @@ class Nemesis:
         if heal in self._heals:
             self._heals.remove(heal)
             heal()
+
+    def close(self) -> None:
+        """The world ends."""
+        self._deeds.close()
 
     def _heal_all(self) -> None:
         self._over = True

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import TypeVarTuple
 
 from ..protocols.link_spec import LinkSpec, link_bytes
-from ..protocols.transport import Arrivals, PeerId, wire_bytes
+from ..protocols.transport import Arrivals, PeerId, key_of, wire_bytes
 from ..protocols.wire import Buffer
 from .links import QUIET, Noise
 from .loop import VirtualLoop
@@ -31,7 +31,7 @@ from .priorities import Priorities
 from .ways import Frame, Port, Way
 
 Ts = TypeVarTuple("Ts")
-_LINGER_S = 0.3
+LINGER_S = 0.3
 """For how long what a socket holds still leaves after it was closed (`protocols.zeromq.transport`)."""
 
 
@@ -104,6 +104,9 @@ class Network:
 
     def admit(self, at: PeerId, peer: PeerId) -> None:
         self._admitted.setdefault(at, set()).add(peer)
+
+    def dismiss(self, at: PeerId, peer: PeerId) -> None:
+        self._admitted.get(at, set()).discard(peer)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
         size = wire_bytes(len(header), len(payload), encrypted=True)
@@ -227,8 +230,8 @@ class Network:
 
     def _deliver(self, frame: Frame, port: Port, garbled: bool) -> None:
         sender, to, way = frame.sender, frame.to, frame.way
-        open_yet = self._ports.get(to) is port
-        if not open_yet or sender not in self._admitted.get(to, ()) or frame.connection != way.connection:
+        let_in = not self._admitted.get(to, set()).isdisjoint((sender, key_of(sender)))
+        if self._ports.get(to) is not port or not let_in or frame.connection != way.connection:
             return
         if garbled:
             self._break(way, sender, to)
@@ -249,46 +252,3 @@ class Network:
         if port is not None:
             latency_s = self.links.get(sender, self.link).latency_s
             self._loop.call_at(self._loop.time() + latency_s, port.arrivals.reconnected, to, context=port.context)
-
-
-class SimulatedTransport:
-    """A peer's place in a `Network`."""
-
-    def __init__(self, network: Network, id: PeerId) -> None:
-        self._network, self._id = network, id
-
-    @property
-    def id(self) -> PeerId:
-        return self._id
-
-    @property
-    def address(self) -> str:
-        return f"sim://{self._id}"
-
-    @property
-    def machine(self) -> str:
-        return ""
-
-    def open(self, arrivals: Arrivals) -> None:
-        self._network.open(self._id, arrivals)
-
-    def dial(self, peer: PeerId, address: str) -> None:
-        """Every peer can be reached."""
-
-    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        self._network.admit(self._id, peer)
-
-    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        return self._network.carry(self._id, peer, header, payload)
-
-    async def self_test(self) -> None:
-        """A stranger is refused by `Network`, which delivers only from whom the receiver admitted."""
-
-    def trouble(self, peer: PeerId) -> str | None:
-        return None
-
-    def hang_up(self, peer: PeerId) -> None:
-        """Nothing to close."""
-
-    def close(self) -> None:
-        self._network.close(self._id, linger_s=_LINGER_S)

@@ -51,4 +51,4 @@ class Priorities:
         self._sent += 1
         if self._sent in self._changes:
             self._extra_s[sender, to] = self.bound_s
-        return self._extra_s[sender, to]
+        return self._extra_s.get((sender, to), 0.0)

@@ -180,7 +180,7 @@ class World:
 
     def _measure(self, peer: PeerId) -> None:
         """Tell how much waits at `peer` whenever it is twice as much as ever."""
-        life = self.life(self._index[peer])
+        life = self.life(self._index[peer]) if peer in self._index else None
         if life is not None and life.endpoint.held_bytes >= 2 * self._most_held[peer] + 1:
             self._most_held[peer] = life.endpoint.held_bytes
             self.log.add(life.name, Held(self._most_held[peer]))
@@ -207,6 +207,7 @@ class World:
 
     def _close(self) -> None:
         self.log.closed = True
+        self.nemesis.close()
         for life in self.lives:
             self.network.close(life.id)
         for life in self.lives:

@@ -19,6 +19,7 @@ from samovar.aggregation.vector import Part
 from samovar.peers.links import parse_link
 from samovar.protocols.filling import Filling
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
@@ -60,6 +61,7 @@ class Walker:
                 installed=installed,
                 give_up_after_s=company.give_up_after_s,
                 store=company.stores[self.index] if company.records else None,
+                invitation=company.invitation,
             )
 
         self.sgd = LocalSGD(
@@ -199,6 +201,7 @@ class Company:
         fragments: int = 1,
         machine: str = "",
         compute_patience_s: float | None = None,
+        invitation: Invitation | None = None,
     ) -> None:
         self.give_up_after_s, self.records = give_up_after_s, records
         self.stores: defaultdict[int, Shelf] = defaultdict(Shelf)
@@ -208,7 +211,7 @@ class Company:
         self.period, self.buckets, self.uneven = period or Fixed(10), buckets, uneven
         self.steps, self.sites = 10 * rounds, sites
         self.codec, self.fragments, self.machine = codec, fragments, machine
-        self.compute_patience_s = compute_patience_s
+        self.compute_patience_s, self.invitation = compute_patience_s, invitation
         self.peers_max = n + 4
         self.crashed: set[int] = set()
         self.faults: Counter[str] = Counter()
@@ -247,6 +250,13 @@ class Company:
         """Wait until every peer has ended, one way or the other."""
         for walker in self.walkers:
             await walker.ended()
+
+    async def over(self) -> None:
+        """End every peer that still walks."""
+        for walker in self.walkers:
+            assert walker.task is not None
+            walker.task.cancel()
+        await self.ended()
 
     def part(self, *sides: Collection[str]) -> None:
         """Cut all ways between walkers of different `sides`."""

@@ -72,11 +72,17 @@ class Wrapper:
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self.inner.admit(peer, shared=shared)
 
+    def dismiss(self, peer: PeerId) -> None:
+        self.inner.dismiss(peer)
+
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         return self.inner.post(peer, header, payload)
 
     async def self_test(self) -> None:
         await self.inner.self_test()
+
+    def whence(self, peer: PeerId) -> str:
+        return self.inner.whence(peer)
 
     def trouble(self, peer: PeerId) -> str | None:
         return self.inner.trouble(peer)

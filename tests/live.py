@@ -88,6 +88,7 @@ class Live:
             children = psutil.Process(self.process.pid).children()
             for zygote in children:
                 if "samovar.peers.zygote" in zygote.cmdline():
+                    self._known[zygote.pid] = zygote
                     children = zygote.children()
         except psutil.NoSuchProcess:
             children = []

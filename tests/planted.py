@@ -153,9 +153,6 @@ MUTANTS: dict[str, Plant] = {
     "a learner has learned before it has the state": mutant(
         Learner, "_fetch", "there = own == base or base.round < own.round <= base.round + 1", "there = True"
     ),
-    "who has promised still commits": mutant(
-        LocalSGD, "_decide", "if verdict in (None, BAD) or", "if verdict in (BAD,) or"
-    ),
     "whatever state a donor has is adopted": mutant(Lag, "catch_up", "exact=True", "exact=False"),
     "a donor gives a part of another round": mutant(
         catch_up.Donor,

@@ -46,9 +46,14 @@ class PostTransport:
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None: ...
 
+    def dismiss(self, peer: PeerId) -> None: ...
+
     def hang_up(self, peer: PeerId) -> None: ...
 
     def trouble(self, peer: PeerId) -> str | None: ...
+
+    def whence(self, peer: PeerId) -> str:
+        return f"post://{peer}"
 
     def close(self) -> None:
         self._post.open.pop(self.id, None)

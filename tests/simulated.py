@@ -14,7 +14,8 @@ import torch
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
+from samovar.sims.transport import SimulatedTransport
 
 PATIENCE_S = 4.0
 LINK = "10mbit,40ms"

@@ -309,9 +309,6 @@ def test_with_two_that_cannot_reach_each_other(schedule: str) -> None:
         assert [(loss.name, loss.why[:35]) for loss in company[0].membership.losses] == [
             ("p4", "it brought a model of norm 3.16e+30")
         ]
-        for walker in company.walkers:
-            assert walker.task is not None
-            walker.task.cancel()
-        await company.ended()
+        await company.over()
 
     simulate(play(), within_s=2_000.0)

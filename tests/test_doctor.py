@@ -144,7 +144,7 @@ def test_a_peer_that_cannot_be_called_from_here_is_told(tmp_path: Path) -> None:
 
 
 def test_where_nobody_is_it_says_so_in_one_line_with_what_to_do() -> None:
-    invite = Invite(KeyPair.new().public, KeyPair.new().secret).to_text()
+    invite = Invite.to(KeyPair.new().public).to_text()
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unheard.getsockname()[1]}"
@@ -159,10 +159,13 @@ def test_where_nobody_is_it_says_so_in_one_line_with_what_to_do() -> None:
 def test_a_wrong_key_is_told_with_what_to_do(tmp_path: Path) -> None:
     with run_here(tmp_path / "run") as here:
         contact = Invite.from_text(here["invite"]).contact
-        wrong = Invite(contact, KeyPair.new().secret).to_text()
+        wrong = Invite.to(contact).to_text()
         (told,) = [
             f for f in found(here["address"], "--invite", wrong, "--patience-s", 1, code=1).values() if f["advice"]
         ]
     assert told["what"] == f"the way to {here['address']}"
     assert told["found"] == "not heard of for 1 s: it refused our key"
-    assert told["advice"] == "the run does not know this key: ask there for its present join line"
+    assert (
+        told["advice"]
+        == "the run does not know this key, or its invite was revoked: ask there for its present join line"
+    )

@@ -11,6 +11,8 @@ from samovar.peers.keys import Invite
 from samovar.peers.settings import Settings
 from samovar.protocols.delivery.link import BEGAN_ANEW, PeerLost
 from samovar.protocols.greeting import Greeter
+from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.members.invites import Invites
 from samovar.protocols.transport import PeerId
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -22,7 +24,7 @@ SETTINGS = Settings(listen=LOCAL, patience_s=0.4)
 async def test_who_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, real, guest = asyncio.Queue[None](), door.ask_admission, KeyPair.new()
+    asked, real = asyncio.Queue[None](), door.ask_admission
 
     async def counted(*what: object) -> None:
         asked.put_nowait(None)
@@ -31,10 +33,12 @@ async def test_who_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again
     monkeypatch.setattr(door, "ask_admission", counted)
     async with Town() as town:
         host = await town.endpoint()
-        Greeter(host, run="run", settings="{}", guest=guest.public, members=lambda: ())
+        Greeter(host, run="run", settings="{}")
+        invite = Invite.to(host.id)
+        Invites(host, Invitation(invite.guest.public), members=lambda: ())
         proxy, address = await town.proxy(host.address)
         proxy.flowing.clear()
-        way = Door.of(address, Invite(host.id, guest.secret).to_text(), None, SETTINGS)
+        way = Door.of(address, invite.to_text(), None, SETTINGS)
         entering = asyncio.create_task(way.enter(SETTINGS))
         for _ in range(3):
             asking = asyncio.create_task(asked.get())
@@ -66,7 +70,7 @@ async def test_only_who_is_there_is_asked_again_and_nobody_is_sent_to_look_for_a
 
     monkeypatch.setattr(door, "ask_admission", lost)
     monkeypatch.setattr(door, "_TRY_FOR", 2)
-    way = Door.of("tcp://192.0.2.7:5", Invite(KeyPair.new().public, KeyPair.new().secret).to_text(), None, SETTINGS)
+    way = Door.of("tcp://192.0.2.7:5", Invite.to(KeyPair.new().public).to_text(), None, SETTINGS)
     with pytest.raises(NoEntry, match=advice):
         await way.enter(SETTINGS)
     assert (len(tries) > 1) is again

@@ -13,7 +13,8 @@ from samovar.protocols.shaping.transport import Shaped
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
+from samovar.sims.transport import SimulatedTransport
 
 from .conformance import World
 from .promises import PROMISES, TOO_SHORT_FOR_FAULTS
@@ -80,7 +81,7 @@ class Curve(Sockets):
 class Insecure(Sockets):
     def transport(self, name: str) -> Transport:
         transport = ZeroMQTransport(None, listen="tcp://127.0.0.1:0")
-        transport._id = f"insecure-{name}"  # as if it were drawn again when the peer restarts
+        transport.id = f"insecure-{name}"  # as if it were drawn again when the peer restarts
         return transport
 
 

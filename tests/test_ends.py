@@ -66,7 +66,7 @@ def data_of(number: int, instead: Callable[[Any], Any]) -> Task:
 
 
 def evaluated_by(second: Callable[[Any], Any]) -> Task:
-    calls = iter([lambda model: 0.5])
+    calls = iter([lambda model: 0.5] * 2)  # the first of them before anything is trained
     return replace(toy_task(), evaluate=lambda model: next(calls, second)(model))
 
 

@@ -18,10 +18,11 @@ from samovar.sims.links import QUIET, Noise
 from samovar.sims.log import Began, Fell, Gone
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import Machine
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.sweeps.checkers import broken
 from samovar.sims.toy import toy_task
+from samovar.sims.transport import SimulatedTransport
 from samovar.sims.wall_clock import WallClock
 from samovar.sims.ways import Frame
 from samovar.sims.world import World
@@ -281,6 +282,17 @@ def test_what_a_peer_brings_is_spoiled_once() -> None:
     brought = [float(event.vector.max()) for _, event in world.events("1.0", Contributed)]  # type: ignore[attr-defined]
     assert brought.count(1e6) == 1
     assert all(value < 1e6 for index, value in enumerate(largest) if index != 1), "it is one of six in the mean"
+
+
+def test_hostile_keys_speak_while_it_lasts_and_all_go_on() -> None:
+    world = Lived(Kind.HOSTILE)
+    hostile = [arrival for arrival in world.arrivals if not arrival.sender.startswith("peer-")]
+    assert {arrival.sender.rstrip("0123456789") for arrival in hostile} == {"hostile-", "guest/"}
+    sent = [row for (_, sent), rows in world.frames.items() if sent for row in rows]
+    said_s = [time_s for time_s, frame in sent if not frame.sender.startswith("peer-")]
+    assert len(said_s) > 20
+    assert all(AT_S <= time_s <= UNTIL_S for time_s in said_s), "what is under way then may still arrive"
+    assert world.finished() == EVERYBODY
 
 
 @pytest.mark.parametrize("sent", [True, False])

@@ -10,7 +10,13 @@ from samovar.protocols.catch_up import AskManifest
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import Greeter, ask_admission, ask_run
+from samovar.protocols.greeting import AskRun, Greeter, ask_run
+from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.members.invites import Invites, ask_admission
+from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.messages import Join
+from samovar.protocols.members.view import Member, Standing, Version
+from samovar.protocols.probe import AskReach, Prober
 from samovar.sims.loop import run_virtual
 
 from .conformance import ask, solve
@@ -20,7 +26,8 @@ from .post import Post, opened
 async def house(post: Post, members: Iterable[str] = ()) -> Endpoint:
     """A peer that lets in whom a guest asks for."""
     endpoint = await opened(post, "a", 1)
-    Greeter(endpoint, run="run", settings="{}", guest="guest", members=lambda: members)
+    Greeter(endpoint, run="run", settings="{}")
+    Invites(endpoint, Invitation("guest"), members=lambda: members)
     return endpoint
 
 
@@ -72,6 +79,48 @@ def test_a_guest_may_only_have_a_key_admitted_and_what_else_it_tries_falls_on_it
         await ask_admission(polite, "a", "key")
         assert set(a.refused) == {"guest/01"}
         for endpoint in (a, rude, polite):
+            endpoint.abort()
+
+    run_virtual(main())
+
+
+def test_nobody_dials_a_host_that_a_guest_names_nor_tells_it_anything() -> None:
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        a = await house(post)
+        dialled, answered = list[str](), list[object]()
+        a._transport.dial = lambda peer, address: dialled.append(address)  # type: ignore[method-assign]
+        rude = await opened(post, "guest/01", 2)
+        membership = Membership(
+            a,
+            Member("a", "a", "post://a", 0, 0),
+            run="run",
+            layout="",
+            model="",
+            founders=1,
+            quorum=None,
+            standing=lambda: Standing(Version(0, 0), Version(0, 0)),
+            installed=lambda decree: None,
+            invitation=Invitation("guest"),
+        )
+        Prober(a, lambda: membership.view.members)
+        membership.found()
+        for question in (
+            lambda ask: Join(
+                ask, "run", Member("guest/01", "g", "tcp://10.0.0.1:22", 0, 0), "", "", Version(0, 0), True
+            ),
+            lambda ask: AskReach(ask, ("tcp://10.0.0.1:22",)),
+            lambda ask: AskManifest(ask, 0),
+            AskRun,
+        ):
+            with pytest.raises((PeerLost, TimeoutError)):
+                async with asyncio.timeout(20):
+                    answered.append(await rude.ask("a", question))
+        await asyncio.sleep(1.0)
+        assert (dialled, answered) == ([], [])
+        membership.close()
+        for endpoint in (a, rude):
             endpoint.abort()
 
     run_virtual(main())

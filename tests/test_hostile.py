@@ -15,8 +15,9 @@ from samovar.protocols.catch_up import Part
 from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.delivery.trust import Refusal, Trust
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import Greeter, Vouch
 from samovar.protocols.members import change
+from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.members.invites import Vouch
 from samovar.protocols.members.messages import Install
 from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
@@ -38,10 +39,7 @@ def play(attack: Callable[[Company], Awaitable[None]], rounds: int = 1000) -> Co
         await attack(company)
         reached = company[0].sgd.state.round + 3
         await company.until(lambda: all(walker.sgd.state.round >= reached for walker in company.walkers))
-        for walker in company.walkers:
-            assert walker.task is not None
-            walker.task.cancel()
-        await company.ended()
+        await company.over()
         return company
 
     return simulate(main(), within_s=2_000.0)
@@ -159,31 +157,24 @@ def test_a_name_is_short_and_nobody_elses() -> None:
         await company.until(lambda: "p3" in company[0].membership.view.ids and long.error is not None)
         assert [member.name for member in company[0].membership.view.members if member.id == "p3"] == ["p1-p3"]
         assert "its name has 65 letters, at most 64 are taken" in str(long.error)
-        for walker in company.walkers:
-            assert walker.task is not None
-            walker.task.cancel()
-        await company.ended()
+        await company.over()
 
     simulate(main(), within_s=2_000.0)
 
 
 def test_what_members_vouch_for_is_bounded() -> None:
     async def main() -> None:
-        company = Company(2, rounds=1000, train_s=lambda index: 0.5)
+        company = Company(2, rounds=1000, train_s=lambda index: 0.5, invitation=Invitation("guest"))
         await company.gathered(1)
         victim, admitted = company[0], list[str]()
-        Greeter(victim.endpoint, run="t", settings="", guest=None, members=lambda: victim.membership.view.ids)
         victim.endpoint.admit = lambda peer, *, guest=None: admitted.append(peer)  # type: ignore[method-assign]
-        company[1].endpoint.post("p0", Vouch("k" * 65))
+        company[1].endpoint.post("p0", Vouch("k" * 65, "guest"))
         for number in range(10_050):
-            company[1].endpoint.post("p0", Vouch(f"key {number}"))
+            company[1].endpoint.post("p0", Vouch(f"key {number}", "guest"))
             await asyncio.sleep(0.01)
         assert len(admitted) == 10_000
         assert "k" * 65 not in admitted
-        for walker in company.walkers:
-            assert walker.task is not None
-            walker.task.cancel()
-        await company.ended()
+        await company.over()
 
     simulate(main(), within_s=2_000.0)
 
@@ -226,3 +217,46 @@ def test_whoever_is_told_of_refusals_stops_neither_the_heartbeats_nor_anybody_el
         assert len(complaints) == len(told)
 
     simulate(main())
+
+
+def test_newcomers_that_come_and_go_without_end_cost_a_tenth_of_the_time() -> None:
+    """Keys by the dozen that join, are let in, and are gone a second later, over links that make a change slow."""
+    span_s = 120.0
+
+    async def main(*, attacked: bool) -> tuple[float, int]:
+        company = Company(3, rounds=100_000, link="10mbit,100ms", train_s=lambda index: 0.5)
+        await company.gathered(2)
+        company.peers_max = 15
+        began, first = asyncio.get_running_loop().time(), company[0].sgd.state.round
+        samples, changing, life = 0, 0, 0
+        while asyncio.get_running_loop().time() < began + span_s:
+            if attacked and samples % 10 == 0:
+                life += 1
+                hostile = company.add(3 + life % 12, f"p{life % 3}", life=life)
+                asyncio.get_running_loop().call_later(1.0, hostile.crash)
+            await asyncio.sleep(0.03)
+            samples += 1
+            changing += not company[1].membership.settled
+        made = company[0].sgd.state.round - first
+        await company.over()
+        return changing / samples, made
+
+    (_, usual), (share, made) = (simulate(main(attacked=attacked), within_s=2_000.0) for attacked in (False, True))
+    assert 0.02 < share <= 0.1 + 3.0 / span_s
+    assert made >= 0.8 * usual
+
+
+def test_a_key_that_comes_anew_again_and_again_is_let_in_later_each_time() -> None:
+    async def main() -> int:
+        company = Company(3, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        first = company[0].membership.view.generation
+        for life in range(1, 61):
+            hostile = company.add(3, "p0", life=life)
+            await asyncio.sleep(1.0)
+            hostile.crash()
+        changes = company[0].membership.view.generation - first
+        await company.over()
+        return changes
+
+    assert 4 <= simulate(main(), within_s=2_000.0) <= 20

@@ -27,13 +27,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def over(company: Company) -> None:
-    for walker in company.walkers:
-        assert walker.task is not None
-        walker.task.cancel()
-    await company.ended()
-
-
 def scene(play: Callable[[], Awaitable[Any]], within_s: float = 2_000.0) -> Any:
     return simulate(play(), within_s=within_s)
 
@@ -64,7 +57,7 @@ def test_a_view_that_was_meant_for_a_former_life_is_not_taken() -> None:
             assert anew.membership.view.generation == taken
         anew.membership.close()
         anew.endpoint.abort()
-        await over(company)
+        await company.over()
 
     scene(play)
 
@@ -353,7 +346,7 @@ def test_nobody_waits_for_a_learner_whose_connection_is_too_slow(size: int, take
         await asyncio.sleep(60)
         with_it = (company[0].sgd.state.round - first) / (now() - began)
         learns, round_ = late.membership.learns, late.sgd.state.round
-        await over(company)
+        await company.over()
         assert round_ > 0, "it has fetched the state"
         return alone, with_it, learns, told
 
@@ -390,7 +383,7 @@ def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch)
             company[0].membership.renew()
             await asyncio.sleep(1.0)
         changes = late.membership.view.generation - first
-        await over(company)
+        await company.over()
         return changes
 
     assert scene(play) >= 2
@@ -542,6 +535,6 @@ def test_no_view_after_view_is_decided_for_newcomers_that_there_is_no_room_for(m
         assert len(company[0].membership.view.everybody) == 4
         assert company[0].membership.view.generation <= view.generation + 3
         assert sum("the run is full" in str(walker.error) for walker in company.walkers[3:]) == 2
-        await over(company)
+        await company.over()
 
     scene(play)

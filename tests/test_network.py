@@ -11,7 +11,8 @@ from samovar.protocols.link_spec import LinkSpec, link_bytes
 from samovar.protocols.transport import Arrivals, wire_bytes
 from samovar.sims.loop import run_virtual
 from samovar.sims.machine import MACHINE, Machine
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
+from samovar.sims.transport import SimulatedTransport
 
 PAYLOAD = 10_000
 SIZE = link_bytes(wire_bytes(1, PAYLOAD, encrypted=True))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 from live import STEADY, Live, samovar
 
 from samovar.peers.checkpoint import load
+from samovar.peers.control import CONTROL_VARIABLE
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
 NEVER = ("--checkpoint-every-s", 1_000_000)
@@ -45,6 +48,34 @@ def test_neither_the_fork_servers_end_nor_a_signal_costs_a_round(tmp_path: Path)
     assert run.end().left == []
     for peer in "013":
         assert saved(run, peer) >= run.rounds(peer) > before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peers are forked on Linux only")
+def test_a_killed_launcher_leaves_no_traceback_in_any_log(tmp_path: Path) -> None:
+    run = Live(tmp_path, *TRAIN, *NEVER, "--steps", 100_000)
+    run.until(lambda: run.rounds() >= 3, "round 3")
+    peers = list(run.peers().values())
+    (zygote,) = {peer.parent() for peer in peers}
+    assert zygote is not None
+    run.process.kill()
+    psutil.wait_procs([zygote, *peers], timeout=15)
+    assert run.end().left == []
+    assert [log.read_text() for log in sorted(run.folder.glob("*.log"))] == [""] * 4
+
+
+def test_a_peer_whose_launcher_is_gone_before_its_orders_says_so_in_a_line() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        done = subprocess.run(
+            [sys.executable, "-m", "samovar.peers.process"],
+            env={**os.environ, CONTROL_VARIABLE: str(theirs.fileno())},
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    assert (done.returncode, done.stderr) == (1, "the launcher of this process is gone\n")
 
 
 SELF_KILLED = """

@@ -96,6 +96,13 @@ def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() ->
         assert part in text.splitlines()[0]
 
 
+def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:
+    told = board(dataclasses.replace(committed("alice", 1), accuracy=0.5))
+    assert "accuracy 50.00%   " in told.headline(1.0)
+    told.update(committed("alice", 2))
+    assert "accuracy 50.00% after round 1   " in told.headline(1.0)
+
+
 def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
     """A run that was fast and is slow now, as somebody slow has joined, takes as long as it does now."""
     found = board(committed("alice", 1))
@@ -344,6 +351,65 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     text = drawn(final_table(many))
     assert "2 h 0 min of virtual time" in text
     assert sum(line.startswith("p") for line in text.splitlines()) == SLOWEST + 1  # and the heading
+
+
+def summary_of(peer: str) -> PeerSummary:
+    return PeerSummary(
+        peer=peer,
+        steps=1_234_567,
+        rounds=98_765,
+        bytes_sent=2_340_000,
+        bytes_received=1_230_000_000,
+        bytes_shared=79_200_000,
+        compute_s=1000.7,
+        wait_s=5.67,
+        transfer_s=0.123,
+        hidden_s=45.6,
+        loss=0.4043,
+    )
+
+
+NUMBERS = (
+    "98,765",
+    "1,234,567",
+    "2.34 MB",
+    "1.23 GB",
+    "79.2 MB",
+    "16 min 41 s",
+    "5.67 s",
+    "123 ms",
+    "45.6 s",
+    "0.4043",
+)
+
+
+@pytest.mark.parametrize("width", [80, 60, 52])
+@pytest.mark.parametrize("letters", [1, 64])
+def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: int, width: int) -> None:
+    names = [str(index) * letters for index in range(4)]
+    result = Result(accuracy=0.9, loss=0.4, wall_s=75, rounds=9, peers=tuple(map(summary_of, names)), lost=(), run="x")
+    text = drawn(final_table(result), width)
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    for name in names:
+        rows = [re.split(r" {2,}", line.rstrip()) for line in text.splitlines() if line.startswith(name[:8])]
+        assert [cell for row in rows for cell in row[1:]] == list(NUMBERS), text
+    assert "4 peers on this machine" in text, "no phrase is broken"
+    wide = drawn(final_table(result), 200)
+    assert wide == drawn(final_table(result), 300), "what fits is one table"
+    assert wide.count("peer ") == 1
+
+
+@pytest.mark.parametrize("width", [80, 70, 60])
+def test_the_live_table_of_a_narrow_terminal_cuts_names_or_leaves_columns_out_but_cuts_no_number(width: int) -> None:
+    big = {"step": 123_456, "bytes_sent": 150_000_000, "steps_per_s": 1234.5, "accuracy": 0.9222}
+    found = board(*(committed(f"{index}" * 64, 1234, **big) for index in range(4)), steps=1_000_000)
+    found.headline(1)
+    found.update(committed("0" * 64, 1235, **{**big, "step": 200_000, "bytes_sent": 0}))
+    text = drawn(found.render(3600, width), width)
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    assert {re.sub(r"\d{9}…", "NAME", cell) for cell in re.findall(r"\S*…", text)} == {"NAME"}
+    assert "123,456 of 1,000,000" in text
+    assert re.search(r"about .* left", text), "nor is the end of the line above it cut off"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
 
-from samovar.peers.records import EventRecord, Run
+from samovar.peers.records import EventRecord, RoundRecord, Run
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
 from samovar.peers.report.timeline import slots
@@ -70,6 +70,33 @@ def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
     assert "waited longest for" not in page(run, "")
     rounds = [dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.rounds]
     assert "They waited longest for bob." in page(dataclasses.replace(run, rounds=tuple(rounds)), "")
+
+
+def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(run: Run, tmp_path: Path) -> None:
+    def spent(record: RoundRecord) -> RoundRecord:
+        if record.peer == "alice":
+            return dataclasses.replace(record, evaluate_s=0.5, time_s=record.time_s + 0.5)
+        waits = {"wait_s": 0.5, "evaluation_wait_s": 0.4} if record.round % 4 == 1 else {}
+        return dataclasses.replace(record, **{"wait_s": 0.001, "waited_for": "alice", **waits})
+
+    evaluated = dataclasses.replace(run, rounds=tuple(map(spent, run.rounds)))
+    alone = [record for record in evaluated.rounds if record.peer != "alice"]
+    waited = seconds_text(sum(record.wait_s for record in alone))
+    of_it = seconds_text(sum(record.evaluation_wait_s for record in alone))
+    shown = Page(page(evaluated, ""))
+    assert re.search(r" transfer and \d+% evaluation\.", shown.seen)
+    assert f"They waited longest for alice, which evaluates: {of_it} of {waited}." in shown.seen
+    assert "Evaluate" in shown.seen
+    bars = {bar["name"]: bar for bar in shown.figures["timeline-time"]["data"] if bar["type"] == "bar"}
+    assert set(bars["evaluate"]["y"]) == {0}, "only she did"
+    hovers = json.dumps(bars["wait"]["customdata"])
+    assert "wait 500 ms, for alice, which evaluates<br>" in hovers
+    assert "wait 1.00 ms, for alice<br>" in hovers
+    slices = json.loads(write_trace(evaluated, tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {one["args"]["measured seconds"] for one in slices if one.get("cat") == "evaluate"} == {0.5}
+    without = Page(page(run, ""))
+    assert "valuat" not in without.seen
+    assert "evaluate" not in {bar["name"] for bar in without.figures["timeline-time"]["data"]}
 
 
 def test_averaging_behind_local_steps_is_shown_beside_what_took_time(run: Run, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ advertise = "teapot.example"
 insecure = false
 key = "own.key"
 authorized = "friends.pub"
+invite_uses = 3
+invite_for = "2h"
 run = "runs/here"
 evaluate_every = 5
 checkpoint_every_s = 0
@@ -257,9 +259,10 @@ def test_every_setting_can_be_a_flag(toml: Path) -> None:
 
 def test_help_tells_units_defaults_and_choices() -> None:
     told = " ".join(run(every, "--help").split())
-    assert "--patience-s SECONDS Seconds that a peer may be silent before it is lost. [default: 5]" in told
-    assert "--schedule auto|ring|halving_doubling" in told
-    assert "--report / --no-report Write report.html when the run is over. [default: report]" in told
+    assert "--patience-s S A peer's silence until it is lost. [default: 5]" in told
+    assert "--inner kept|averaged|reset" in told
+    assert "is not one of 'auto', 'ring', 'halving_doubling'" in run(some, "--schedule", "x")
+    assert "--report / --no-report Write report.html at the end. [default: report]" in told
     assert all(f"--{name.replace('_', '-')}" in told for name in FIELDS)
     assert "--peers" not in run(some, "--help")
     assert "Invalid value for '--seed': 'x' is not a valid integer." in run(some, "--seed", "x")

@@ -21,7 +21,8 @@ from samovar.protocols.transport import Arrivals, Transport, wire_bytes
 from samovar.protocols.wire import encode
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network, SimulatedTransport
+from samovar.sims.network import Network
+from samovar.sims.transport import SimulatedTransport
 
 from .conformance import ask, solve
 

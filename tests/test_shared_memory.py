@@ -20,7 +20,7 @@ from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
 from samovar.protocols.reduction.reducer import Reducer
 from samovar.protocols.shared_memory import sums as sums_module
-from samovar.protocols.shared_memory.commons import Commons
+from samovar.protocols.shared_memory.commons import Commons, Offer, Use
 from samovar.protocols.shared_memory.segment import Segment, machine
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
 
@@ -234,5 +234,50 @@ async def test_each_generation_has_memory_of_its_own() -> None:
     assert first[0] is not None
     assert second[0] is not None
     assert first[0].secret != second[0].secret == (second[1] and second[1].secret)
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
+async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> None:
+    endpoints = await endpoints_of(2)
+    view = view_of(endpoints)
+    first, other = (Commons(endpoint, lambda: view) for endpoint in endpoints)
+    assert None not in await asyncio.gather(first.segment(4096), other.segment(4096))
+    for nbytes in range(1, 1000):
+        endpoints[0].post("p1", Use(1, nbytes, True))
+        endpoints[0].post("p1", Offer(1, 1000 + nbytes, os.getpid(), 0, bytes(32)))
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(first.segment(8192), other.segment(8192)) == [None, None]
+    assert len(other._deals) == 16
+    assert (await asyncio.gather(first.segment(4096), other.segment(4096)))[0] is not None
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
+async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
+    endpoints = await endpoints_of(3)
+    view = view_of(endpoints)
+    commons = [Commons(endpoint, lambda: view) for endpoint in endpoints]
+    async with asyncio.timeout(30):
+        for nbytes in range(1, 20):
+            had = await asyncio.gather(*(one.segment(4096 * nbytes) for one in commons))
+            assert [one is not None for one in had] == [nbytes <= 16] * 3
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
+async def test_what_a_stranger_tells_of_a_generation_to_come_pushes_out_nothing_of_a_member() -> None:
+    endpoints = await endpoints_of(3)
+    views = [view_of(endpoints[:2])]
+    first, other = (Commons(endpoint, lambda: views[-1]) for endpoint in endpoints[:2])
+    views.append(view_of(endpoints[:2], generation=2))
+    soon = asyncio.create_task(first.segment(4096))
+    await asyncio.sleep(0)
+    for nbytes in range(5000):
+        endpoints[2].post("p1", Use(1 << 30, nbytes, True))
+    await endpoints[2].drain()
+    async with asyncio.timeout(20):
+        assert None not in (await asyncio.gather(soon, other.segment(4096)))
+    assert sum(map(len, other._early.values())) == 0
     for endpoint in endpoints:
         endpoint.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from company import Company, Walker
 from live import samovar as samovar_verb
 from loops import HERE, begin
@@ -18,6 +20,7 @@ from simulated import simulate
 from test_outer_runs import UNION, Everything, bits
 
 import samovar
+from samovar.__main__ import main
 from samovar.peers.groups import without_groups
 from samovar.peers.settings import Settings, SettingsError
 from samovar.peers.task import load_task
@@ -349,6 +352,27 @@ def test_what_cannot_be_is_one_clear_line(wished: dict[str, object], said: str) 
         Settings(**{"site_period": 2, "period": "8", "site": "a;b", **wished})
 
 
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"site": "paris"}, 'all 4 peers are at one site, "paris": each average of a site is one of all peers'),
+        ({"site": "paris;paris"}, 'all 4 peers are at one site, "paris": each average of a site is one of all peers'),
+        ({"site": "a;b;c;d"}, "no two peers are at one site: --site-period does nothing"),
+        ({"site": "paris;rome", "site_period": None}, "--site does nothing without --site-period"),
+        ({"site": "paris;rome"}, ""),
+        ({"site": None, "site_period": None}, ""),
+    ],
+)
+def test_sites_that_do_nothing_are_told_of_in_one_line(wished: dict[str, object], said: str, tmp_path: Path) -> None:
+    settings = {"peers": 4, "site_period": 2, "period": "4", "steps": 4, **wished}
+    assert Settings(**settings).idle_sites() == said
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value is not None]
+    shown = CliRunner().invoke(main, ["simulate", str(UNION), *flags, "--no-report", f"--run={tmp_path / 'run'}"])
+    assert shown.exit_code == 0, shown.output
+    assert said in shown.output
+    assert len(re.findall(r"[ -]site.*", shown.output)) == bool(said)
+
+
 def test_who_joins_without_a_site_is_told_to_name_one() -> None:
     run = Settings(site_period=2, period="8", site="a;b").agreed_json()
     with pytest.raises(SettingsError, match="say so with --site"):
@@ -389,3 +413,11 @@ def test_real_peers_of_two_sites_train_to_the_end(tmp_path: Path) -> None:
     ended = samovar_verb(tmp_path, "train", UNION, "--config", "sites.toml", "--steps", 32, "--no-report", "--json")
     assert ended.code == 0, ended.err
     assert ended.result["rounds"] == 4
+    assert "one site" not in ended.err
+
+
+def test_train_says_that_peers_of_one_site_wait_for_others_to_join_from_elsewhere(tmp_path: Path) -> None:
+    sites = ("--site", "paris", "--site-period", 2, "--period", 4, "--steps", 4)
+    ended = samovar_verb(tmp_path, "train", UNION, "--peers", 2, *sites, "--no-report", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.err.count('until others join from elsewhere: all 2 peers are at one site, "paris"') == 1

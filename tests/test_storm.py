@@ -12,11 +12,13 @@ from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.peers.door import Door
 from samovar.peers.keys import Invite
-from samovar.peers.opening import open_endpoint, raise_file_limit
+from samovar.peers.open_files import raise_file_limit
+from samovar.peers.opening import open_endpoint
 from samovar.peers.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.greeting import Greeter
 from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member
 from samovar.protocols.state import State
@@ -47,6 +49,7 @@ class Light:
                 quorum=None,
                 standing=standing,
                 installed=installed,
+                invitation=None if guest is None else Invitation(guest),
             ),
             layout=LAYOUT,
             schedule=lambda view: SCHEDULES["sharded"],
@@ -55,7 +58,7 @@ class Light:
             state=State(0, 0, torch.zeros(LAYOUT.size), (), period.start()),
         )
         self.membership = self.sgd.membership
-        Greeter(endpoint, run="storm", settings="{}", guest=guest, members=lambda: self.membership.view.ids)
+        Greeter(endpoint, run="storm", settings="{}")
 
     async def round(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -66,8 +69,8 @@ class Light:
         self.endpoint.abort()
 
 
-async def founded(stack: contextlib.AsyncExitStack, guest: str) -> Light:
-    endpoint = open_endpoint(SETTINGS, KeyPair.new().secret)
+async def founded(stack: contextlib.AsyncExitStack, key: KeyPair, guest: str) -> Light:
+    endpoint = open_endpoint(SETTINGS, key.secret)
     await endpoint.open()
     founder = Light(endpoint, "founder", guest)
     stack.callback(founder.close)
@@ -96,14 +99,14 @@ async def going_on(light: Light) -> None:
 
 async def test_of_many_that_join_by_one_invite_at_once_all_get_in_and_take_part() -> None:
     raise_file_limit()
-    joiners, guest, working = 32, KeyPair.new(), list[asyncio.Task[None]]()
+    joiners, key, working = 32, KeyPair.new(), list[asyncio.Task[None]]()
+    invite = Invite.to(key.public)
     async with contextlib.AsyncExitStack() as stack:
-        founder = await founded(stack, guest.public)
+        founder = await founded(stack, key, invite.guest.public)
         working.append(asyncio.create_task(going_on(founder)))
-        invite = Invite(founder.endpoint.id, guest.secret).to_text()
 
         async def come(number: int) -> None:
-            light = await joined(stack, f"{number}", founder.endpoint.address, invite)
+            light = await joined(stack, f"{number}", founder.endpoint.address, invite.to_text())
             working.append(asyncio.create_task(going_on(light)))
 
         await asyncio.gather(*(come(number) for number in range(joiners)))

@@ -1,6 +1,7 @@
 """What a person sees on a real terminal: lines that can be copied, and no remains of the live table."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -17,6 +18,7 @@ import pyte
 import pytest
 from live import STEADY, Live
 
+from samovar.peers.units import bytes_text, loss_text, seconds_text
 from samovar.peers.verbs.command_line import STOPPED
 
 pytestmark = pytest.mark.timeout(90)
@@ -71,6 +73,23 @@ class Terminal:
         self._reader.join(10)
         os.close(self._ours)
         return code
+
+
+def test_at_80_columns_the_result_has_every_digit_and_unit(tmp_path: Path) -> None:
+    task = shutil.copy(STEADY, tmp_path / "steady.py")
+    terminal = Terminal(
+        tmp_path, 80, "train", task, "--peers", 4, "--steps", 40, "--period", 10, "--run", "run", "--threads", 1
+    )
+    assert terminal.end() == 0, terminal.screen
+    text = "\n".join(terminal.screen)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    for peer in result["peers"]:
+        told = [peer["rounds"], peer["steps"], bytes_text(peer["bytes_sent"]), bytes_text(peer["bytes_received"])]
+        told += [bytes_text(peer["bytes_shared"]), seconds_text(peer["compute_s"]), seconds_text(peer["wait_s"])]
+        told += [seconds_text(peer["transfer_s"]), loss_text(peer["loss"])]
+        rows = [re.split(r" {2,}", line) for line in terminal.screen if line.startswith(f"{peer['peer']}  ")]
+        assert [cell for row in rows for cell in row[1:]] == list(map(str, told)), text
+    assert "…" not in text
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -125,3 +125,9 @@ def test_an_output_that_went_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("click.echo", gone)
     Output(steps=0, as_json=True, quiet=False).say("join from another machine: ...")
+
+
+def test_a_life_that_was_started_anew_and_killed_before_it_wrote_anything_is_no_record_that_is_missing() -> None:
+    again = EventRecord(peer="a", time_s=0.0, event="restarted", why="its process was killed by signal 9")
+    joined = EventRecord(peer="a", time_s=1.0, event="joined")
+    assert Tally([again, again, joined]).records == 1

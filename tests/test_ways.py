@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 from samovar.protocols.wire import Buffer
+from samovar.protocols.zeromq.tap import Origin
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.protocols.zeromq.ways import OutLink, Ways
 
@@ -62,7 +63,7 @@ async def test_a_peer_that_goes_away_and_returns_at_the_same_address_is_reached_
         address = b.address if b else LOCAL
         b = town.station(keys, listen=address, insecure=insecure)
         if insecure:
-            b.transport._id = "b"
+            b.transport.id = "b"
         b.transport.admit(a.id)
         a.transport.dial(b.id, b.address)
         a.say(b, f"welcome {returned}")
@@ -199,6 +200,9 @@ async def test_an_answer_goes_by_the_latest_connection_even_while_an_old_one_han
     assert await again.heard() == (a.id, "answer")
 
 
+NOWHERE = Origin(lambda what: -1)
+
+
 def test_what_a_dead_route_does_not_take_waits_for_the_out_link() -> None:
     class Stub:
         def __init__(self, failed: int = 0) -> None:
@@ -215,13 +219,13 @@ def test_what_a_dead_route_does_not_take_waits_for_the_out_link() -> None:
             self.posted.append("soon")
 
     inbox, out = Stub(errno.EHOSTUNREACH), Stub()
-    ways = Ways(inbox, lambda peer: None, set())
+    ways = Ways(inbox, lambda peer: None, set(), None)
     ways.add("b", OutLink("tcp://b:1", tap=out, monitor=Stub(), redial=out))
-    ways.caller("b", b"route")
+    ways.caller(b"b/route", NOWHERE)
     assert ways.post("b", b"header", b"payload")
     assert out.posted == ["soon", [b"header", b"payload"]]
     inbox.failed = errno.EAGAIN  # full: this one is lost, as on any way
-    ways.caller("b", b"route")
+    ways.caller(b"b/route", NOWHERE)
     assert not ways.post("b", b"header", b"payload")
 
 
@@ -320,3 +324,18 @@ async def test_an_endpoint_that_was_refused_its_address_or_aborted_leaves_nothin
         taken.forget(b.id)
         del b
     await eventually(lambda: left() == before)
+
+
+async def test_the_connections_of_a_key_that_is_let_in_no_more_are_closed(town: Town) -> None:
+    a, keys, others = town.station(), KeyPair.new(), KeyPair.new()
+    for key, shared in ((keys, True), (others, False)):
+        a.transport.admit(key.public, shared=shared)
+    guests, other = [town.caller(a, keys) for _ in range(2)], town.caller(a, others)
+    for caller in (*guests, other):
+        await caller.send(b"header", b"payload")
+        await a.frames.get()
+    a.transport.dismiss(keys.public)
+    for guest in guests:
+        await guest.event(zmq.EVENT_DISCONNECTED)
+    await other.send(b"still", b"here")
+    assert (await a.frames.get())[0] == others.public

@@ -10,6 +10,7 @@ import zmq
 from samovar.protocols.addresses import split_address
 from samovar.protocols.delivery.lane import Pulse, cost_bytes
 from samovar.protocols.delivery.pace import WINDOW_BYTES_MAX
+from samovar.protocols.delivery.trust import Refusal
 from samovar.protocols.wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, encode
 from samovar.protocols.zeromq import transport as zeromq
 from samovar.protocols.zeromq.tap import MESSAGES_MAX
@@ -106,7 +107,7 @@ BAD = {
     "a header that is too long": ([bytes(HEADER_BYTES_MAX + 1), b""], "a header of 65537 bytes"),
     "a header in the payload's place": ([b"", HEADER], "a header that cannot be taken"),
     "a payload that is not due": ([HEADER, b"x"], "Pulse with 1 bytes of payload"),
-    "another version": ([b"\x91\x07", b""], "speaks protocol version 7"),
+    "another version": ([b"\x91\x63", b""], "speaks protocol version 99"),
 }
 
 
@@ -124,6 +125,10 @@ async def test_bad_frames_of_one_who_was_let_in_are_refused_and_the_others_go_on
     await eventually(lambda: keys.public in b.refused)
     assert said in b.refused[keys.public]
     assert list(b.refused) == [keys.public]
+    told: list[Refusal] = []
+    b.on_refused.append(told.append)
+    b._trust.forgive(asyncio.get_running_loop().time())
+    assert f"of the key {keys.public} at 127.0.0.1 not taken" in str(told[0]), "and where it came from"
     assert await ask(a, b, 1) == 2
 
 

@@ -1,6 +1,6 @@
-"""The timeline of a report: a row a peer, and in it compute, wait and transfer as they followed each other.
+"""The timeline of a report: a row a peer, and in it compute, wait, transfer and evaluation as they followed each other.
 
-At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of three bars are drawn, so that a browser stays quick, and so few
+At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of four bars are drawn, so that a browser stays quick, and so few
 in a row that each bar is wide enough to be seen: in a longer run one is the sum of several rounds, and in a larger one
 those peers are left out that there is least to say about.
 """
@@ -20,7 +20,7 @@ from .timeline import PARTS, Slot, slots
 MOST_ROWS: Final = 64
 MOST_SLOTS: Final = 2000
 MOST_IN_ROW: Final = 160
-PART_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c"}
+PART_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c", "evaluate": "#a0628f"}
 BACK_INK: Final = "#2f7d5f"
 
 
@@ -84,6 +84,7 @@ def _bars(drawn: Iterable[Slot], row: Mapping[str, int], axis: Axis) -> list[Fig
             "width": 0.74,
         }
         for part, found in bars.items()
+        if found or part != "evaluate"
     ]
 
 
@@ -112,9 +113,19 @@ def _slot_text(slot: Slot, part: str, spent: float) -> str:
     which = f"round {slot.last.round:,}"
     if slot.first is not slot.last:
         which = f"rounds {slot.first.round:,} to {slot.last.round:,}"
+    awaited = _awaited(slot) if part == "wait" else ""
     hidden = f" · {seconds_text(slot.hidden_s)} of averaging behind local steps" if slot.hidden_s else ""
     return (
         f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}"
-        f"<br>{part} {seconds_text(spent)}{hidden}"
+        f"<br>{part} {seconds_text(spent)}{awaited}{hidden}"
         f"<br>loss {loss_text(slot.last.loss)} · period {slot.last.period:,}"
     )
+
+
+def _awaited(slot: Slot) -> str:
+    """For whom it waited, in the longest wait of several."""
+    record = slot.longest
+    name = record.waited_for
+    longest = "" if slot.first is slot.last else "longest "
+    evaluates = ", which evaluates" if 2 * record.evaluation_wait_s > record.wait_s else ""
+    return f", {longest}for {escape(plain(name, 40))}{evaluates}" if name else ""

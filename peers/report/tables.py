@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
 from ..records import PeerSummary, Run
-from ..units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text
+from ..tally import Tally
+from ..units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text, stay_text
 from .gantt import PART_INK
 from .overview import Absence, Point, Standstill
 from .timeline import PARTS
@@ -26,10 +28,11 @@ def run_name(run: Run) -> str:
 def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]) -> str:
     """The numbers one looks for first. What an unfinished run has no result for is taken from its last round."""
     result = run.result
-    evaluated = [point.accuracy for point in reversed(points) if point.accuracy is not None]
-    accuracy = result.accuracy if result else next(iter(evaluated), None)
+    told = result or Tally(run.rounds)
+    measured = "not measured" if told.accuracy is None else ""
+    if told.accuracy_round is not None and told.accuracy_round < told.rounds:
+        measured = f"after round {told.accuracy_round:,}"
     loss = result.loss if result else (points[-1].loss if points else math.nan)
-    rounds = result.rounds if result else max((point.round for point in points), default=0)
     wall_s = result.wall_s if result else (run.rounds[-1].time_s if run.rounds else 0.0)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
@@ -44,10 +47,10 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     return '<div class="tiles">{}</div>'.format(
         "".join(
             (
-                _tile("Accuracy", accuracy_text(accuracy), "" if accuracy is not None else "not measured"),
+                _tile("Accuracy", accuracy_text(told.accuracy), measured),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
                 _tile("Peers", f"{len(peers):,}", fate, bad=lost > 0),
-                _tile("Rounds", f"{rounds:,}", _periods([record.period for record in run.rounds])),
+                _tile("Rounds", f"{told.rounds:,}", _periods([record.period for record in run.rounds])),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
             )
@@ -73,16 +76,24 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
     spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]
     if not sum(spent):
         return ""
-    compute, wait, transfer = (f"{part / sum(spent):.0%}" for part in spent)
-    told = f"Of the peers' time {compute} was compute, {wait} waiting for others, or for what is on its way, and "
-    told += f"{transfer} transfer."
+    compute, wait, transfer, evaluate = (f"{part / sum(spent):.0%}" for part in spent)
+    told = f"Of the peers' time {compute} was compute, {wait} waiting for others, or for what is on its way, "
+    told += f"{transfer} transfer and {evaluate} evaluation." if spent[-1] else f"and {transfer} transfer."
     if hidden := sum(peer.hidden_s for peer in peers):
         told += f" Averaging went on for {seconds_text(hidden)} behind local steps."
-    waited: dict[str, float] = {}
+    return told + _longest_awaited(run)
+
+
+def _longest_awaited(run: Run) -> str:
+    waited, evaluated = defaultdict[str, float](float), defaultdict[str, float](float)
     for record in run.rounds:
-        waited[record.waited_for] = waited.get(record.waited_for, 0.0) + record.wait_s
+        waited[record.waited_for] += record.wait_s
+        evaluated[record.waited_for] += record.evaluation_wait_s
     most = max((name for name in waited if name), key=lambda name: waited[name], default="")
-    return f"{told} They waited longest for {_text(most)}." if waited.get(most) and most else told
+    if not most or not waited[most]:
+        return ""
+    evaluates = f", which evaluates: {seconds_text(evaluated[most])} of {seconds_text(waited[most])}"
+    return f" They waited longest for {_text(most)}{evaluates if evaluated[most] else ''}."
 
 
 def missing_table(missing: Sequence[Absence]) -> str:
@@ -123,6 +134,7 @@ def standstill_table(found: Sequence[Standstill]) -> str:
 
 def peer_table(peers: Sequence[PeerSummary]) -> str:
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
+    parts = PARTS if any(peer.evaluate_s for peer in peers) else PARTS[:-1]
     body = (
         [
             _cell(peer.peer, "text name"),
@@ -131,7 +143,7 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
-            *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in PARTS),
+            *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in parts),
             *([_cell(seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",
             _cell(loss_text(peer.loss) if peer.rounds else "-"),
@@ -139,9 +151,19 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
         for peer in peers[:MOST_PEERS]
     )
     moved = ("Sent", "Received", *(["In shared memory"] if shared else []))
-    spent = ("Compute", "Wait", "Transfer", *(["Hidden"] if hidden else []))
+    spent = (*(part.capitalize() for part in parts), *(["Hidden"] if hidden else []))
     heads = ("*Peer", "Rounds", "Local steps", *moved, *spent, "*Share", "Last loss")
     return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
+
+
+def elsewhere_table(run: Run) -> str:
+    """The peers that joined from other machines; nothing where none did."""
+    found = run.result.elsewhere if run.result else ()
+    if not found:
+        return ""
+    body = ([_cell(one.peer, "text name"), _cell(stay_text(one), "text wide")] for one in found[:MOST_PEERS])
+    table = _table(("*Peer", "*As the peers here saw it"), body)
+    return f"<h3>From elsewhere</h3>{table}{_cut(len(found), MOST_PEERS, 'peers')}"
 
 
 def event_table(run: Run) -> str:

@@ -1,8 +1,8 @@
-"""Where each peer's time went: rounds laid out on the clock as compute, then waiting, then transfer.
+"""Where each peer's time went: rounds laid out on the clock as compute, waiting, transfer, evaluation.
 
-The records hold how long each part took, not when it began. A round ends at its commit, so its parts are laid out
-backwards from there, never reaching behind the commit before. Where transfer overlapped compute, their sum is longer
-than the round: the parts are then drawn shorter, in proportion, and the measured seconds are kept beside them.
+The records hold how long each part took, not when it began. A round's record is written when it is over, so its parts
+are laid out backwards from there, never reaching behind the record before. Where transfer overlapped compute, their sum
+is longer than the round: the parts are then drawn shorter, in proportion, and the measured seconds are kept beside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from ..records import RoundRecord
 
-PARTS: Final = ("compute", "wait", "transfer")
+PARTS: Final = ("compute", "wait", "transfer", "evaluate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,10 +23,12 @@ class Slot:
     peer: str
     first: RoundRecord
     last: RoundRecord
+    longest: RoundRecord
+    """With the longest wait."""
     start_s: float
     end_s: float
-    spent_s: tuple[float, float, float]
-    """Seconds of compute, wait and transfer, as measured."""
+    spent_s: tuple[float, ...]
+    """Seconds of each of `PARTS`, as measured."""
     hidden_s: float
     """Of averaging, while local steps went on: it takes no place of its own."""
 
@@ -55,12 +57,13 @@ def slots(rounds: Iterable[RoundRecord], *, most: int | None = None) -> list[Slo
 
 
 def _slot(record: RoundRecord, after_s: float) -> Slot:
-    spent = (max(0.0, record.compute_s), max(0.0, record.wait_s), max(0.0, record.transfer_s))
+    spent = tuple(max(0.0, getattr(record, f"{part}_s")) for part in PARTS)
     end = max(after_s, record.time_s)
     return Slot(
         peer=record.peer,
         first=record,
         last=record,
+        longest=record,
         start_s=max(after_s, end - sum(spent)),
         end_s=end,
         spent_s=spent,
@@ -80,12 +83,12 @@ def _merged(row: list[Slot], until_s: float, bins: int) -> Iterator[Slot]:
             yield group
             group = slot
             continue
-        compute, wait, transfer = (ours + theirs for ours, theirs in zip(group.spent_s, slot.spent_s, strict=True))
         group = dataclasses.replace(
             group,
             last=slot.last,
+            longest=max(group.longest, slot.longest, key=lambda record: record.wait_s),
             end_s=slot.end_s,
-            spent_s=(compute, wait, transfer),
+            spent_s=tuple(ours + theirs for ours, theirs in zip(group.spent_s, slot.spent_s, strict=True)),
             hidden_s=group.hidden_s + slot.hidden_s,
         )
     yield group

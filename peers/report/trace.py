@@ -1,7 +1,8 @@
 """A run as a Chrome trace, to open in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 The format is Google's "Trace Event Format": a process a peer, in it a slice a round ('X') that holds slices of compute,
-wait and transfer; counters ('C') of loss and period; instants ('i') for what happened. Times are whole microseconds.
+wait, transfer and evaluation; counters ('C') of loss and period; instants ('i') for what happened. Times are whole
+microseconds.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
         "generation": record.generation,
         "members": record.members,
         "waited for": record.waited_for,
+        "seconds of that as it evaluated": record.evaluation_wait_s,
         "hidden seconds": slot.hidden_s,
         "missing": [absent.peer for absent in record.missing],
         "bytes sent": record.bytes_sent,

@@ -21,7 +21,18 @@ from .overview import Absence, Point, absences, curve, standstills, totals
 from .page import CSS, SCRIPT
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
-from .tables import broken, command, event_table, missing_table, peer_table, run_name, shares, standstill_table, tiles
+from .tables import (
+    broken,
+    command,
+    elsewhere_table,
+    event_table,
+    missing_table,
+    peer_table,
+    run_name,
+    shares,
+    standstill_table,
+    tiles,
+)
 
 TITLES: Final = {
     "loss-time": "Loss over time",
@@ -71,6 +82,7 @@ def page(run: Run, plotly_js: str) -> str:
 {standstill_table(standstills(run))}
 <h2>Peers</h2>
 {peer_table(peers)}
+{elsewhere_table(run)}
 {event_table(run)}
 <footer>Made by Samovar from the records in the run folder. This file loads nothing from anywhere.</footer>
 </main>

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Final
 
@@ -15,7 +15,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..records import EventRecord, Record, RoundRecord, natural
-from ..units import bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
+from ..units import as_of, bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
+from .fitting import SPACES, Phrases, natural_width, plain_table
 
 MOST_ROWS: Final = 16
 """With more peers than this one row stands for all; only the slowest and those lost last get their own."""
@@ -50,7 +51,12 @@ COLUMNS: Final[Mapping[str, int]] = {
     "in": 56,
     "last event": 84,
 }
-"""What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps."""
+"""What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps. Where it
+is narrower than the numbers are, those that want the most width go first."""
+NAME_LETTERS: Final = 20
+NAME_LETTERS_LEAST: Final = 10
+"""What is left of the names of peers where it is too narrow for 20."""
+EVENT_LETTERS_LEAST: Final = 12
 GONE: Final = ("left", "stopped")
 TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
 MOST_NAMED: Final = 3
@@ -92,7 +98,8 @@ class Board:
         self.steps = steps
         """Local steps that each peer is to make; 0: nobody knows."""
         self.peers: dict[str, PeerState] = {}
-        self.accuracy: float | None = None
+        self._accuracy: tuple[int, float] | None = None
+        """Of the latest model that was evaluated, and of which round that is."""
         self._events = 0
         self._members = (0, 0)
         """The latest round, and how many were in it: more than are known here, if some are elsewhere."""
@@ -126,7 +133,7 @@ class Board:
         peer.bytes_received += record.bytes_received
         self._members = max(self._members, (record.round, record.members))
         if record.accuracy is not None:
-            self.accuracy = record.accuracy
+            self._accuracy = record.round, record.accuracy
         for absent in record.missing:
             other = self.peer(absent.peer)
             if other.state in ("training", "starting") and other.round < record.round:
@@ -150,13 +157,16 @@ class Board:
 
     def headline(self, elapsed_s: float) -> str:
         """The run in one line."""
+        return SPACES.join(self._phrases(elapsed_s))
+
+    def _phrases(self, elapsed_s: float) -> list[str]:
         parts = [clock_text(elapsed_s), f"round {self.round:,}" if self.round else "getting together"]
         if awaited := self._awaited():
             parts.append(awaited)
         if math.isfinite(self.loss):
             parts.append(f"loss {loss_text(self.loss)}")
-        if self.accuracy is not None:
-            parts.append(f"accuracy {self.accuracy:.2%}")
+        if self._accuracy is not None:
+            parts.append(f"accuracy {as_of(*self._accuracy, self.round)}")
         if period := max((peer.period for peer in self._latest), default=0):
             parts.append(f"period {period:,}")
         states = Counter(peer.state for peer in self.peers.values())
@@ -165,7 +175,7 @@ class Board:
         away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
         parts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
-        return "   ".join(parts + ([f"about {seconds_text(left)} left"] if left else []))
+        return parts + ([f"about {seconds_text(left)} left"] if left else [])
 
     def _awaited(self) -> str:
         """Whom the round waits for."""
@@ -191,18 +201,15 @@ class Board:
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and a table that fits `width` columns: the narrower, the fewer of them."""
         shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
-        table = Table(
-            *(_column(name) for name in shown),
-            box=None,
-            header_style="dim",
-            pad_edge=False,
-            padding=(0, 2, 0, 0),
-            expand="last event" in shown,
-        )
-        for peer in self._rows():
-            cells = self._cells(peer)
-            table.add_row(*(cells[name] for name in shown))
-        return Group(Text(self.headline(elapsed_s), style="bold", no_wrap=True, overflow="ellipsis"), table)
+        rows, letters = [self._cells(peer) for peer in self._rows()], NAME_LETTERS
+        while _room_needed(shown, rows, letters) > width:
+            if letters > NAME_LETTERS_LEAST:
+                letters = NAME_LETTERS_LEAST
+            elif COLUMNS[least := max(shown, key=COLUMNS.__getitem__)]:
+                shown.remove(least)
+            else:
+                break
+        return Group(Phrases(self._phrases(elapsed_s)), _table(shown, rows, letters))
 
     def _rows(self) -> list[PeerState]:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
@@ -243,9 +250,24 @@ class Board:
         }
 
 
-def _column(name: str) -> Column:
+def _room_needed(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> int:
+    """Terminal columns for a table of which nothing is cut but names and events."""
+    whole = [name for name in shown if name != "last event"]
+    return natural_width(_table(whole, rows, letters)) + (EVENT_LETTERS_LEAST if len(whole) < len(shown) else 0)
+
+
+def _table(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> Table:
+    table = plain_table(*(_column(name, letters) for name in shown), expand="last event" in shown)
+    for cells in rows:
+        table.add_row(*(cells[name] for name in shown))
+    return table
+
+
+def _column(name: str, letters: int) -> Column:
     if name == "":
         return Column("", width=12)
     if name == "last event":
         return Column(name, no_wrap=True, ratio=1)
-    return Column(name, no_wrap=True, justify="left" if name in ("peer", "state") else "right", max_width=20)
+    left = name in ("peer", "state")
+    most = letters if name == "peer" else None
+    return Column(name, no_wrap=True, justify="left" if left else "right", max_width=most)

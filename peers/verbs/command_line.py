@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
@@ -39,7 +41,12 @@ class CommandLine(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
-        command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+        try:
+            command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+        except Exception as error:
+            if (library := _failed_in(error)) is None:
+                raise
+            raise click.ClickException(_cannot_import(library, error)) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -54,6 +61,21 @@ class CommandLine(click.Group):
         except click.Abort:
             code = 130
         sys.exit(code)
+
+
+def _failed_in(error: Exception) -> str | None:
+    """The library whose import failed; None: it is this one, or none of them."""
+    frames = (str(frame.f_globals.get("__package__") or "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    libraries = [name.partition(".")[0] for name in frames if not name.startswith("importlib")]
+    own = __name__.partition(".")[0]
+    return libraries[-1] if libraries and libraries[-1] not in ("", own) else None
+
+
+def _cannot_import(library: str, error: Exception) -> str:
+    why = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())]))
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    few = f"; this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and PyTorch takes some GB"
+    return f"{library} cannot be imported: {why}" + ("" if limit == resource.RLIM_INFINITY else few)
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -19,14 +19,14 @@ from ...protocols.endpoint import Endpoint
 from ...protocols.probe import ask_reach, measure
 from ...protocols.zeromq.transport import KeyPair, versions
 from ..door import Door, NoEntry
-from ..opening import open_endpoint, raise_file_limit
+from ..open_files import FILES_WISHED, raise_file_limit
+from ..opening import open_endpoint
 from ..settings import Settings
 from ..units import bytes_text
-from .flags import click_options
+from .flags import GroupedCommand, click_options
 from .output import run_verb
 
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
-_FILES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-@click.command()
+@click.command(cls=GroupedCommand, first=("invite", "listen", "advertise"))
 @click.argument("address", required=False)
-@click.option("--invite", metavar="TEXT", help="From the line that `samovar train` printed.")
-@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")
+@click.option("--invite", metavar="TEXT", help="What `samovar train` printed.")
+@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
 @click_options(*_FLAGS)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 def doctor(address: str | None, invite: str | None, peer_key: str | None, as_json: bool, **flags: object) -> None:
@@ -88,7 +88,7 @@ async def _listening(settings: Settings) -> Finding:
 def _machine() -> list[Finding]:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    few = f"raise it (ulimit -n {_FILES_MIN}): every peer takes a few" if files < _FILES_MIN else ""
+    few = f"raise it (ulimit -n {FILES_WISHED}): every peer takes a few" if files < FILES_WISHED else ""
     return [
         Finding("software", f"Python {platform.python_version()}, torch {torch.__version__}, {versions()}"),
         Finding("processors", f"{os.cpu_count()} cores; {', '.join(devices) or 'no CUDA device'}"),

@@ -15,7 +15,7 @@ import click
 from ..door import Door, open_at, own_name
 from ..errors import one_line
 from ..fields import SettingsError
-from ..opening import raise_file_limit
+from ..open_files import raise_file_limit
 from ..process import run_peer
 from ..records import Record
 from ..runs import conclude
@@ -23,13 +23,14 @@ from ..settings import Settings
 from ..stop import Stop
 from ..task import TaskError, kind_of
 from .command_line import STOPPED, fail
-from .flags import click_options
+from .flags import GroupedCommand, click_options
 from .output import Output, prints_aside, run_options, run_verb
 
 _FLAGS = (
     "device",
     "threads",
     "patience_s",
+    "give_up_after_s",
     "listen",
     "advertise",
     "run",
@@ -41,19 +42,18 @@ _FLAGS = (
 )
 
 
-@click.command()
+@click.command(cls=GroupedCommand, first=("invite", "name", "device", "run"))
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
 @click.option(
     "--invite",
     metavar="TEXT|FILE|-",
     envvar="SAMOVAR_INVITE",
-    help="From the line that `samovar train` printed, a file that holds it, or -: it is read from stdin. "
-    "Others on this machine can see TEXT in the list of processes. [default: the variable SAMOVAR_INVITE]",
+    help="What `samovar train` printed, its file, or -: stdin.",
 )
-@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key instead of an invite.")
+@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
 @click.option("--insecure", is_flag=True, help="The run was started with --insecure.")
-@click.option("--name", metavar="NAME", help="What to be called in the run. [default: this machine's name]")
+@click.option("--name", metavar="NAME", help="Name in the run. [default: this machine's]")
 @click_options(*_FLAGS)
 @run_options
 def join(
@@ -70,7 +70,8 @@ def join(
 ) -> None:
     """Join the run at ADDRESS with TASK, the same file as there.
 
-    Period, steps, seed and protocol are the run's; only what concerns this machine is set here.
+    Period, steps, seed and protocol are the run's; only what concerns this machine is set here. Others on this machine
+    can see an invite in the list of processes, but not one in a file, on stdin or in the variable SAMOVAR_INVITE.
     """
 
     def work() -> int:
@@ -111,6 +112,8 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
         output.put(what)
 
     with output, file, prints_aside(as_json):
+        if opening.settings.site is not None and opening.settings.site_period is None:
+            output.say("--site does nothing: this run was started without --site-period")
         ended = await run_peer(opening, tell)
     result = conclude(
         folder,

@@ -41,7 +41,7 @@ def run_options(command: Command) -> Command:
     """The options of every verb that makes a run: where settings come from, and what is shown."""
     config = click.Path(path_type=Path)
     for option in (
-        click.option("--quiet", is_flag=True, help="Print nothing but errors, and what --json asks for."),
+        click.option("--quiet", is_flag=True, help="Print nothing but errors and --json's result."),
         click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."),
         click.option("--config", type=config, metavar="FILE", help="Settings from a TOML file."),
     ):

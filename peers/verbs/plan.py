@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 from rich.console import Console, Group
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from ...aggregation.cost import Links, timeline
@@ -23,6 +23,7 @@ from ...protocols.link_spec import LinkSpec
 from ..links import parse_duration, parse_link, parse_size
 from ..report.plan_chart import Bar, plan_chart
 from ..units import bytes_text, count_text, seconds_text
+from .fitting import Folded
 from .output import run_verb
 
 _PEERS_MOST = 1024
@@ -167,10 +168,10 @@ def _as_json(found: list[Planned]) -> dict[str, object]:
     return {"best": found[0].schedule.name, "schedules": rows}
 
 
-def _table(found: list[Planned]) -> Table:
+def _table(found: list[Planned]) -> Folded:
     heads = ("time", "messages a peer", "sent by a peer")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
-    table = Table("", "schedule", *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Folded(Column(""), Column("schedule", no_wrap=True), *numbers, keys=2)
     for number, row in enumerate(found):
         cells = (seconds_text(row.seconds), _range(row.messages, str), _range(row.bytes, bytes_text))
         best = number == 0

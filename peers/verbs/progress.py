@@ -17,12 +17,13 @@ from typing import Final, Literal, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from ..records import EventRecord, PeerSummary, Record, Result
-from ..units import bytes_text, count_text, event_text, loss_text, moment_text, plain, seconds_text
+from ..units import as_of, bytes_text, count_text, event_text, loss_text, moment_text, plain, seconds_text, stay_text
 from .board import MOST_ROWS, SLOWEST, Board
+from .fitting import Folded, Phrases
 
 LINE_EVERY_S: Final = 2.0
 """Without a terminal, lines come at least this far apart."""
@@ -131,31 +132,33 @@ class Progress:
 
 def final_table(result: Result) -> RenderableType:
     """How the run ended: its numbers, what each peer did, who was lost."""
-    return Group(_headline(result), Text(), _peer_table(result), *_losses(result))
+    return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_losses(result))
 
 
-def _headline(result: Result) -> Text:
+def _headline(result: Result) -> Phrases:
+    accuracy = result.accuracy
     head = [
-        *([f"accuracy {result.accuracy:.2%}"] if result.accuracy is not None else []),
+        *([] if accuracy is None else [f"accuracy {as_of(result.accuracy_round, accuracy, result.rounds)}"]),
         f"loss {loss_text(result.loss)}",
         count_text(result.rounds, "round"),
         count_text(len(result.peers), "peer")
         + ("" if result.virtual_s is not None else " on this machine")
+        + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
         + (f", {len(result.lost):,} lost" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
     ]
-    return Text("   ".join(head), style="bold")
+    return Phrases(head)
 
 
-def _peer_table(result: Result) -> Table:
+def _peer_table(result: Result) -> Folded:
     more = {name for name in ("bytes_shared", "hidden_s") if any(getattr(peer, name) for peer in result.peers)}
     moved = ("sent", "received", *(["shared"] if "bytes_shared" in more else []))
     spent = ("compute", "wait", "transfer", *(["hidden"] if "hidden_s" in more else []))
     heads = ("rounds", "steps", *moved, *spent, "loss")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     names = Column("peer", no_wrap=True, max_width=24)
-    table = Table(names, *numbers, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Folded(names, *numbers)
     shown = result.peers
     if len(shown) > MOST_ROWS:
         shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
@@ -164,6 +167,14 @@ def _peer_table(result: Result) -> Table:
     if len(result.peers) > 1:
         table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), more), style="bold")
     return table
+
+
+def _elsewhere(result: Result) -> list[Text]:
+    """A line for each peer that joined from another machine, whose own records are there."""
+    lines = [Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one)}") for one in result.elsewhere[:MOST_ROWS]]
+    more = len(result.elsewhere) - len(lines)
+    lines += [Text(f"and {more:,} more elsewhere")] if more else []
+    return [Text(), *lines] if lines else []
 
 
 def _losses(result: Result) -> list[Text]:

@@ -14,27 +14,28 @@ import click
 from ...protocols.addresses import split_address
 from ..checkpoint import CheckpointError
 from ..devices import check_devices
-from ..errors import one_line
-from ..keys import Invite
 from ..launch import Launch, LaunchError, script_command
 from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
-from ..runs import SETTINGS_FILE, WAYS_IN_FILE, conclude, keep_settings, kept, make_folder
+from ..run_socket import answered
+from ..runs import SETTINGS_FILE, conclude, keep_settings, kept, make_folder
 from ..settings import Settings, of_tasks
 from ..task import TaskError, check_average, kind_of
+from ..ways_in import WaysIn
 from .command_line import STOPPED, fail
-from .flags import click_options
+from .flags import GroupedCommand, click_options
 from .output import Output, run_options, run_verb
 
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
     "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
-    "patience_s", "compute_patience_s", "quorum", "listen", "advertise", "insecure", "key", "authorized", "run",
-    "evaluate_every", "checkpoint_every_s", "link", "site", "report",
+    "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "listen", "advertise", "insecure",
+    "key", "authorized", "invite_uses", "invite_for", "run", "evaluate_every", "checkpoint_every_s", "link", "site",
+    "report",
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=GroupedCommand, first=("peers", "steps", "period", "device", "run", "resume"))
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
 @click_options(*_FLAGS)
@@ -76,16 +77,18 @@ def train(
         output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
         launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
 
+        ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script)
+
         def met(members: list[dict[str, str]]) -> None:
             if resume is not None:
                 keep_settings(folder, settings)  # not before all peers could go on with them
-            commands = [_join_command(task, script, invite, member) for member in members]
             local = split_address(members[0]["address"])[0].startswith("127.")
-            output.say(f"join from {'this' if local else 'another'} machine: {commands[0]}")
-            try:
-                _write_ways_in(folder / WAYS_IN_FILE, commands)
-            except OSError as error:
-                output.say(f"{one_line(error)}: how to join through the other peers is not written down")
+            unwritten = ways_in.met(members)
+            output.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+            if unwritten:
+                output.say(unwritten)
+            if idle := settings.idle_sites():
+                output.say(f"until others join from elsewhere: {idle}" if settings.site_period else idle)
             if script:
                 output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
@@ -93,7 +96,7 @@ def train(
             if resume is None:
                 keep_settings(folder, settings)
             again = "" if script else f"samovar train {task} --resume {folder}"
-            code = asyncio.run(_train(launch, output, settings, folder, met, again))
+            code = asyncio.run(_train(launch, output, settings, folder, met, again, ways_in))
         if code == STOPPED:
             resumable = not script and _has_checkpoint(folder, settings.peers)
             output.say(f"stopped; go on with: {again}" if resumable else "stopped")
@@ -128,23 +131,6 @@ def _has_checkpoint(folder: Path, peers: int) -> bool:
     return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))
 
 
-def _write_ways_in(file: Path, lines: list[str]) -> None:
-    """How to join through each peer, should the first be gone. An invite is a password, so nobody else may read it."""
-    file.touch(0o600)
-    file.chmod(0o600)
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _join_command(task: Path, script: bool, invite: Invite | None, member: dict[str, str]) -> str:
-    address, key = member["address"], member["id"]
-    invite = replace(invite, contact=key) if invite else None
-    if script:
-        how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
-        return f"samovar.join({address!r}, {how})"
-    how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
-    return f"samovar join {address} {task} {how}"
-
-
 async def _train(
     launch: Launch,
     output: Output,
@@ -152,17 +138,19 @@ async def _train(
     folder: Path,
     met: Callable[[list[dict[str, str]]], None],
     again: str,
+    ways_in: WaysIn,
 ) -> int:
     began, stop = time.monotonic(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
     error: str | None = None
-    with output:
-        try:
-            await launch.run(stop, met)
-        except LaunchError as failure:
-            error = str(failure)
+    async with answered(folder, ways_in.answer, output.say):
+        with output:
+            try:
+                await launch.run(stop, met)
+            except LaunchError as failure:
+                error = str(failure)
     if error is not None:
         saved = output.heard.saved
         return fail(f"{error}; round {saved} is saved, go on with: {again}" if saved and again else error)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
-from ..transport import PeerId, Transport, is_guest
+from ..transport import PeerId, Transport, is_guest, key_of
 from ..wire import Buffer
 from ..witness import buggify
 from .lane import CREDIT_BYTES_MIN
@@ -131,6 +131,12 @@ class Links:
         self._transport.hang_up(peer)
         if self._guests.pop(peer, None) is not None:
             self._paces.pop(peer, None)  # nobody comes by that name again
+
+    def forget_key(self, key: str, why: str) -> None:
+        """End the links to the peer of that key, or to all who share it."""
+        for link in self:
+            if key_of(link.peer) == key:
+                self.forget(link.peer, why)
 
     def dismiss_guests(self, after_s: float) -> None:
         """Forget those who came longer ago than that and with whom nothing goes on: each has a share of the credit."""

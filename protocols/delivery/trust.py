@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
 from .links import GUESTS_MAX
+from .telling import tell_all
 
 _FAULTS_MAX = 16
 _REFUSED_MAX = 1024
@@ -17,17 +17,19 @@ _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
 class Refusal(NamedTuple):
     """What `peer` sent was not taken, so many times since it was told last. `why`: the last time; `cut_off`: nothing
-    of it is taken now."""
+    of it is taken now; `address`: where it came from, "" if that is not known."""
 
     peer: PeerId
     why: str
     times: int
     cut_off: bool
+    address: str = ""
 
     def __str__(self) -> str:
         messages = "a message" if self.times == 1 else f"{self.times:,} messages"
         cut_off = ", and it is cut off" if self.cut_off else ""
-        return f"{messages} of the key {self.peer} not taken{cut_off}: it {self.why}"
+        whence = f" at {self.address}" if self.address else ""
+        return f"{messages} of the key {self.peer}{whence} not taken{cut_off}: it {self.why}"
 
 
 class Trust:
@@ -38,7 +40,9 @@ class Trust:
     Of each peer is told once in 30 s, and of four in one interval, those with most faults first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whence: Callable[[PeerId], str] = lambda peer: "") -> None:
+        """`whence`: the address that a peer sends from."""
+        self._whence, self._addresses = whence, dict[PeerId, str]()
         self.refused: dict[PeerId, str] = {}
         """Peers that broke the rules, and how; of the latest 1024."""
         self.on_refused: list[Callable[[Refusal], None]] = []
@@ -67,9 +71,10 @@ class Trust:
         """Remember what `peer` did that was not taken."""
         self.refused.pop(peer, None)
         self.refused[peer] = why
+        self._addresses[peer] = self._whence(peer) or self._addresses.get(peer, "")  # now, as it may be hung up on
         if len(self.refused) > _REFUSED_MAX:
             oldest = next(iter(self.refused))
-            del self.refused[oldest], self._untold[oldest]
+            del self.refused[oldest], self._untold[oldest], self._addresses[oldest]
         self._untold[peer] += 1
 
     def fault(self, peer: PeerId) -> bool:
@@ -91,9 +96,5 @@ class Trust:
         for peer, times in due.most_common(_TOLD_AT_ONCE):
             self._told_at[peer] = now
             del self._untold[peer]
-            for told in self.on_refused:
-                try:
-                    told(Refusal(peer, self.refused[peer], times, self.cut_off(peer)))
-                except Exception as error:  # a fault of one listener must stop neither the others nor the heartbeats
-                    what = f"telling of what peer {peer:.12} sent failed"
-                    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+            refusal = Refusal(peer, self.refused[peer], times, self.cut_off(peer), self._addresses[peer])
+            tell_all(f"telling of what peer {peer:.12} sent", self.on_refused, refusal)

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
+from .backoff import Once
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster, Standing
-from .view import NOBODY, Decree, Version, View
+from .view import NOBODY, Decree, Version
 
 _AHEAD_MAX = 1 << 36
-"""How far above what was promised a ballot may be, a million tries of each member (`change`), or a view above ours."""
+"""How far above what was promised a ballot may be: a million tries of each member (`change`)."""
 
 
 class Acceptor:
@@ -43,6 +44,8 @@ class Acceptor:
         self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
+        self._told: Once[PeerId] = Once(endpoint.interval_s)
+        """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
         self._voted: Version | None = None
         """What a former life voted for last, which is lost."""
         endpoint.on(Propose, self._on_propose)
@@ -80,6 +83,7 @@ class Acceptor:
 
     def _go_to(self, decree: Decree | None) -> None:
         self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
+        self._told.clear()
         self._view = NOBODY if decree is None else decree.view
         if decree is not None and self.votes:
             self._ledger.keep(Seat(self._me, decree))
@@ -112,10 +116,6 @@ class Acceptor:
         """Whether one may have come to that ballot: there is to be room above it for all others."""
         return ballot <= self.promised + _AHEAD_MAX
 
-    def may_follow(self, view: View) -> bool:
-        """Whether that may be a view after ours."""
-        return 0 < view.generation - self._roster.view.generation <= _AHEAD_MAX
-
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when what was promised and adopted so far is on record."""
         adopted, decree = self._adopted
@@ -127,7 +127,8 @@ class Acceptor:
         if generation > view.generation and (self.votes or self._roster.learns):
             self._endpoint.post(sender, Behind(view.generation))
         elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):
-            self._endpoint.post(sender, Install(self._latest))
+            if self._told.due(sender):
+                self._endpoint.post(sender, Install(self._latest))
         elif sender not in view.ids:
             self._stale(sender, generation)
         return sender in view.ids and generation == view.generation

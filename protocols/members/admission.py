@@ -3,6 +3,7 @@
 Join -> Welcome or Refused with any member, the contact, who then introduces the newcomer to the coordinator: once, and
 again to the next one when the first is lost with the introduction in its hands. The next change lets the newcomer in.
 Who asks again in the life that the view has already is told that view.
+Whom the run's invitation does not let in, by then or by the next view, is told so (Uninvited) and gives up.
 Who was given up for holding up the others, or again within an hour, is told Later, and asks again then. Who gave it up
 knows this, nobody else.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..delivery.link import PeerLost
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import in_words
 from .backoff import LONGEST_S
-from .messages import Anew, Install, Introduce, Join, Later, Refused, Welcome
+from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
 from .roster import Expelled, MembershipError, Roster, Standing
 from .view import NAME_LETTERS_MAX, Decree
 
@@ -65,6 +67,7 @@ class Admission:
         endpoint.on(Join, self._on_join)
         endpoint.on(Introduce, self._on_introduce)
         endpoint.on(Later, self._on_later)
+        endpoint.on(Uninvited, self._on_uninvited)
         endpoint.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
@@ -136,7 +139,8 @@ class Admission:
         if there and (latest := self._latest()) is not None:
             self._endpoint.post(newcomer, Install(latest))
         elif join.ready:
-            self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes))
+            guest = roster.invites.came_by(newcomer)
+            self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest))
 
     def _refusal(self, join: Join, sender: PeerId) -> str | None:
         view = self._roster.view
@@ -148,6 +152,8 @@ class Admission:
             return f"its name has {len(join.member.name):,} letters, at most {NAME_LETTERS_MAX} are taken"
         if join.layout != self._layout:
             return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
+        if why := self._roster.invites.why_not(sender, self._roster.invites.came_by(sender)):
+            return why
         if sender not in view.everybody and not view.has_room(join.member):
             return f"the run is full: {len(view.everybody)} members"
         if join.ready and self._roster.id in self._roster.finished:
@@ -158,9 +164,12 @@ class Admission:
         came, roster = envelope.message, self._roster
         if envelope.sender not in roster.view.everybody or roster.id in (came.member.id, *roster.finished):
             return
-        there = roster.view.anybody(came.member.id)
+        there, host = roster.view.anybody(came.member.id), envelope.sender
         if there is not None and (there.life == came.member.life or came.generation < there.since):
             return  # that introduction has let it in already, or it is of a life before the one in the view
+        learner = host not in roster.view.ids
+        if learner and (there is not None or roster.invites.why_not(came.member.id, came.guest)):
+            return  # a learner's word, for which an invite is enough, ends nobody's life and turns nobody away
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=False)
@@ -183,10 +192,25 @@ class Admission:
         self._later_s, self._later_by = now + later.seconds, envelope.sender
         self._roster.notify()
 
+    def turn_away(self) -> None:
+        """The view has changed: newcomers that no invitation lets in any more are told so."""
+        for newcomer, came in list(self._roster.newcomers.items()):
+            if why := self._roster.invites.why_not(newcomer, came.guest):
+                del self._roster.newcomers[newcomer]
+                self._endpoint.post(newcomer, Uninvited(in_words(why)))
+
+    def _on_uninvited(self, envelope: Envelope) -> None:
+        if self.asks and not self._roster.view.ids and envelope.sender in self._roster.addresses:
+            self._roster.fail(JoinRefused(in_words(envelope.message.why)))
+
     def _introduce(self, came: Introduce) -> None:
         newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()
-        later = self._held_off.get(newcomer)
-        if later is not None and later.seconds > now:
+        later, came = self._held_off.get(newcomer), replace(came, guest=roster.invites.came_by(newcomer, came.guest))
+        roster.invites.knows(newcomer, came.guest)
+        if why := roster.invites.why_not(newcomer, came.guest):
+            self._endpoint.dial(newcomer, came.member.address)
+            self._endpoint.post(newcomer, Uninvited(in_words(why)))
+        elif later is not None and later.seconds > now:
             self._endpoint.dial(newcomer, came.member.address)
             self._endpoint.post(newcomer, Later(later.seconds - now, later.why))
         elif len(roster.newcomers) < _NEWCOMERS_MAX:

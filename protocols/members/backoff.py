@@ -1,4 +1,4 @@
-"""Backoff: how long to leave alone what goes wrong again and again."""
+"""Backoff: how long to leave alone what goes wrong again and again, or was told just now."""
 
 from __future__ import annotations
 
@@ -27,3 +27,24 @@ class Backoff(Generic[Key]):
         seconds = 0.0 if times <= self._free else min(self._first_s * 2.0 ** (times - self._free - 1), LONGEST_S)
         self._known[key] = now + seconds + LONGEST_S, times
         return seconds
+
+
+class Once(Generic[Key]):
+    """Each once in `every_s`, so that an answer costs no more however often it is asked for."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._again_s: dict[Key, float] = {}
+        """When it is the turn of each again, on the loop's clock."""
+
+    def due(self, key: Key) -> bool:
+        """Whether it is its turn, which is taken then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._again_s.get(key, now):
+            return False
+        self._again_s[key] = now + self._every_s
+        return True
+
+    def clear(self) -> None:
+        """It is everybody's turn."""
+        self._again_s.clear()

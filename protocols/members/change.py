@@ -22,17 +22,18 @@ long as `give_up_after_s` says; NoQuorum at once where those who live cannot be 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
-from ..witness import buggify, sometimes
+from ..witness import sometimes
 from .acceptor import Acceptor
 from .decree import next_decree
 from .ledger import Ledger
 from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
+from .occasion import Occasion
+from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import MembershipError, NoQuorum, Roster, Standing
 from .view import Decree, View
@@ -51,18 +52,19 @@ class Change:
         ledger: Ledger,
         *,
         founders: int,
-        quorum: int | None,
+        quorum: Quorum,
+        outsiders: Outsiders,
         give_up_after_s: float | None,
         standing: Callable[[], Standing],
-        stale: Callable[[PeerId, int], None],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`stale` is told of who speaks from a generation without being a member, `take` of a decree that holds, and
-        who said so."""
+        """`take` is told of a decree that holds, and by whom this peer has heard of it."""
         self._endpoint, self._roster, self._founders = endpoint, roster, founders
-        self.quorum = Quorum(roster, quorum)
+        self.quorum, self._outsiders = quorum, outsiders
         self._take, self._ledger, self._limit_s = take, ledger, math.inf if give_up_after_s is None else give_up_after_s
-        self.acceptor = Acceptor(endpoint, roster, ledger, standing=standing, stale=stale, asked=self.consider)
+        self.acceptor = Acceptor(
+            endpoint, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
+        )
         self._renew = False
         self._ballot = 0
         self._question: Propose | Adopt | None = None
@@ -70,12 +72,12 @@ class Change:
         """Who was behind and has been asked it again."""
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
+        self._took_s = 0.0
+        """How long it took until enough had answered the questions of the last ballot."""
         self._answered: set[PeerId] = set()
         """Who has answered the last question."""
         self._leading: asyncio.Task[None] | None = None
-        self._averaging = False
-        self._waiting: asyncio.TimerHandle | None = None
-        self._waited = False
+        self.occasion = Occasion(endpoint, roster, self.consider)
         roster.on_news.append(self.consider)
         endpoint.on(Promise, self._on_promise)
         endpoint.on(Adopted, self._on_adopted)
@@ -93,20 +95,9 @@ class Change:
 
     def begin(self, decree: Decree | None) -> None:
         """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
-        self._cancel_wait()
+        self.occasion.begin()
         self.acceptor.begin(decree)
         self._ballot, self._renew = 0, False
-
-    @contextlib.contextmanager
-    def averaging(self) -> Iterator[None]:
-        """While a round is averaged here: newcomers are let in before or after it, so every attempt has its chance,
-        and joining over and over does not stall it."""
-        self._averaging = True
-        try:
-            yield
-        finally:
-            self._averaging = False
-            self.consider()
 
     def consider(self) -> None:
         """As coordinator, lead a change when there is reason for one."""
@@ -121,7 +112,7 @@ class Change:
 
     def stop(self) -> None:
         """Lead no more."""
-        self._cancel_wait()
+        self.occasion.stop()
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
@@ -130,24 +121,7 @@ class Change:
         roster = self._roster
         if roster.failed is not None or roster.coordinator != roster.id:
             return False
-        return roster.shrinking or self._renew or self.promised > 0 or self._newcomers_due()
-
-    def _newcomers_due(self) -> bool:
-        """At the end of the round that is averaged now, or after two patiences, whichever is sooner."""
-        if not self._roster.idle_change or not self._averaging:
-            return self._roster.idle_change
-        if self._waiting is None:
-            self._waiting = asyncio.get_running_loop().call_later(2 * self._endpoint.patience_s, self._end_wait)
-        return self._waited or buggify("newcomers do not wait")
-
-    def _end_wait(self) -> None:
-        self._waited = True
-        self.consider()
-
-    def _cancel_wait(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._waiting, self._waited = None, False
+        return roster.shrinking or self._renew or self.promised > 0 or self.occasion.now
 
     def _led(self, task: asyncio.Task[None]) -> None:
         if self._leading is not task:
@@ -188,7 +162,7 @@ class Change:
     async def _try(self, view: View) -> bool | None:
         """One ballot. Whether enough answered; None when another leads or the view is over."""
         me, self._answered = self._roster.id, {self._roster.id}
-        self._ballot = (self.promised // _RANKS + 1) * _RANKS + view.ids.index(me)
+        self._took_s, self._ballot = 0.0, (self.promised // _RANKS + 1) * _RANKS + view.ids.index(me)
         self._promises = {me: self.acceptor.promise(self._ballot)}
         if not await self._ask(Propose(view.generation, self._ballot), self._promises):
             return None
@@ -214,18 +188,22 @@ class Change:
             if peer != me:
                 self._endpoint.post(peer, Install(decree))
         self._take(decree, me)
+        self.occasion.rest(self._took_s)
         return True
 
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
         """Ask all that are not gone until each has answered. False when another leads or the view is over."""
         roster, patience_s, now = self._roster, self._endpoint.patience_s, asyncio.get_running_loop().time
         asked: dict[PeerId, float] = {}
+        began_s, took_s = now(), 0.0
         self._question, self._reminded = question, set()
         try:
             while roster.view.generation == question.generation:
                 self.acceptor.promised = max(self.promised, *(answer.promised for answer in answers.values()))
                 if self.promised != question.ballot:
                     return False
+                if not took_s and self.quorum.enough(answers):
+                    took_s = now() - began_s
                 missing = [peer for peer in (*roster.alive, *roster.former) if peer not in answers]
                 if not missing:
                     await self._on_record()
@@ -239,7 +217,7 @@ class Change:
                 await roster.change_within(self._endpoint.interval_s)
             return False
         finally:
-            self._question = None
+            self._question, self._took_s = None, self._took_s + took_s
 
     async def _on_record(self) -> None:
         """Wait until this peer's own word is on record, as the others' is before they give it."""
@@ -293,7 +271,6 @@ class Change:
 
     def _on_install(self, envelope: Envelope) -> None:
         decree: Decree = envelope.message.decree
-        known = envelope.sender in {*self._roster.addresses, *self._roster.view.everybody}
-        known = known or self.acceptor.has_adopted(decree)
-        if known and self.acceptor.may_follow(decree.view):
+        believed = self._outsiders.believes(envelope.sender) or self.acceptor.has_adopted(decree)
+        if believed and self._roster.view.may_precede(decree.view.generation):
             self._take(decree, envelope.sender)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..transport import PeerId
 from ..wire import in_words
+from .invites import Uses
 from .messages import Promise
 from .roster import Roster
 from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
@@ -17,7 +18,8 @@ _DEPARTED_MAX = 16
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
     """The view of those who promised, without the leaving, with the learners that have learned enough, and with the
-    newcomers that it has room for: as members before the run has started, as learners later."""
+    newcomers that are invited and that it has room for: as members before the run has started, as learners later."""
+    uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
     there = {peer for peer, promise in promises.items() if not promise.former and peer not in roster.newcomers}
@@ -29,7 +31,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
     learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
     learning = [one for one in learners if one not in learned]
-    came = _named(_fitting(roster, [*staying, *learners]), [*staying, *learners])
+    came = _named(_fitting(roster, [*staying, *learners], uses), [*staying, *learners])
     if view.started and not {*donors} & {one.id for one in (*staying, *learned)}:
         holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
         learned, came = learned + holders, [one for one in came if one not in holders]
@@ -44,8 +46,20 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     given = not view.started or (roster.given and base.round <= roster.base.round)
     stayed = {member.id for member in staying}
     apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
-    next_view = View(generation, members, started, tuple(learning), apart)
+    next_view = View(generation, members, started, tuple(learning), apart, uses.invitation, uses.let_in)
     return Decree(next_view, base, tuple(donors), _departed(roster, ids), given)
+
+
+def idle_change(roster: Roster) -> bool:
+    """Whether a view with other learners, with some of them among its members, or with another invitation is due, which
+    can wait for the end of a round. Who has finished lets nobody in any more."""
+    view, invites = roster.view, roster.invites
+    lost = any(learner.id in roster.gone for learner in view.learners)
+    comes = any(
+        (came.member.id in view.everybody or view.has_room(came.member)) and not invites.why_not(newcomer, came.guest)
+        for newcomer, came in roster.newcomers.items()
+    )
+    return roster.id not in roster.finished and (lost or comes or bool(roster.learned) or invites.wish is not None)
 
 
 def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:
@@ -77,10 +91,10 @@ def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, 
     return base, list(dict.fromkeys(have))
 
 
-def _fitting(roster: Roster, staying: list[Member]) -> list[Member]:
+def _fitting(roster: Roster, staying: list[Member], uses: Uses) -> list[Member]:
     view, newcomers = View(0, tuple(staying), False), []
     for came in roster.newcomers.values():
-        if view.has_room(came.member):
+        if view.has_room(came.member) and uses.let(came.member.id, came.guest):
             newcomers.append(came.member)
             view = View(0, (*view.members, came.member), False)
     return newcomers

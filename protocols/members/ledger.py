@@ -11,7 +11,7 @@ not answer any more, as its next life would believe what is out of date.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -147,20 +147,22 @@ class Ledger:
             entry, then = self._due[0]
             self._last = {} if isinstance(entry, Seat) else self._last
             self._last[type(entry)] = entry
-            await self._written(store, [*self._last.values()] if self._unwritten else [entry])
+            await self._written(store, entry)
             if self._due:
                 del self._due[0]
             if not self._outdated:
                 then()
         self._writing = None
 
-    async def _written(self, store: Store, entries: Iterable[Seat | Ballot | Vote]) -> None:
+    async def _written(self, store: Store, entry: Seat | Ballot | Vote) -> None:
+        entries = [entry]
         try:
-            if self._unwritten:
+            if self._unwritten:  # all anew, the seat last: without it the others count for nothing
                 store.clear()
-            for entry in sorted(entries, key=lambda entry: isinstance(entry, Seat)):  # without it all others are void
-                packed: bytes = msgpack.packb(plain_fields(entry, fields_of(type(entry))))
-                await store.save(type(entry).__name__.lower(), packed)
+                entries = sorted(self._last.values(), key=lambda one: isinstance(one, Seat))
+            for one in entries:
+                packed: bytes = msgpack.packb(plain_fields(one, fields_of(type(one))))
+                await store.save(type(one).__name__.lower(), packed)
             self._unwritten = self._outdated = False
         except OSError as error:
             for told in self.on_trouble:

@@ -1,7 +1,8 @@
 """Losses: members that are no more, and why, for the record; and how long they are kept out.
 
-Who was given up comes back at once; given up again within the hour it is let in a patience later, then each time after
-twice as long (`backoff`). On loss: only who led the change knows, and the next one begins anew.
+Whoever was given up, has left or was started anew comes back at once; the second time within the hour a patience later,
+then each time after twice as long (`backoff`), as each coming and going is a change of the view for all.
+On loss: only the leader of the change knows, and the next one begins anew.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Losses(list[Loss]):
         self.ever = 0
         """Of all that there ever were."""
         self._roster, self._hold_off = roster, hold_off
-        self._given_up: Backoff[PeerId] = Backoff(endpoint.patience_s, free=1)
+        self._went: Backoff[PeerId] = Backoff(endpoint.patience_s, free=1)
 
     def since(self, ever: int) -> list[Loss]:
         """Those after the first `ever` of all, as far as they are kept."""
@@ -58,9 +59,10 @@ class Losses(list[Loss]):
             self.append(loss)
             self.ever += 1
             del self[:-_KEPT]
-            if led and view.anybody(member.id) is None and member.id not in roster.leaving:
-                self._hold_off(member.id, self._given_up.again(member.id), loss.why)
-                roster.tell_former(member.id, Stale(view.generation, roster.id, view.everybody))
+            if led:
+                self._hold_off(member.id, self._went.again(member.id), loss.why)
+                if view.anybody(member.id) is None and member.id not in roster.leaving:
+                    roster.tell_former(member.id, Stale(view.generation, roster.id, view.everybody))
 
 
 def _loss_of(member: Member, decree: Decree, roster: Roster) -> Loss:

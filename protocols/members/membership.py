@@ -21,12 +21,15 @@ from .admission import JoinRefused as JoinRefused
 from .change import Change
 from .departure import Departure
 from .edges import Edges
+from .invitation import Invitation
+from .inviting import Inviting
 from .learning import Learning
 from .ledger import Ledger, Store, Vote
 from .losses import Loss as Loss
 from .losses import Losses
 from .messages import Install, Stale, Welcome
 from .outsiders import Outsiders
+from .quorum import Quorum
 from .roster import Expelled as Expelled
 from .roster import MembershipError as MembershipError
 from .roster import NoQuorum as NoQuorum
@@ -53,16 +56,18 @@ class Membership:
         installed: Callable[[Decree], None],
         give_up_after_s: float | None = None,
         store: Store | None = None,
+        invitation: Invitation | None = None,
     ) -> None:
         """`run`: only peers of the same run meet. `layout`, `model`: the layout's digest and description.
         `founders`: how many gather before the first round. `quorum`: how many may go on, None for more than half.
         `installed` gets what has led to each view. `give_up_after_s`: how long to wait for members out of reach, where
-        too few are left to decide anything; None: without end. `store`: for the word that a later life is to keep."""
+        too few are left to decide anything; None: without end. `store`: for the word that a later life is to keep.
+        `invitation`: what a founder lets others in by."""
         self.give_up_after_s = give_up_after_s
         self._endpoint, self._founders, self._standing, self._installed = endpoint, founders, standing, installed
-        roster = self._roster = Roster(endpoint, me)
-        self._departure = Departure(endpoint, roster)
-        self._outsiders = Outsiders(endpoint, roster, expelled=self._on_expelled)
+        roster = self._roster = Roster(endpoint, me, invitation)
+        self._departure, self._quorum = Departure(endpoint, roster), Quorum(roster, quorum)
+        self._outsiders = Outsiders(endpoint, roster, self._quorum, expelled=self._on_expelled)
         self._ledger = Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
@@ -70,10 +75,10 @@ class Membership:
             roster,
             self._ledger,
             founders=founders,
-            quorum=quorum,
+            quorum=self._quorum,
+            outsiders=self._outsiders,
             give_up_after_s=give_up_after_s,
             standing=standing,
-            stale=self._outsiders.refuse,
             take=self._take,
         )
         self.learning = Learning(endpoint, roster, standing=standing, of_now=self._change.acceptor.of_now)
@@ -90,13 +95,15 @@ class Membership:
         self._edges = Edges(
             endpoint,
             roster,
-            enough=self._change.quorum.enough,
+            enough=self._quorum.enough,
             renew=self._change.renew,
             of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
         """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""
-        self.losses = Losses(endpoint, roster, self._admission.hold_off)
+        self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
+        self.losses = Losses(endpoint, roster, self.hold_off)
+        self.inviting = Inviting(endpoint, roster, self._change.consider)
         if (former := self._ledger.former()) is not None:
             self._change.acceptor.go_on(former)
         self._former = former is not None
@@ -179,17 +186,9 @@ class Membership:
         """Something that `until` may wait for has changed."""
         self._roster.notify()
 
-    def suspect(self, peer: PeerId, why: str) -> None:
-        """A member cannot be worked with by any: have it removed. It may join again."""
-        self._roster.suspect(peer, why)
-
-    def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """See `Admission.hold_off`."""
-        self._admission.hold_off(peer, seconds, why)
-
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
         """Whether those who stay would be enough to go on without it, and, with `reserve`, could still lose another."""
-        left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
+        left, quorum = [other for other in self._roster.staying if other != peer], self._quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 
     @property
@@ -198,8 +197,8 @@ class Membership:
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def averaging(self) -> contextlib.AbstractContextManager[None]:
-        """While a round is averaged here: see `Change.averaging`."""
-        return self._change.averaging()
+        """While a round is averaged here: see `Occasion`."""
+        return self._change.occasion.averaging()
 
     def renew(self) -> None:
         """Have the next generation decided though nobody comes or goes: the members disagree about a result."""
@@ -219,7 +218,8 @@ class Membership:
 
     def found(self) -> None:
         """Begin a new run, of which this peer is the first member."""
-        view = View(1, (replace(self.me, since=1),), self._founders <= 1)
+        me, invitation = replace(self.me, since=1), self.inviting.present
+        view = View(1, (me,), self._founders <= 1, invitation=invitation)
         self._take(Decree(view, self._standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
@@ -284,6 +284,7 @@ class Membership:
         new = [one.id for one in (*view.members, *view.learners) if not before.holds(one) and one.id != self.me.id]
         self._outsiders.begin()
         roster.take(view, decree.base, given=decree.given, led=led)
+        self._admission.turn_away()
         self._former = False
         self._change.begin(decree)
         self._edges.begin(view)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..transport import PeerId
 from ..wire import message
+from .invitation import Invitation
 from .view import Decree, Member, Version, View
 
 
@@ -59,12 +60,31 @@ class Later:
 @dataclass(frozen=True, slots=True)
 class Introduce:
     """The contact, who is in `generation`, tells the coordinator of a newcomer, which has `version`. `votes`: as in
-    Join."""
+    Join. `guest`: the key of the invitation by which it came; "": it needs none."""
 
     member: Member
     version: Version
     generation: int
     votes: bool = False
+    guest: PeerId = ""
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Uninvited:
+    """Told to a newcomer: the invitation by which it came does not let it in, and why."""
+
+    why: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Reinvite:
+    """Told to the coordinator: have `invitation`, None for none, take the place of that of the key `replaces`, "" where
+    there is none."""
+
+    replaces: PeerId
+    invitation: Invitation | None
 
 
 @message()

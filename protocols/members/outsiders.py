@@ -5,40 +5,47 @@ It tells those on its side of a split, who may be in the view all the same, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
+from .backoff import Once
 from .errors import Expelled
 from .messages import Stale
+from .quorum import Quorum
 from .roster import Roster
 
 
 class Outsiders:
-    """Both sides of it. `expelled` is called when this peer turns out to be one."""
+    """Both sides of it. `expelled` is called when this peer turns out to be an outsider."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster, *, expelled: Callable[[], None]) -> None:
+    def __init__(self, endpoint: Endpoint, roster: Roster, quorum: Quorum, *, expelled: Callable[[], None]) -> None:
         self.refused = 0
         """Messages of outsiders."""
-        self._endpoint, self._roster, self._on_expelled = endpoint, roster, expelled
-        self._told_until: dict[PeerId, float] = {}
+        self._endpoint, self._roster, self._quorum, self._on_expelled = endpoint, roster, quorum, expelled
+        self._told: Once[PeerId] = Once(endpoint.interval_s)
         endpoint.on(Stale, self._on_stale)
 
     def begin(self) -> None:
         """The roster has gone on to another view."""
-        self._told_until.clear()
+        self._told.clear()
 
     def refuse(self, sender: PeerId, generation: int) -> None:
         """Somebody speaks from a generation without being in the view: if that generation is over, it is told so."""
-        now, roster = asyncio.get_running_loop().time(), self._roster
+        roster = self._roster
         if roster.id in roster.view.ids and generation < roster.view.generation:
             self.refused += 1
             sometimes("an old generation was refused")
-            if now >= self._told_until.get(sender, now):
-                self._told_until[sender] = now + self._endpoint.interval_s
+            if self._told.due(sender):
                 self._endpoint.post(sender, Stale(roster.view.generation, roster.id, roster.view.everybody))
+
+    def believes(self, teller: PeerId) -> bool:
+        """Whether this peer believes `teller` about later views: a member, and a learner only where too few members
+        are left to decide one, as an invite is enough to become a learner."""
+        roster = self._roster
+        learner = teller in roster.view.everybody and teller not in roster.view.ids
+        return teller in {*roster.addresses, *roster.view.ids} or (learner and not self._quorum.enough(roster.alive))
 
     def expel(self, stale: Stale) -> None:
         """The others went on without us. Those on our side of a split hear it from us."""
@@ -51,6 +58,6 @@ class Outsiders:
     def _on_stale(self, envelope: Envelope) -> None:
         stale: Stale = envelope.message
         roster = self._roster
-        behind = roster.id in roster.view.everybody and stale.generation > roster.view.generation
-        if behind and roster.id not in stale.members and roster.failed is None:
+        behind = roster.id in roster.view.everybody and roster.view.may_precede(stale.generation)
+        if behind and self.believes(envelope.sender) and roster.id not in stale.members and roster.failed is None:
             self.expel(stale)

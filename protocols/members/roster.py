@@ -13,6 +13,8 @@ from .edge import Edge
 from .errors import Expelled as Expelled
 from .errors import MembershipError as MembershipError
 from .errors import NoQuorum as NoQuorum
+from .invitation import Invitation
+from .invites import Invites
 from .messages import Anew, Introduce, Learned, Suspicion
 from .view import NOBODY, Gone, Member, Version, View
 from .view import Standing as Standing
@@ -27,10 +29,11 @@ class Roster(Waiting):
     """The present view, and who of its members is gone, leaving or done, as far as this peer knows. `on_news` is called
     whenever somebody comes, goes or is lost."""
 
-    def __init__(self, endpoint: Endpoint, me: Member) -> None:
+    def __init__(self, endpoint: Endpoint, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()
         self.me = replace(me, life=endpoint.draw())
         self.view = NOBODY
+        self.invites = Invites(endpoint, invitation, members=lambda: self.view.ids)
         self.base = Version(0, 0)
         """The version that the view goes on from: some committed it."""
         self.given = False
@@ -85,15 +88,6 @@ class Roster(Waiting):
         """Members that were started anew and vote still as they would have."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
         return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
-
-    @property
-    def idle_change(self) -> bool:
-        """Whether a view with other learners, or with some of them among its members, is due, which can wait for the
-        end of a round. Who has finished lets nobody in any more."""
-        lost = any(learner.id in self.gone for learner in self.view.learners)
-        came = (newcomer.member for newcomer in self.newcomers.values())
-        fits = any(one.id in self.view.everybody or self.view.has_room(one) for one in came)
-        return self.id not in self.finished and (lost or fits or bool(self.learned))
 
     @property
     def near(self) -> list[PeerId]:
@@ -208,8 +202,9 @@ class Roster(Waiting):
                 self._endpoint.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to who is no member any more, unless it joins anew and knows."""
-        if peer not in self._anew and self._endpoint.is_lost(peer) is None:
+        """Post `message` to who is no member any more, unless it joins anew and knows. It may not have missed us."""
+        if peer not in self._anew and not self._endpoint.has_ended(peer):
+            self._endpoint.retry(peer)
             self._endpoint.post(peer, message)
 
     # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
@@ -219,6 +214,7 @@ class Roster(Waiting):
         """Go on to `view`, from `base`; what was known of lives that are not in it is over. `led`: we asked its
         members, and whoever is gone is so since it answered. All other suspicions are over."""
         before, self.view, self.base, self.given = self.view, view, base, given
+        self.invites.take(view)
         self.waits_no_more()
         for peer in sorted(self._old_links):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member

@@ -9,7 +9,10 @@ from functools import cached_property
 from ...aggregation.shares import by_bandwidth, coarse
 from ..transport import PeerId
 from .edge import Edge as Edge
+from .invitation import Invitation
 
+_AHEAD_MAX = 1 << 36
+"""How many generations later a view may be of which one hears."""
 VIEW_BYTES_MAX = 32 * 1024
 """Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
 _MEMBER_BYTES = 57
@@ -64,13 +67,16 @@ class Member:
 class View:
     """A generation and its members in rank order. `started` once enough have gathered for the first round. `learners`:
     let in since, they fetch the state; they have no vote, no rank and no part in a round until a later view has them
-    among its members. `apart`: which members cannot reach each other, so that no sum goes that way."""
+    among its members. `apart`: which members cannot reach each other, so that no sum goes that way. `invitation`: by
+    which others may come, None: nobody may. `let_in`: the marks of keys that came by it, or by those before it."""
 
     generation: int
     members: tuple[Member, ...]
     started: bool
     learners: tuple[Member, ...] = ()
     apart: tuple[Edge, ...] = ()
+    invitation: Invitation | None = None
+    let_in: tuple[int, ...] = ()
 
     @cached_property
     def ids(self) -> tuple[PeerId, ...]:
@@ -132,6 +138,10 @@ class View:
         """Whether this life of `member` is in it, as a member or a learner."""
         known = self.anybody(member.id)
         return known is not None and known.life == member.life
+
+    def may_precede(self, generation: int) -> bool:
+        """Whether a view of `generation` may come after this one: there is to be room above it for all others."""
+        return 0 < generation - self.generation <= _AHEAD_MAX
 
     def has_room(self, member: Member) -> bool:
         return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX

@@ -21,8 +21,6 @@ from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """What peers that are not in the view may have waiting here, all together and each of them."""
-_AHEAD_MAX = 1 << 36
-"""No view is so far ahead of ours."""
 
 
 @message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
@@ -99,7 +97,7 @@ class Inbox:
         view, sender = self._view(), envelope.sender
         if chunk.generation <= view.generation:
             return chunk.generation == view.generation and sender in view.ids
-        if chunk.generation > view.generation + _AHEAD_MAX:
+        if not view.may_precede(chunk.generation):
             raise PeerMisbehaved(f"sent a chunk of generation {chunk.generation}, this is {view.generation}")
         if sender in view.everybody or not view.started:
             return True

@@ -57,8 +57,14 @@ class Shaped:
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._inner.admit(peer, shared=shared)
 
+    def dismiss(self, peer: PeerId) -> None:
+        self._inner.dismiss(peer)
+
     async def self_test(self) -> None:
         await self._inner.self_test()
+
+    def whence(self, peer: PeerId) -> str:
+        return self._inner.whence(peer)
 
     def trouble(self, peer: PeerId) -> str | None:
         return self._inner.trouble(peer)

@@ -21,9 +21,10 @@ from ..transport import PeerId
 from ..wire import message
 from .segment import MEMBERS_MAX, SECRET_BYTES, Segment
 
-_EARLY_MAX = 2 * MEMBERS_MAX
 _DEALS_MAX = 16
 """Segments of different sizes at a time."""
+_EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * MEMBERS_MAX
+"""Messages of a generation to come, of each peer, and of how many peers that are no members now."""
 
 
 @message()
@@ -82,7 +83,7 @@ class Commons:
         self._endpoint, self._view = endpoint, view
         self._generation = 0
         self._deals: dict[int, _Deal] = {}
-        self._early: deque[Envelope] = deque(maxlen=_EARLY_MAX)
+        self._early: dict[PeerId, deque[Envelope]] = {}
         for kind in (Offer, Attached, Use):
             endpoint.on(kind, self._hear)
 
@@ -92,11 +93,13 @@ class Commons:
         if len(view.ids) > MEMBERS_MAX or not view.one_machine:
             return None
         self._turn_to(view.generation)
-        if nbytes not in self._deals:
-            deal = self._deals[nbytes] = _Deal()
-            if view.ids[0] == self._endpoint.id:
-                await self._offer(deal, view, nbytes)
-        deal = self._deals[nbytes]
+        first, new = view.ids[0] == self._endpoint.id, nbytes not in self._deals
+        if (deal := self._deal(nbytes)) is None:
+            if first:
+                self._tell(view, nbytes, False)
+            return None
+        if new and first:
+            await self._offer(deal, view, nbytes)
         return deal.segment if await asyncio.shield(deal.settled) else None
 
     def _turn_to(self, generation: int) -> None:
@@ -105,10 +108,16 @@ class Commons:
         for deal in self._deals.values():
             deal.settle(False)
         self._generation, self._deals = generation, {}
-        early = [*self._early]
+        early = [envelope for envelopes in self._early.values() for envelope in envelopes]
         self._early.clear()
         for envelope in early:
             self._hear(envelope)
+
+    def _deal(self, nbytes: int) -> _Deal | None:
+        """That of so many bytes; None where there are so many that this peer takes part in no more."""
+        if nbytes not in self._deals and len(self._deals) < _DEALS_MAX:
+            self._deals[nbytes] = _Deal()
+        return self._deals.get(nbytes)
 
     async def _offer(self, deal: _Deal, view: View, nbytes: int) -> None:
         try:
@@ -124,33 +133,40 @@ class Commons:
             self._endpoint.post(peer, Offer(view.generation, nbytes, os.getpid(), fd, segment.secret))
 
     def _decide(self, deal: _Deal, view: View, nbytes: int, all_have_it: bool) -> None:
+        self._tell(view, nbytes, all_have_it)
+        deal.settle(all_have_it)
+
+    def _tell(self, view: View, nbytes: int, all_have_it: bool) -> None:
         for peer in view.ids[1:]:
             self._endpoint.post(peer, Use(view.generation, nbytes, all_have_it))
-        deal.settle(all_have_it)
 
     def _hear(self, envelope: Envelope) -> None:
         """What is of a generation to come waits for it."""
         view, told = self._view(), envelope.message
         if told.generation > self._generation:
-            self._early.append(envelope)
+            self._keep(envelope)
         elif told.generation == self._generation == view.generation and envelope.sender in view.ids:
             from_first = envelope.sender == view.ids[0]
-            deal = self._deals.get(told.nbytes)
+            deal = self._deal(told.nbytes) if from_first else self._deals.get(told.nbytes)
             if isinstance(told, Offer) and from_first:
-                self._attach(told, view)
-            elif isinstance(told, Use) and from_first:  # maybe before anybody asked for it here
-                self._deals.setdefault(told.nbytes, _Deal()).settle(told.all_have_it)
+                self._attach(told, view, deal)
+            elif isinstance(told, Use) and from_first and deal is not None:  # maybe before anybody asked for it here
+                deal.settle(told.all_have_it)
             elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
                 rank = view.ids.index(envelope.sender)
                 deal.answers[envelope.sender] = told.could and deal.segment.proven(rank)
                 if len(deal.answers) == len(view.ids) - 1 and not deal.settled.done():
                     self._decide(deal, view, told.nbytes, all(deal.answers.values()))
 
-    def _attach(self, offer: Offer, view: View) -> None:
-        deal = self._deals.setdefault(offer.nbytes, _Deal())
+    def _keep(self, envelope: Envelope) -> None:
+        sender = envelope.sender
+        if sender in {*self._view().ids, *self._early} or len(self._early) < _EARLY_PEERS_MAX:
+            self._early.setdefault(sender, deque(maxlen=_EARLY_MAX)).append(envelope)
+
+    def _attach(self, offer: Offer, view: View, deal: _Deal | None) -> None:
         with contextlib.suppress(OSError, ValueError):
-            if len(offer.secret) == SECRET_BYTES and len(self._deals) <= _DEALS_MAX:
+            if deal is not None and deal.segment is None and len(offer.secret) == SECRET_BYTES:
                 deal.segment = Segment.attach(offer.pid, offer.fd, offer.secret, offer.nbytes)
                 deal.segment.prove(view.ids.index(self._endpoint.id))
-        answer = Attached(view.generation, offer.nbytes, deal.segment is not None)
+        answer = Attached(view.generation, offer.nbytes, deal is not None and deal.segment is not None)
         self._endpoint.post(view.ids[0], answer)

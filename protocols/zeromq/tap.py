@@ -19,12 +19,36 @@ MESSAGES_MAX = 1 << 18
 """To one peer: more than a window holds, however small they are."""
 
 
+class Origin:
+    """Where a message came from. `told`: what its connection is known by, looked up when it is asked for."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, told: Callable[[str], object]) -> None:
+        self._told = told
+
+    @property
+    def user(self) -> str:
+        """The key that its sender proved to have, if the connection is encrypted."""
+        return str(self._told("User-Id"))  # Z15: the routing id may be chosen by anybody
+
+    @property
+    def address(self) -> str:
+        """The host of its sender."""
+        return str(self._told("Peer-Address"))
+
+    @property
+    def descriptor(self) -> int:
+        """That of the connection."""
+        return int(str(self._told("__fd")))
+
+
 class Arrived(NamedTuple):
-    """A message: its first few frames, how many it had, and who proved to have sent it, if the socket can tell."""
+    """A message: its first few frames, how many it had, and where it came from, if the socket can tell."""
 
     frames: list[Buffer]
     total: int
-    user: str
+    origin: Origin | None = None
 
 
 class RawSocket(Protocol):

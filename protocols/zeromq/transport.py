@@ -17,12 +17,14 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
-from ..addresses import advertised, dialable, own_way, split_address
+from ..addresses import dialable, own_way
 from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
-from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer
+from ..wire import Buffer
+from .listener import Listener
+from .options import OPTIONS
 from .redial import Redial
-from .tap import MESSAGES_MAX, Arrived, Tap
+from .tap import Arrived, Origin, Tap
 from .ways import Change, OutLink, Ways, new_route
 from .zap import verdict
 
@@ -72,9 +74,9 @@ def versions() -> str:
 class _Socket:
     """A ZeroMQ socket as a tap wants it."""
 
-    def __init__(self, socket: zmq.Socket[bytes], *, tells_user: bool = False) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
         self._socket = socket
-        self._tells_user = tells_user
+        self._tells_origin = tells_origin
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -84,15 +86,14 @@ class _Socket:
             frame = self._socket.recv(_NOBLOCK, copy=False)
         except zmq.Again:  # it went with its connection, just now
             return None
-        # Z15: who it is comes from its key, not from the routing id, which anybody may choose.
-        user = str(frame.get("User-Id")) if self._tells_user else ""
+        origin = Origin(frame.get) if self._tells_origin else None
         frames, total = [_contents(frame)], 1
         while frame.more:
             frame = self._socket.recv(_NOBLOCK, copy=False)
             total += 1
             if total <= _FRAMES_KEPT:
                 frames.append(_contents(frame))
-        return Arrived(frames, total, user)
+        return Arrived(frames, total, origin)
 
     def send(self, frames: Sequence[Buffer]) -> int:
         """The first frame decides whether the message can go; the others follow it."""
@@ -125,30 +126,26 @@ class ZeroMQTransport:
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
         """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
         self._keys, self.encrypted = keys, keys is not None
-        self._id = keys.public if keys else secrets.token_hex(16)
-        self._listen, self._advertise, self.machine = listen, advertise, machine()
-        self._address = listen
+        self.id = keys.public if keys else secrets.token_hex(16)
+        self._listener, self.machine = Listener(listen, advertise), machine()
         self._admitted, self._shared = set[PeerId](), set[PeerId]()
         self._taps: list[Tap] = []
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
 
     @property
-    def id(self) -> PeerId:
-        return self._id
-
-    @property
     def address(self) -> str:
-        return self._address
+        return self._listener.address
 
     def open(self, arrivals: Arrivals) -> None:
         """Raises OSError naming the address and what to do when it cannot be bound."""
         self._arrivals, self._loop = arrivals, asyncio.get_running_loop()
         self._context = zmq.Context()
         self._context.max_sockets = 1 << 16
-        inbox = self._socket(zmq.ROUTER, self._keys, self._listen)
-        self._inbox = self._tap(inbox, self._take_call, tells_user=self.encrypted)
-        self._ways = Ways(self._inbox, arrivals.reconnected, self._shared)
+        inbox = self._inbox_socket = self._socket(zmq.ROUTER, self._keys, self._listener.address)
+        self._inbox = self._tap(inbox, self._take_call, tells_origin=True)
+        admitted = self._admitted if self.encrypted else None
+        self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
         # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
         # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
         inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), 4096
@@ -159,37 +156,30 @@ class ZeroMQTransport:
             # Z14: without a ZAP domain that is enforced CURVE lets every key in.
             inbox.curve_server, inbox.zap_domain = 1, _DOMAIN
             inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-        self._bind(inbox)
+        try:
+            self._listener.open(self._bind)
+        except OSError:
+            self.close()
+            raise
         self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
 
-    def _bind(self, inbox: zmq.Socket[bytes]) -> None:
-        host, port = split_address(self._listen)
+    def _bind(self, address: str) -> str:
         try:
-            inbox.bind(f"tcp://{host}:{port or '*'}")
+            self._inbox_socket.bind(address)
         except zmq.ZMQError as error:
-            self.close()
-            elsewhere = dict.fromkeys((errno.ENODEV, errno.EADDRNOTAVAIL), "this machine has no such address")
-            why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, str(error))
-            raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
-        self._bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        self._address = f"tcp://{self._advertise or advertised(host)}:{split_address(self._bound)[1]}"
+            raise OSError(error.errno, str(error)) from None
+        return self._inbox_socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
-    def _tap(self, socket: zmq.Socket[bytes], take: Callable[[Arrived], object], *, tells_user: bool = False) -> Tap:
-        tap = Tap(self._loop, _Socket(socket, tells_user=tells_user), take)
+    def _tap(self, socket: zmq.Socket[bytes], take: Callable[[Arrived], object], *, tells_origin: bool = False) -> Tap:
+        tap = Tap(self._loop, _Socket(socket, tells_origin=tells_origin), take)
         self._taps.append(tap)
         return tap
 
     def _socket(self, kind: int, keys: KeyPair | None, address: str) -> zmq.Socket[bytes]:
         assert self._context is not None, "open() the transport first"
         socket = self._context.socket(kind)
-        # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.
-        socket.maxmsgsize = max(PAYLOAD_BYTES_MAX, HEADER_BYTES_MAX) + 4096
-        socket.linger = 0  # Z10
-        socket.sndhwm, socket.rcvhwm = MESSAGES_MAX, 256  # Z1: never met when sending, the link's window is below it
-        socket.immediate = 1  # Z25: nothing is queued for a peer that never answered
-        socket.handshake_ivl = 5000  # Z26: a silent raw connection is closed after this
-        socket.reconnect_ivl, socket.connect_timeout = -1, 5000  # Z18: see `redial`
-        socket.tcp_keepalive, socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl = 1, 60, 15  # Z19: dead ones end
+        for option, value in OPTIONS.items():
+            setattr(socket, option, value)
         socket.ipv6 = int("[" in address)
         if keys is not None:
             socket.curve_publickey, socket.curve_secretkey = bytes.fromhex(keys.public), bytes.fromhex(keys.secret)
@@ -200,27 +190,32 @@ class ZeroMQTransport:
         if self._keys is None:
             return
         said: asyncio.Queue[Change] = asyncio.Queue()
-        stranger = self._socket(zmq.DEALER, KeyPair.new(), self._bound)
+        stranger = self._socket(zmq.DEALER, KeyPair.new(), self._listener.bound)
         stranger.curve_serverkey, stranger.reconnect_ivl = bytes.fromhex(self._keys.public), 200
         monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         taps = [self._tap(stranger, lambda arrived: None)]
         taps.append(self._tap(monitor, lambda told: said.put_nowait(_change(told))))
         try:
-            stranger.connect(own_way(self._bound))
+            stranger.connect(own_way(self._listener.bound))
             async with asyncio.timeout(_SELF_TEST_S):
                 event = await said.get()
         except TimeoutError:
-            why = f"self-test: {self._address} did not answer a stranger's handshake in {_SELF_TEST_S:g} s"
+            why = f"self-test: {self.address} did not answer a stranger's handshake in {_SELF_TEST_S:g} s"
             raise RuntimeError(why) from None
         finally:
             for tap in taps:
                 tap.close()
         if event is Change.CONNECTED:
-            raise RuntimeError(f"self-test: {self._address} let an unknown key in; refusing to start")
+            raise RuntimeError(f"self-test: {self.address} let an unknown key in; refusing to start")
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._admitted.add(peer)
         self._shared |= {peer} if shared else set()
+
+    def dismiss(self, peer: PeerId) -> None:
+        self._admitted.discard(peer)
+        self._shared.discard(peer)
+        self._ways.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
         """A peer is not called when its address or key cannot be used, or there is no descriptor left: `trouble` says
@@ -235,7 +230,7 @@ class ZeroMQTransport:
             if self.encrypted:
                 socket.curve_serverkey = bytes.fromhex(peer)
             else:
-                socket.routing_id = new_route(self._id)
+                socket.routing_id = new_route(self.id)
             socket.connect(dialable(address))
         except (ValueError, zmq.ZMQError) as error:
             for one in made:
@@ -253,13 +248,18 @@ class ZeroMQTransport:
     def trouble(self, peer: PeerId) -> str | None:
         return self._ways.trouble(peer)
 
+    def whence(self, peer: PeerId) -> str:
+        return self._ways.whence(peer)
+
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         posted = self._ways.post(peer, header, payload)
         return wire_bytes(len(header), len(payload), encrypted=self.encrypted) if posted else 0
 
     def _take_call(self, arrived: Arrived) -> None:
         route, *frames = arrived.frames
-        self._take(self._ways.caller(arrived.user, bytes(route)), frames, arrived.total - 1)
+        assert arrived.origin is not None, "the inbox tells it"
+        if (sender := self._ways.caller(bytes(route), arrived.origin)) is not None:
+            self._take(sender, frames, arrived.total - 1)
 
     def _take(self, sender: PeerId, frames: Sequence[Buffer], total: int) -> None:
         self._arrivals.take(sender, frames, total, encrypted=self.encrypted)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from ..transport import PeerId, is_guest
+from ..transport import PeerId, is_guest, key_of
 from ..wire import Buffer
+from .call import Call
 from .redial import Redial
-from .tap import Tap
+from .tap import Origin, Tap
 
-_ROUTES_MAX = 1 << 15
+_CALLS_MAX, _GUESTS_CALLS_MAX = 1 << 15, 1 << 10
 _NAME_MAX = 64
 _UNKNOWN = "no answer"
 
@@ -60,12 +61,16 @@ class OutLink:
 
 class Ways:
     """`inbox` sends to a route, which is how a peer that called us is named there; `reconnected` is told when what was
-    under way to a peer may be lost; `shared`: keys that many have."""
+    under way to a peer may be lost; `shared`: keys that many have; `admitted`: keys that are let in, None: all are."""
 
-    def __init__(self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str]) -> None:
-        self._inbox, self._reconnected, self._shared = inbox, reconnected, shared
+    def __init__(
+        self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str], admitted: Set[str] | None
+    ) -> None:
+        self._inbox, self._reconnected, self._shared, self._admitted = inbox, reconnected, shared, admitted
         self._out: dict[PeerId, OutLink] = {}
-        self._routes: dict[PeerId, bytes] = {}
+        self._calls: dict[PeerId, Call] = {}
+        """The latest of each peer, and those of guests apart, which may come in any number."""
+        self._guests: dict[PeerId, Call] = {}
         self._undialable: dict[PeerId, str] = {}
 
     def __iter__(self) -> Iterator[OutLink]:
@@ -93,31 +98,48 @@ class Ways:
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
         """By the out-link if it is connected, else by the peer's own connection if there is one, else as soon as the
         out-link is connected. False when none of these can be: then the link above will miss it and post it again."""
-        link, route = self._out.get(peer), self._routes.get(peer)
-        if is_guest(peer):
-            route = bytes.fromhex(peer.partition("/")[2])
+        link, call = self._out.get(peer), self._calls.get(peer)
+        route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
             failed = self._inbox.send([route, header, payload])
             if failed != errno.EHOSTUNREACH:
                 return failed == 0
-            self._routes.pop(peer, None)
+            self._calls.pop(peer, None)
         if link is None:
             return False
         if not link.connected:
             link.redial.hurry()
         return link.tap.post([header, payload])
 
-    def caller(self, user: str, route: bytes) -> PeerId:
-        """Who sent what came in on `route`; `user`: the key that it proved to have, if it did."""
+    def caller(self, route: bytes, origin: Origin) -> PeerId | None:
+        """Who sent what came in on `route`; None: somebody who was let in and is no more."""
+        user = "" if self._admitted is None else origin.user
+        if self._admitted is not None and user not in self._admitted:
+            Call.of(route, origin).close()
+            return None
         if user in self._shared:
-            return f"{user}/{route.hex()}"  # which says how to answer: so many of them take no memory here
+            guest = f"{user}/{route.hex()}"  # which says how to answer, also when its call is forgotten
+            if guest not in self._guests:
+                _keep(self._guests, guest, Call.of(route, origin), _GUESTS_CALLS_MAX)
+            return guest
         peer = user or claimed_name(route)
-        if self._routes.get(peer) != route:
-            if len(self._routes) >= _ROUTES_MAX:
-                del self._routes[next(iter(self._routes))]
-            self._routes[peer] = route
+        if (call := self._calls.get(peer)) is None or call.route != route:
+            _keep(self._calls, peer, Call.of(route, origin), _CALLS_MAX)
             self._changed_route(peer)
         return peer
+
+    def whence(self, peer: PeerId) -> str:
+        """The host that `peer` called from, or else where we have called it; "": neither is known."""
+        if (call := self._calls.get(peer) or self._guests.get(peer)) is not None:
+            return call.address
+        return self.address(peer) or ""
+
+    def dismiss(self, key: str) -> None:
+        """End all connections with the peer of that key, or with all who share it."""
+        for calls in (self._calls, self._guests):
+            for peer in [peer for peer in calls if key_of(peer) == key]:
+                calls.pop(peer).close()
+        self.hang_up_out(key)
 
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
         """The connection of `link`, which goes to `peer`, has changed."""
@@ -143,12 +165,12 @@ class Ways:
 
     def _changed_route(self, peer: PeerId) -> None:
         link = self._out.get(peer)
-        if peer in self._routes and (link is None or not link.connected):
+        if peer in self._calls and (link is None or not link.connected):
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId) -> None:
         """Forget every way to `peer` and what waits there."""
-        self._routes.pop(peer, None)
+        self._calls.pop(peer, None)
         self.hang_up_out(peer)
 
     def hang_up_out(self, peer: PeerId) -> None:
@@ -162,4 +184,12 @@ class Ways:
         for link in self:
             link.close(linger_ms)
         self._out.clear()
-        self._routes.clear()
+        self._calls.clear()
+        self._guests.clear()
+
+
+def _keep(calls: dict[PeerId, Call], peer: PeerId, call: Call, most: int) -> None:
+    """Of so many, the oldest is forgotten."""
+    if len(calls) >= most:
+        del calls[next(iter(calls))]
+    calls[peer] = call

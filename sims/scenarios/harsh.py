@@ -195,6 +195,14 @@ def _bad_numbers(scenario: Scenario, chance: random.Random) -> Scenario:
     )
 
 
+def _hostile_keys(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Keys that an invite has let in, or a member, say whatever can be said."""
+    patience_s = scenario.settings.patience_s
+    who = (chance.randrange(scenario.peers),) if chance.random() < 0.3 else ()
+    at_s, for_s = chance.uniform(0.1, 3.0), chance.uniform(0.5, 3.0) * patience_s
+    return _with(scenario, Fault(kind=Kind.HOSTILE, who=who, at_s=at_s, for_s=for_s))
+
+
 def _bad_disks(scenario: Scenario, chance: random.Random) -> Scenario:
     """Full ones for everybody, or lost ones for some of those who restart at once."""
     everybody = tuple(range(scenario.peers))
@@ -232,6 +240,7 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "hung steps": (0.1, _hung_steps),
     "bad numbers": (0.1, _bad_numbers),
     "bad disks": (0.15, _bad_disks),
+    "hostile keys": (0.2, _hostile_keys),
     "uneven checkpoints": (0.15, _uneven_checkpoints),
     "priorities": (0.35, _priorities),
 }

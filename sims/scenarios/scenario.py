@@ -33,6 +33,7 @@ class Kind(StrEnum):
     PART = "part"  # no two of the targets reach each other; all others reach each of them
     HANG = "hang"  # the targets' numerical work does not end; all else of them goes on
     OUTAGE = "outage"  # all crash, and begin the run again after `for_s`, with checkpoints of different rounds
+    HOSTILE = "hostile"  # the targets, or keys that were let in, say well-formed messages of every kind and any value
     SPOIL = "spoil"  # one element of what the targets bring next is `factor`: huge, or not finite
 
 
@@ -44,7 +45,7 @@ PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOI
 """What makes peers hold others for dead that live."""
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
 """What befalls the world, whomever it is aimed at."""
-AIMLESS = (*FOR_ALL, Kind.CLOCK)
+AIMLESS = (*FOR_ALL, Kind.CLOCK, Kind.HOSTILE)
 """What need not be aimed at anybody."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
 """What does not last."""
@@ -159,6 +160,11 @@ class Scenario:
     def peaceful(self) -> bool:
         """Whether nothing is to go wrong."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
+
+    @property
+    def has_hostile_member(self) -> bool:
+        """Whether a member is to say what is not true: the others cannot know, and only go on."""
+        return any(fault.kind is Kind.HOSTILE and fault.who for fault in self.faults)
 
     @property
     def buggify_until_s(self) -> float:

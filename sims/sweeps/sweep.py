@@ -40,6 +40,7 @@ TOO_RARE = (
     "a learner lost all members",
     "a site's sum was bad and none was taken",
     "a sum was bad",
+    "newcomers wait as changes took too long",
     "an acceptor went on for a former life",
     "an edge was broken",
     "too many edges of one peer were broken",

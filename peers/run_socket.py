@@ -1,0 +1,102 @@
+"""The socket of a run that goes on: by it the user who started the run asks its launcher for something.
+
+It is a file in the run's folder that only its owner can read and write to. A message is a line of JSON each way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .control import LINE_BYTES_MAX
+
+SOCKET_FILE = "control.sock"
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class NoAnswer(ValueError):
+    """Nobody answers for a run: one line, for a person."""
+
+
+@contextlib.asynccontextmanager
+async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """Have what is asked of the run in `folder` answered meanwhile. Where there can be no such file, `say` so."""
+    try:
+        server = await serve(folder, answer)
+    except OSError as error:
+        say(f"{folder / SOCKET_FILE}: {error.strerror}: the run's invite cannot be changed while it goes on")
+        yield
+        return
+    try:
+        yield
+    finally:
+        server.close()
+        with contextlib.suppress(OSError):
+            (folder / SOCKET_FILE).unlink()
+
+
+async def serve(folder: Path, answer: Answer) -> asyncio.Server:
+    """Answer what is asked of the run in `folder`. Raises OSError."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(folder) as short:
+            (folder / SOCKET_FILE).unlink(missing_ok=True)  # of a run that was killed
+            listening.bind(f"{short}/{SOCKET_FILE}")
+        (folder / SOCKET_FILE).chmod(0o600)  # nobody can connect before it listens
+        return await asyncio.start_unix_server(_answering(answer), sock=listening, limit=LINE_BYTES_MAX)
+    except BaseException:
+        listening.close()
+        raise
+
+
+def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, ValueError):  # who asked has gone, or is none of ours
+            asked = json.loads(await reader.readline())
+            writer.write(json.dumps(await answer(asked)).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    return take
+
+
+def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
+    """The answer of the launcher of the run in `folder`. Raises NoAnswer."""
+    nobody = (
+        f"{folder}: no run that was begun there goes on; its invite is changed where it was begun, while it goes on"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as calling:
+        calling.settimeout(within_s)
+        try:
+            with _short(folder) as short:
+                calling.connect(f"{short}/{SOCKET_FILE}")
+            calling.sendall(json.dumps(asked).encode() + b"\n")
+            with calling.makefile("rb") as answers:
+                line = answers.readline(LINE_BYTES_MAX)
+        except PermissionError:
+            raise NoAnswer(f"{folder}: only the user who began this run may change its invite") from None
+        except TimeoutError:
+            raise NoAnswer(f"{folder}: its launcher has not answered for {within_s:g} s; is it stopped?") from None
+        except OSError:
+            raise NoAnswer(nobody) from None
+    if not line.endswith(b"\n"):
+        raise NoAnswer(f"{folder}: the run ended before it answered")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path to `folder` of a few letters, as a socket's has at most about a hundred."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        short = f"/proc/self/fd/{held}"
+        yield short if os.path.isdir(short) else str(folder)
+    finally:
+        os.close(held)

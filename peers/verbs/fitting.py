@@ -1,0 +1,85 @@
+"""Numbers on a terminal that is too narrow for them: none loses a digit or its unit."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
+
+SPACES: Final = 3 * " "
+"""Between two phrases of a line."""
+_APART: Final = 2
+"""Spaces between two columns."""
+_BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
+
+
+def plain_table(*columns: Column, expand: bool = False) -> Table:
+    """A table without lines."""
+    return Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, _APART, 0, 0), expand=expand)
+
+
+def natural_width(table: Table) -> int:
+    """Terminal columns that `table` takes when nothing of it is cut."""
+    return _BOUNDLESS.measure(table).maximum
+
+
+class Folded:
+    """A table of which the columns that do not fit stand in further blocks below, each with the first columns again.
+
+    `keys`: how many columns tell what a row is about, and stand in each block.
+    """
+
+    def __init__(self, *columns: Column, keys: int = 1) -> None:
+        self._columns, self._keys = columns, keys
+        self._rows: list[tuple[Sequence[RenderableType], str]] = []
+
+    def add_row(self, *cells: RenderableType, style: str = "") -> None:
+        self._rows.append((cells, style))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        each = [natural_width(self._table([index])) + _APART for index in range(len(self._columns))]
+        room = options.max_width + _APART - sum(each[: self._keys])
+        starts = _starts(each[self._keys :], room)
+        while len(starts) > 1 and len(closer := _starts(each[self._keys :], room - 1)) == len(starts):
+            room, starts = room - 1, closer  # as few blocks, and as equally wide as can be
+        ends = [self._keys + start for start in (*starts, len(each) - self._keys)]
+        for number, (start, end) in enumerate(pairwise(ends)):
+            if number:
+                yield ""
+            yield self._table([*range(self._keys), *range(start, end)])
+
+    def _table(self, shown: Sequence[int]) -> Table:
+        table = plain_table(*(self._columns[index].copy() for index in shown))
+        for cells, style in self._rows:
+            table.add_row(*(cells[index] for index in shown), style=style)
+        return table
+
+
+class Phrases:
+    """Phrases in a bold line, or in several lines where it is too long, broken between two phrases."""
+
+    def __init__(self, phrases: Sequence[str]) -> None:
+        self._phrases = phrases
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [cell_len(phrase) + len(SPACES) for phrase in self._phrases]
+        for start, end in pairwise([*_starts(widths, options.max_width + len(SPACES)), len(widths)]):
+            line = SPACES.join(self._phrases[start:end])
+            yield Text(line, style="bold", no_wrap=True, overflow="ellipsis")
+
+
+def _starts(widths: Sequence[int], room: int) -> list[int]:
+    """The first of each line, or block, when each has as many of `widths` as there is room for, and one at least."""
+    starts, taken = [0], 0
+    for index, width in enumerate(widths):
+        if taken and taken + width > room:
+            starts.append(index)
+            taken = 0
+        taken += width
+    return starts

@@ -1,0 +1,193 @@
+"""Invites: how a guest's own key is let in, and whom the present invitation lets in still.
+
+An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
+members are told, and from then on the newcomer is known by its own key. Many may come with one invite at the same
+moment; their connections are told apart. A key is let in for good by the change of the view that has it for the first
+time, which counts it as a use. A key that was let in uses nothing when it comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from ..delivery.link import PeerLost
+from ..endpoint import Endpoint, Envelope
+from ..transport import PeerId, is_guest, key_of
+from ..wire import message
+from .invitation import KEYS_MAX, Invitation, mark
+from .messages import Reinvite
+from .view import NOBODY, View
+
+_GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
+"""What one member lets in for the guest: an invite that leaked must not fill up its memory."""
+_ASK = "ask for a new one: samovar invite RUN --new"
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A guest asks for `key` to be admitted."""
+
+    ask: int
+    key: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """`why`: why not, if it was not."""
+
+    ask: int
+    why: str
+
+
+@message()
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """Told to members: `key` was admitted, by the invitation of the key `guest`."""
+
+    key: str
+    guest: PeerId
+
+
+class Invites:
+    """What one peer knows of the run's invitation, and by which one keys came that are in no view yet."""
+
+    def __init__(
+        self, endpoint: Endpoint, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
+    ) -> None:
+        """`invitation`: what a founder begins with; `members`: who hears of keys that are admitted."""
+        self._endpoint, self._members = endpoint, members
+        self._view, self._marks = NOBODY, frozenset[int]()
+        self._came_by: dict[PeerId, PeerId] = {}
+        self._present: Invitation | None = None
+        self._ends_s = math.inf
+        self.wish: Reinvite | None = None
+        """What the next view is to change about the invitation."""
+        self._hold(invitation)
+        endpoint.on(Admit, self._on_admit)
+        endpoint.on(Vouch, self._on_vouch)
+
+    @property
+    def guest(self) -> PeerId:
+        """The key of the present invitation; "": there is none."""
+        return "" if self._present is None else self._present.guest
+
+    @property
+    def present(self) -> Invitation | None:
+        """The invitation, with the seconds that are left of it."""
+        invitation = self._present
+        if invitation is None or invitation.seconds is None:
+            return invitation
+        return replace(invitation, seconds=max(0.0, self._ends_s - asyncio.get_running_loop().time()))
+
+    def came_by(self, key: PeerId, told: PeerId = "") -> PeerId:
+        """The guest key by which `key` came, as this peer knows or was `told`; "": it needs no invitation."""
+        return self._came_by.get(key, told)
+
+    def why_not(self, key: PeerId, guest: PeerId) -> str:
+        """Why `key`, which came by the invitation of the key `guest`, is not let in; "" if it may be."""
+        if not guest or mark(key) in self._marks or key in self._view.everybody:
+            return ""
+        invitation = self.present
+        if invitation is None or invitation.guest != guest:
+            return f"this invite has been revoked; {_ASK}"
+        if invitation.used_up:
+            return f"this invite has been used up: {invitation.keys} of {invitation.keys_max} keys; {_ASK}"
+        return f"the time of this invite is over; {_ASK}" if invitation.seconds == 0.0 else ""
+
+    def take(self, view: View) -> None:
+        """The roster has gone on to `view`. Without members it is in none, and what was agreed on last holds."""
+        if view.ids:
+            self._view, self._marks, self.wish = view, frozenset(view.let_in), None
+            self._hold(view.invitation)
+
+    def _hold(self, invitation: Invitation | None) -> None:
+        before, self._present = self.guest, invitation
+        seconds = None if invitation is None else invitation.seconds
+        ends_s = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
+        self._ends_s = min(self._ends_s, ends_s) if before == self.guest else ends_s
+        if before == self.guest:
+            return
+        if before:
+            self._endpoint.dismiss(before)
+            # Those that are told so need a moment to hear it.
+            asyncio.get_running_loop().call_later(self._endpoint.patience_s, self._dismiss_those_of, before)
+        if self.guest:
+            self._endpoint.admit(self.guest, guest=Admit)
+
+    def _dismiss_those_of(self, guest: PeerId) -> None:
+        """Keys that came by an invitation that was revoked, and were not let in before."""
+        for key in [key for key, by in self._came_by.items() if by == guest]:
+            if self.why_not(key, guest):
+                del self._came_by[key]
+                self._endpoint.dismiss(key)
+
+    def _on_admit(self, envelope: Envelope) -> None:
+        if is_guest(envelope.sender):
+            guest, key = key_of(envelope.sender), envelope.message.key
+            why = self._why_not_admitted(key, guest)
+            for member in () if why else self._members():
+                if member != self._endpoint.id:
+                    self._endpoint.post(member, Vouch(key, guest))
+            self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, why))
+
+    def _on_vouch(self, envelope: Envelope) -> None:
+        if envelope.sender in self._members():
+            self._why_not_admitted(envelope.message.key, envelope.message.guest)
+
+    def _why_not_admitted(self, key: PeerId, guest: PeerId) -> str:
+        """Admit `key`, or say why not."""
+        if why := self.why_not(key, guest):
+            return why
+        if len(key) > _KEY_LETTERS_MAX or len(guest) > _KEY_LETTERS_MAX:
+            return f"a key has {_KEY_LETTERS_MAX} letters"
+        if not self.knows(key, guest):
+            return f"this invite was used for {_GUESTS_MAX:,} keys that one member has to remember, the most; {_ASK}"
+        self._endpoint.admit(key)
+        return ""
+
+    def knows(self, key: PeerId, guest: PeerId) -> bool:
+        """Remember by which invitation `key` came, "" for none; False when there is no room. A key that is in the view
+        came before: whoever has an invite could otherwise have a member turned away, once that is revoked."""
+        if key in self._view.everybody and key not in self._came_by:
+            return True
+        if guest and (key in self._came_by or len(self._came_by) < _GUESTS_MAX):
+            self._came_by[key] = guest
+        return not guest or key in self._came_by
+
+
+class Uses:
+    """The invitation as the next view is to have it, while the keys that this lets in are counted."""
+
+    def __init__(self, invites: Invites, view: View) -> None:
+        wish, self.invitation, self._everybody = invites.wish, invites.present, view.everybody
+        if wish is not None and wish.replaces == invites.guest:
+            self.invitation = wish.invitation
+        self._let_in = dict.fromkeys(view.let_in)
+
+    @property
+    def let_in(self) -> tuple[int, ...]:
+        """Marks of the keys that were ever let in by an invite, the latest of them."""
+        return tuple(self._let_in)[-KEYS_MAX:]
+
+    def let(self, key: PeerId, guest: PeerId) -> bool:
+        """Let `key` in, which came by the invitation of the key `guest`, if that lets it."""
+        if not guest or mark(key) in self._let_in or key in self._everybody:
+            return True
+        invitation = self.invitation
+        if invitation is None or invitation.guest != guest or invitation.used_up or invitation.seconds == 0.0:
+            return False
+        self.invitation = replace(invitation, keys=invitation.keys + 1)
+        self._let_in[mark(key)] = None
+        return True
+
+
+async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
+    """As guest, have `key` admitted. Raises PeerLost."""
+    answer = await endpoint.ask(contact, lambda ask: Admit(ask, key))
+    if answer.message.why:
+        raise PeerLost(contact, answer.message.why)

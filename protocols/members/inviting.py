@@ -1,0 +1,76 @@
+"""Inviting: how a member has the run's invitation revoked, or another put in its place.
+
+It tells the coordinator (Reinvite), and whoever coordinates after that, until a view has it. The next change of the
+view decides it, at the end of the round that is averaged, so that all members agree on it.
+
+Cost: one small message and a view. On loss: the word is sent again with each view, and when the coordinator is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..endpoint import Endpoint, Envelope
+from .errors import MembershipError
+from .invitation import Invitation
+from .messages import Reinvite
+from .roster import TRY_FOR, Roster
+
+REINVITE_S = 2 * TRY_FOR
+"""How long the members may take to agree on it, in patiences."""
+
+
+class Inviting:
+    """One peer's part in it. `consider` has the coordinator lead a change when there is reason for one."""
+
+    def __init__(self, endpoint: Endpoint, roster: Roster, consider: Callable[[], None]) -> None:
+        self._endpoint, self._roster, self._consider = endpoint, roster, consider
+        self._wish: Reinvite | None = None
+        roster.on_news.append(self._pass_on)
+        endpoint.on(Reinvite, self._on_reinvite)
+
+    @property
+    def present(self) -> Invitation | None:
+        """The run's invitation, as it is now."""
+        return self._roster.invites.present
+
+    async def replace(self, invitation: Invitation | None) -> None:
+        """Put `invitation`, None for none, in the place of the present one; returns when a view has it. The keys that
+        were let in stay. Raises MembershipError when the members do not agree on it in a while."""
+        invites, within_s = self._roster.invites, REINVITE_S * self._endpoint.patience_s
+        if invites.guest == ("" if invitation is None else invitation.guest):
+            return
+        self._wish = wish = Reinvite(invites.guest, invitation)
+        self._pass_on()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._roster.until(lambda: invites.guest != wish.replaces)
+        except TimeoutError:
+            raise MembershipError(
+                f"the invite stays as it is: the members have not agreed within {within_s:g} s; try again when more "
+                f"than half of them answer"
+            ) from None
+        finally:
+            self._wish = None
+        if invites.guest != ("" if invitation is None else invitation.guest):
+            raise MembershipError("another member has changed the invite at the same time; look at it and try again")
+
+    def _pass_on(self) -> None:
+        roster = self._roster
+        if (wish := self._wish) is None or wish.replaces != roster.invites.guest:
+            return
+        if roster.coordinator == roster.id:
+            self._take(wish)
+        elif roster.coordinator is not None:
+            self._endpoint.post(roster.coordinator, wish)
+
+    def _on_reinvite(self, envelope: Envelope) -> None:
+        roster, wish = self._roster, envelope.message
+        known = envelope.sender in roster.view.everybody and wish.replaces == roster.invites.guest
+        if known and roster.coordinator == roster.id:
+            self._take(wish)
+
+    def _take(self, wish: Reinvite) -> None:
+        self._roster.invites.wish = wish
+        self._consider()

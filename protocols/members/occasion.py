@@ -1,0 +1,93 @@
+"""Occasion: when the coordinator leads a change that only newcomers need.
+
+At the end of the round that is averaged, or after two patiences, whichever is sooner: so every attempt has its chance.
+And not while changes have taken more than a tenth of the time, beyond half a patience at once: so however many come
+and go, the members train, and newcomers that come meanwhile are let in together. The time of a change is that until
+enough members have agreed. What it waits for beyond that (a dead member, a slow one) does not count: it would keep out
+whoever comes back. Before the run has started nobody rests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+from ..endpoint import Endpoint
+from ..witness import buggify, sometimes
+from .decree import idle_change
+from .roster import Roster
+
+_SHARE = 0.1
+_FREE_PATIENCES = 0.5
+
+
+class Occasion:
+    """Of one peer. `consider` is called when an occasion has come."""
+
+    def __init__(self, endpoint: Endpoint, roster: Roster, consider: Callable[[], None]) -> None:
+        self._endpoint, self._roster, self._consider = endpoint, roster, consider
+        self._averaging = self._waited = False
+        self._waiting: asyncio.TimerHandle | None = None
+        """For the end of a round."""
+        self._resting: asyncio.TimerHandle | None = None
+        self._spent_s, self._spent_at_s = 0.0, 0.0
+        """How long changes took, less a tenth of the time since; and as of when."""
+
+    @contextlib.contextmanager
+    def averaging(self) -> Iterator[None]:
+        """While a round is averaged here."""
+        self._averaging = True
+        try:
+            yield
+        finally:
+            self._averaging = False
+            self._consider()
+
+    def begin(self) -> None:
+        """The roster has gone on to another view."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting, self._waited = None, False
+
+    def rest(self, took_s: float) -> None:
+        """This peer has led a change, on which it took so long to agree."""
+        loop = asyncio.get_running_loop()
+        left_s = max(0.0, self._spent_s - _SHARE * (loop.time() - self._spent_at_s))
+        self._spent_s, self._spent_at_s = left_s + took_s, loop.time()
+        self._end_rest()
+        over_s = self._spent_s - _FREE_PATIENCES * self._endpoint.patience_s
+        if over_s > 0 and self._roster.view.started:
+            self._resting = loop.call_later(over_s / _SHARE, self._rested)
+
+    def stop(self) -> None:
+        """There will be none any more."""
+        self.begin()
+        self._end_rest()
+
+    @property
+    def now(self) -> bool:
+        """Whether newcomers are there, or learners lost, and it is the time for it."""
+        if not idle_change(self._roster):
+            return False
+        if self._resting is not None:
+            sometimes("newcomers wait as changes took too long")
+            return False
+        if not self._averaging:
+            return True
+        if self._waiting is None:
+            self._waiting = asyncio.get_running_loop().call_later(2 * self._endpoint.patience_s, self._end_wait)
+        return self._waited or buggify("newcomers do not wait")
+
+    def _end_wait(self) -> None:
+        self._waited = True
+        self._consider()
+
+    def _end_rest(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        self._resting = None
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._consider()

@@ -1,0 +1,30 @@
+"""The listener: where the inbox is bound, and where others are told to dial."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from ..addresses import advertised, split_address
+
+
+class Listener:
+    """`bind` binds the inbox and returns the address that it has then; it raises OSError."""
+
+    def __init__(self, listen: str, advertise: str | None) -> None:
+        self._listen, self._advertise = listen, advertise
+        self.bound = ""
+        """The address that the inbox is bound to."""
+        self.address = listen
+        """What others dial."""
+
+    def open(self, bind: Callable[[str], str]) -> None:
+        """Raises OSError naming the address and what to do when it cannot be bound."""
+        host, port = split_address(self._listen)
+        try:
+            self.bound = bind(f"tcp://{host}:{port or '*'}")
+        except OSError as error:
+            elsewhere = dict.fromkeys((errno.ENODEV, errno.EADDRNOTAVAIL), "this machine has no such address")
+            why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, error.strerror)
+            raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
+        self.address = f"tcp://{self._advertise or advertised(host)}:{split_address(self.bound)[1]}"

@@ -1,0 +1,109 @@
+"""Keys that say anything well-formed, of every kind and of any value: nobody dies of it, and nothing grows."""
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from samovar.protocols.members.messages import Install, Join
+from samovar.protocols.reduction.chunks import Chunk
+from samovar.protocols.wire import encode, kinds
+from samovar.sims import hostile
+from samovar.sims.hostile import Speech
+from samovar.sims.life import Life
+from samovar.sims.loop import run_virtual
+from samovar.sims.scenarios.draw import draw
+from samovar.sims.scenarios.scenario import Fault, Kind
+from samovar.sims.sweeps.verdict import bound_s, judge, run_and_judge
+from samovar.sims.toy import toy_task
+from samovar.sims.world import World
+
+_ELSEWHERE = ("samovar.sims", "samovar.peers.task", "samovar.peers.trainer")
+
+
+def entries_of(thing: object, seen: set[int]) -> int:
+    """How much is kept in all containers that a peer's own objects hold."""
+    if id(thing) in seen or isinstance(thing, (str, bytes, int, float, torch.Tensor, asyncio.Future)):
+        return 0
+    seen.add(id(thing))
+    if isinstance(thing, dict):
+        return len(thing) + sum(entries_of(one, seen) for pair in thing.items() for one in pair)
+    if isinstance(thing, (list, tuple, set, frozenset, deque)):
+        return len(thing) + sum(entries_of(one, seen) for one in thing)
+    module = type(thing).__module__
+    if not module.startswith("samovar") or module.startswith(_ELSEWHERE):
+        return 0
+    slots: Iterable[str] = (name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))
+    held = [*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots)]
+    return sum(entries_of(one, seen) for one in held)
+
+
+def kept(life: Life) -> int:
+    return entries_of(life.peer, set()) + entries_of(life.endpoint._reception, set())
+
+
+def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
+    scenario = draw(seed)
+    settings = replace(scenario.settings, steps=1500, patience_s=5.0)
+    speaks = Fault(kind=Kind.HOSTILE, who=who, at_s=1.0, for_s=for_s)
+    quiet = replace(scenario, settings=settings, faults=(speaks,), arrivals=(), priorities=None, buggify=False)
+    return World(toy_task(quiet.toy_size), quiet)
+
+
+@pytest.mark.parametrize("who", [(), (0,)], ids=["keys", "a member"])
+def test_nothing_grows_with_what_hostile_keys_say(who: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostile, "EVERY_S", 0.01)
+    world, sizes = hostile_world(4, who, 45.0), list[int]()
+
+    def measure() -> None:
+        lives = [life for life in world.lives if life.running]
+        assert lives, "the run is to go on for so long"
+        sizes.append(max(map(kept, lives)))
+
+    async def main() -> None:
+        for at_s in (12.0, 42.0):
+            asyncio.get_running_loop().call_later(at_s, measure)
+        await world.run(within_s=bound_s(world.scenario))
+
+    run_virtual(main(), seed=world.scenario.settings.seed)
+    assert len(sizes) == 2
+    assert sizes[1] < sizes[0] + 600, "3,000 messages came to each peer meanwhile"
+
+
+def test_every_kind_is_said_and_can_be_sent() -> None:
+    speech, said = Speech(random.Random(1), ["peer-0", "peer-1"]), Counter[str]()
+    for heard in (Install, Join, Chunk):
+        speech.hear(encode(speech._of(heard), 0, incarnation=1, towards=2, seq=3), 0)
+    for _ in range(3000):
+        message, payload = speech.next()
+        said[type(message).__name__] += 1
+        try:
+            encode(message, len(payload), incarnation=1, towards=2, seq=3)
+        except ValueError:
+            said["too large"] += 1
+    assert {*kinds()} - {*said} == {"AskReach"}
+    assert said["too large"] < 300
+
+
+@pytest.mark.parametrize("seed", range(900, 906))
+def test_beside_hostile_keys_every_promise_holds(seed: int) -> None:
+    scenario = draw(seed)
+    faults = tuple(fault for fault in scenario.faults if fault.kind is not Kind.HOSTILE)
+    speaks = Fault(kind=Kind.HOSTILE, at_s=0.5, for_s=20.0)
+    assert judge(replace(scenario, faults=(*faults, speaks))).broken is None
+
+
+def test_what_a_hostile_member_says_kills_nobody() -> None:
+    for seed in range(910, 914):
+        world = hostile_world(seed, (1,), 20.0)
+        world = World(world._task, replace(world.scenario, settings=replace(world.scenario.settings, steps=200)))
+        assert run_and_judge(world, within_s=bound_s(world.scenario))[1] is None
+
+
+def test_whoever_has_an_invite_has_no_member_turned_away_by_asking_for_its_key() -> None:
+    """Found by seed 201: a guest asked for the key of a member, which was refused when it was started anew."""
+    assert judge(draw(201)).broken is None
