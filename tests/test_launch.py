@@ -70,7 +70,16 @@ class Fakes:
 
 
 async def test_who_is_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
-    run = Fakes(tmp_path, "restarted or name == '2' or die(); ready(); contact(); done()")
+    """Both of them: the run waits for all, so nobody ends before all have come up."""
+    script = """
+restarted or name == "2" or die()
+ready()
+contact()
+touch("up-" + name)
+await_files("up-*", 3)
+done()
+"""
+    run = Fakes(tmp_path, script)
     await run.run()
     assert run.lives == [2, 2, 1]
     assert [peer.exit_code for peer in run.launch.peers] == [0, 0, 0]
