@@ -13,7 +13,7 @@ and of two halves of a split at most one goes on. And as a commit takes more tha
 anyone committed is held by one of those who promise, and the decree hands it on; what a decree hands on is committed,
 and the next one waits for somebody who has it. So no commit is ever undone.
 
-Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest.
+Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest; at most 3 more to each newcomer.
 On loss: who does not answer is gone after the endpoint's patience, and the change goes on without it. On the death of
 the proposer the next in seniority proposes, under a higher ballot. Without enough it is tried again and again, for as
 long as `give_up_after_s` says; NoQuorum at once where those who live cannot be enough.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
@@ -40,6 +40,8 @@ from .view import Decree, View
 
 _RANKS = 1 << 16
 """A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
+_TOLD_BY_EACH = 3
+"""How many newcomers each one tells of their first view beside its leader, so that they hear of it though two die."""
 
 
 class Change:
@@ -190,6 +192,12 @@ class Change:
         self._take(decree, me)
         self.occasion.rest(self._took_s)
         return True
+
+    def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
+        """Tell the next newcomers of their first view: its leader may be gone before it has told them."""
+        for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
+            if peer in newcomers:
+                self._endpoint.post(peer, Install(decree))
 
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
         """Ask all that are not gone until each has answered. False when another leads or the view is over."""

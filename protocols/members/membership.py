@@ -27,7 +27,7 @@ from .learning import Learning
 from .ledger import Ledger, Store, Vote
 from .losses import Loss as Loss
 from .losses import Losses
-from .messages import Install, Stale, Welcome
+from .messages import Stale, Welcome
 from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import Expelled as Expelled
@@ -281,16 +281,16 @@ class Membership:
                 self._change.acceptor.follow(decree)
             return  # or it is for a former life, of which this one knows nothing
         self.losses.follow(decree, led=led)
-        new = [one.id for one in (*view.members, *view.learners) if not before.holds(one) and one.id != self.me.id]
+        new = {one.id for one in (*view.members, *view.learners) if not before.holds(one)}
         self._outsiders.begin()
         roster.take(view, decree.base, given=decree.given, led=led)
         self._admission.turn_away()
         self._former = False
         self._change.begin(decree)
         self._edges.begin(view)
-        for peer in new if not led else ():
-            self._endpoint.post(peer, Install(decree))  # who decided may be gone before it has told them
         if view.holds(self.me):
+            if not led:
+                self._change.pass_on(decree, new)
             self._departure.tell_again()
             self._installed(decree)
         roster.news()

@@ -110,6 +110,11 @@ class View:
         edges = (sorted((rank[edge.one], rank[edge.other])) for edge in self.apart if {edge.one, edge.other} <= {*rank})
         return tuple((low, high) for low, high in sorted(edges))
 
+    def after(self, peer: PeerId, count: int) -> tuple[PeerId, ...]:
+        """The next `count` members and learners after `peer`, in a ring."""
+        here, ring = self.everybody.index(peer), self.everybody
+        return (*ring[here + 1 :], *ring[:here])[:count]
+
     def are_apart(self, peer: PeerId, other: PeerId) -> bool:
         """Whether these two cannot reach each other, as far as it is agreed on."""
         return Edge.between(peer, other) in self.apart
