@@ -16,6 +16,7 @@ from ..aggregation.codecs.codec import allreduce_bytes
 from ..aggregation.codecs.known import parse_codec
 from ..aggregation.control_variate import ControlVariate
 from ..aggregation.vector import Layout
+from ..protocols.channel import Channel
 from ..protocols.endpoint import Endpoint
 from ..protocols.farewell import Farewell
 from ..protocols.greeting import Greeter
@@ -23,8 +24,10 @@ from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
 from ..protocols.members.invitation import Invitation
 from ..protocols.members.ledger import Store
 from ..protocols.members.membership import Membership, Standing
+from ..protocols.members.messages import MEMBERS
 from ..protocols.members.view import Decree, Member, View
 from ..protocols.probe import Prober
+from ..protocols.rounds import LOCAL_SGD
 from ..protocols.state import State
 from ..protocols.transport import PeerId
 from .comings import Comings
@@ -86,8 +89,9 @@ class Peer:
         member = Member(endpoint.id, identity.name, endpoint.address, *own)
         codec = None if settings.codec == "none" else parse_codec(settings.codec)
         size_bytes = cache(partial(allreduce_bytes, codec, layout, settings.fragments))
+        channel = Channel(endpoint, LOCAL_SGD)
         self.averaging = LocalSGD(
-            endpoint,
+            channel,
             lambda standing, installed: self._join(member, run, agreement or Agreement.on(layout), standing, installed),
             layout=layout,
             schedule=lambda view: schedule_for(settings, size_bytes(len(view.ids)), view, self.state.links),
@@ -110,7 +114,7 @@ class Peer:
         self.stalls.on_stall.append(self._comings.stalled)
         Greeter(endpoint, run=run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
-        self._farewell = Farewell(endpoint, self.averaging)
+        self._farewell = Farewell(channel, self.averaging)
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._pace = Pace(settings.pace == "own", parameters)
@@ -136,7 +140,7 @@ class Peer:
                 listener(decree.view)
 
         return Membership(
-            self.endpoint,
+            Channel(self.endpoint, MEMBERS),
             member,
             run=run,
             layout=agreement.digest,

@@ -18,7 +18,7 @@ from statistics import median_low
 
 from ..aggregation.agreed import LinkCosts
 from ..aggregation.shares import bottleneck, by_bandwidth, coarse
-from .endpoint import Endpoint
+from .channel import Channel
 from .members.membership import Membership
 from .members.view import View
 from .transport import PeerId
@@ -38,9 +38,9 @@ class Bandwidths:
     """One peer's part in it. `size_bytes`: what is summed up in a round; `costs`: what links cost, as agreed."""
 
     def __init__(
-        self, endpoint: Endpoint, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
+        self, channel: Channel, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
     ) -> None:
-        self._endpoint, self._membership, self._size_bytes, self._costs = endpoint, membership, size_bytes, costs
+        self._channel, self._membership, self._size_bytes, self._costs = channel, membership, size_bytes, costs
         self._generation = 0
         self._told: dict[PeerId, deque[Levels]] = {}
         self._counted, self._due = 0, _ROUNDS
@@ -48,7 +48,11 @@ class Bandwidths:
     def levels(self) -> Levels:
         """What to tell the coordinator."""
         ids = self._membership.view.ids
-        return tuple(level_of(self._endpoint.bandwidth_Bps(peer)) for peer in ids) if len(ids) <= WORLD_MOST else ()
+        return (
+            tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
+            if len(ids) <= WORLD_MOST
+            else ()
+        )
 
     def told(self, peer: PeerId, levels: Levels) -> None:
         """A member has told the coordinator."""

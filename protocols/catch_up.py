@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..aggregation.vector import Layout
+from .channel import Channel, Envelope
 from .delivery.link import PeerLost
-from .endpoint import Endpoint, Envelope
 from .members.view import Version
 from .off_loop import off_loop
 from .rounds import Fetched
@@ -42,7 +42,7 @@ class CatchUpFailed(Exception):
     """No donor could give a state. Says what happened with each."""
 
 
-@message()
+@message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskManifest:
     """Asks for the state of `round`, or of the donor's last round when it has that no more."""
@@ -51,7 +51,7 @@ class AskManifest:
     round: int
 
 
-@message(lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
+@message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Payload: the hashes of all parts, one after the other."""
@@ -62,7 +62,7 @@ class Manifest:
     part_bytes: int
 
 
-@message()
+@message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskPart:
     """Asks for the part of that index, from the byte `start` of it on."""
@@ -73,7 +73,7 @@ class AskPart:
     start: int
 
 
-@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@message("snapshot", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Part:
     """Payload: the piece of the part from `start` on, or the rest. Empty when the donor has that round no more."""
@@ -84,7 +84,7 @@ class Part:
     start: int
 
 
-@message()
+@message("snapshot")
 @dataclass(frozen=True, slots=True)
 class Busy:
     """The donor answers as many as it can: ask another."""
@@ -124,16 +124,16 @@ class Donor:
     """Answers those who catch up. Keeps the bytes of the two rounds that were asked for last, so that a slow reader can
     finish the one it began."""
 
-    def __init__(self, endpoint: Endpoint, state: Callable[[], State]) -> None:
-        self._endpoint, self._state = endpoint, state
+    def __init__(self, channel: Channel, state: Callable[[], State]) -> None:
+        self._channel, self._state = channel, state
         self._offers: dict[int, _Offer] = {}
         self._answers: set[asyncio.Task[None]] = set()
-        endpoint.on(AskManifest, self._answer)
-        endpoint.on(AskPart, self._answer)
+        channel.on(AskManifest, self._answer)
+        channel.on(AskPart, self._answer)
 
     def _answer(self, envelope: Envelope) -> None:
         if len(self._answers) >= _ANSWERS_MAX or buggify("a donor is busy"):
-            self._endpoint.post(envelope.sender, Busy(envelope.message.ask))
+            self._channel.post(envelope.sender, Busy(envelope.message.ask))
             return
         task = asyncio.create_task(self._reply(envelope), name="donor")
         self._answers.add(task)
@@ -145,18 +145,21 @@ class Donor:
             if isinstance(question, AskManifest):
                 offer = self._kept(question.round) or await self._make_offer()
                 manifest = Manifest(question.ask, offer.round, len(offer.blob), offer.part_bytes)
-                await self._endpoint.send(to, manifest, offer.hashes)
+                await self._channel.send(to, manifest, offer.hashes)
                 return
             piece: bytes | memoryview = b""
             if (kept := self._kept(question.round)) is not None:
-                begin, most = question.index * kept.part_bytes, max(_PIECE_BYTES_MIN, self._endpoint.chunk_bytes(to))
+                begin, most = (
+                    question.index * kept.part_bytes,
+                    max(_PIECE_BYTES_MIN, self._channel.endpoint.chunk_bytes(to)),
+                )
                 part = memoryview(kept.blob)[begin : begin + kept.part_bytes]
                 piece = part[question.start : question.start + most]
-            await self._endpoint.send(to, Part(question.ask, question.round, question.index, question.start), piece)
+            await self._channel.send(to, Part(question.ask, question.round, question.index, question.start), piece)
         except PeerLost:
             pass  # nobody is left to answer
         except Exception as error:  # such as too little memory for the bytes of the state: others may have it
-            self._endpoint.refuse(envelope, f"{type(error).__name__}: {error}", error)
+            self._channel.refuse(envelope, f"{type(error).__name__}: {error}", error)
 
     def _kept(self, round: int) -> _Offer | None:
         offer = self._offers.pop(round, None)
@@ -176,7 +179,7 @@ class Donor:
 
 
 async def fetch_state(
-    endpoint: Endpoint,
+    channel: Channel,
     donors: Sequence[PeerId],
     layout: Layout,
     *,
@@ -193,7 +196,7 @@ async def fetch_state(
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):
-                blob = await _fetch_from(endpoint, donor, layout, outer, wanted.round, kept)
+                blob = await _fetch_from(channel, donor, layout, outer, wanted.round, kept)
                 if blob is not None:
                     return await off_loop(len(blob), partial(_state, blob, layout, outer, wanted, exact))
             failures.append(f"{donor:.12}: it went on to a later round {_MANIFESTS_MAX} times before one had come over")
@@ -215,10 +218,10 @@ def _state(blob: bytes, layout: Layout, outer: int, wanted: Version, exact: bool
 
 
 async def _fetch_from(
-    endpoint: Endpoint, donor: PeerId, layout: Layout, outer: int, round: int, kept: dict[bytes, bytes]
+    channel: Channel, donor: PeerId, layout: Layout, outer: int, round: int, kept: dict[bytes, bytes]
 ) -> bytes | None:
     """The donor's state as bytes, with the parts in `kept` not fetched again; None when it has gone on meanwhile."""
-    answer = await endpoint.ask(donor, lambda ask: AskManifest(ask, round))
+    answer = await channel.ask(donor, lambda ask: AskManifest(ask, round))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()
     if not isinstance(manifest, Manifest):
@@ -229,7 +232,7 @@ async def _fetch_from(
         del kept[stale]
     missing = iter([index for index, digest in enumerate(wanted) if digest not in kept])
     workers = [
-        asyncio.create_task(_fetch_parts(endpoint, donor, manifest, wanted, missing, kept)) for _ in range(_UNDER_WAY)
+        asyncio.create_task(_fetch_parts(channel, donor, manifest, wanted, missing, kept)) for _ in range(_UNDER_WAY)
     ]
     try:
         complete = await asyncio.gather(*workers)
@@ -241,7 +244,7 @@ async def _fetch_from(
 
 
 async def _fetch_parts(
-    endpoint: Endpoint,
+    channel: Channel,
     donor: PeerId,
     manifest: Manifest,
     wanted: Sequence[bytes],
@@ -251,7 +254,7 @@ async def _fetch_parts(
     """Take indices from `missing` until there are none; False when the donor has the round no more."""
     for index in missing:
         size = min(manifest.part_bytes, manifest.size - index * manifest.part_bytes)
-        data = await _fetch_part(endpoint, donor, manifest.round, index, size)
+        data = await _fetch_part(channel, donor, manifest.round, index, size)
         if data is None:
             return False
         if _hash(data) != wanted[index]:
@@ -261,11 +264,11 @@ async def _fetch_parts(
     return True
 
 
-async def _fetch_part(endpoint: Endpoint, donor: PeerId, round: int, index: int, size: int) -> bytes | None:
+async def _fetch_part(channel: Channel, donor: PeerId, round: int, index: int, size: int) -> bytes | None:
     """A part of `size` bytes; None when the donor has the round no more."""
     pieces, have = list[bytes](), 0
     while have < size:
-        answer = await endpoint.ask(donor, lambda ask, start=have: AskPart(ask, round, index, start))  # type: ignore[misc]
+        answer = await channel.ask(donor, lambda ask, start=have: AskPart(ask, round, index, start))  # type: ignore[misc]
         piece = bytes(answer.payload)
         answer.done()
         if not isinstance(answer.message, Part):

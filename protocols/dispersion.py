@@ -15,8 +15,9 @@ import asyncio
 from dataclasses import dataclass
 
 from .bandwidths import WORLD_MOST, Levels, level_of
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
 from .members.membership import Membership
+from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import message
 
@@ -26,7 +27,7 @@ _FILLING_BYTES, _MESSAGES_MAX = 8 * 1024, 32
 _INSTANT_S = 1e-6
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Probe:
     """One of a train, behind which so many are `left`. The first carries nothing."""
@@ -48,23 +49,23 @@ class _Train:
 class Dispersion:
     """One peer's part in it."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership) -> None:
-        self._endpoint, self._membership = endpoint, membership
+    def __init__(self, channel: Channel, membership: Membership) -> None:
+        self._channel, self._membership = channel, membership
         self._generation = 0
         self._trains: dict[PeerId, _Train] = {}
         self._levels: dict[PeerId, int] = {}
-        endpoint.on(Probe, self._on_probe)
+        channel.on(Probe, self._on_probe)
 
     def send(self, nbytes: int) -> None:
         """Send trains of about so many bytes each."""
-        view, me = self._membership.view, self._endpoint.id
+        view, me = self._membership.view, self._channel.endpoint.id
         count = max(1, min(_MESSAGES_MAX, round(nbytes / _FILLING_BYTES)))
         filling = bytes(max(1, min(_FILLING_BYTES, nbytes // count)))
         rank = view.ids.index(me)
         for peer in [*view.ids[rank + 1 :], *view.ids[:rank]][:_NEXT]:
-            self._endpoint.post(peer, Probe(view.generation, count, b""))
+            self._channel.post(peer, Probe(view.generation, count, b""))
             for left in reversed(range(count)):
-                self._endpoint.post(peer, Probe(view.generation, left, filling))
+                self._channel.post(peer, Probe(view.generation, left, filling))
 
     def levels(self) -> Levels:
         """Of each member in rank order, what the way from it to this peer carries, as last measured in this view."""

@@ -1,9 +1,7 @@
-"""The port: all that a conversation may know of the world.
+"""An endpoint: one peer's end of all its links, which its conversations share, each through a `Channel` of its own.
 
-An endpoint sends typed messages to peers and hands arriving ones to whoever asked for their kind. Both worlds keep
-the same delivery rules: between two peers messages of one lane arrive exactly once and in order, `send` waits for the
-receiver's credit, and a peer that stays silent for `patience_s` is lost, which everybody who waits for it is told.
-Conversations take time from the running loop (`loop.time()`, `asyncio.sleep`), which is virtual in simulation.
+Both worlds keep the same delivery rules: between two peers messages of one lane arrive exactly once and in order, and a
+peer that stays silent for `patience_s` is lost, which everybody who waits for it is told.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Set
+from collections.abc import Callable
 
 from .delivery.heartbeats import Heartbeats
-from .delivery.lane import cost_bytes
+from .delivery.lane import Arrival, cost_bytes
 from .delivery.link import Link, PeerLost
 from .delivery.links import CLOSED, Links
-from .delivery.reception import Envelope, Handler, Reception
+from .delivery.reception import Envelope, Reception
 from .delivery.telling import tell_all
 from .delivery.trust import Trust
 from .shaping.way import ShapedTo
@@ -27,8 +25,6 @@ from .witness import buggify
 
 SMALLEST_CHUNK_BYTES = 16
 """Of what no link needs, but a conversation has to live with."""
-
-__all__ = ["Endpoint", "Envelope", "Handler"]
 
 
 class Endpoint:
@@ -41,17 +37,17 @@ class Endpoint:
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport = transport
         self._rng, self._ended = rng, set[PeerId]()
-        self._reception = Reception(self.draw(), self.post)
-        self._links = Links(transport, rng, self._deliver, ended=self._reception.drop, patience_s=patience_s)
-        self.on_ended = self._reception.on_ended
+        self.reception = Reception(self.draw(), self.post)
+        self.links = Links(transport, rng, self._deliver, ended=self.reception.drop, patience_s=patience_s)
+        self.on_ended = self.reception.on_ended
         """Told of each peer with whom a link has ended: what came by it is of no use any more."""
         self._trust = Trust(transport.whence)
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
         self._heartbeats = Heartbeats(
-            self._links,
+            self.links,
             patience_s,
-            asked=lambda: self._reception.asked,
+            asked=lambda: self.reception.asked,
             ticked=self._ticked,
             silent=self._silent,
         )
@@ -72,12 +68,12 @@ class Endpoint:
 
     @property
     def bytes_sent(self) -> int:
-        return self._links.bytes_sent
+        return self.links.bytes_sent
 
     @property
     def held_bytes(self) -> int:
         """What has arrived and no conversation has used up yet."""
-        return self._links.held_bytes
+        return self.links.held_bytes
 
     @property
     def interval_s(self) -> float:
@@ -97,81 +93,48 @@ class Endpoint:
             raise
         self._ticking = asyncio.create_task(self._heartbeats.beat(), name="heartbeats")
 
-    def on(self, kind: type, handler: Handler) -> None:
-        """Hand every arriving `kind` to `handler`. It runs on the loop and must be quick."""
-        self._reception.on(kind, handler)
-
-    def admit(self, peer: PeerId, *, guest: type | None = None) -> None:
-        """Let `peer` talk to us. `guest`: it is a key that guests share, who may send nothing but that kind."""
+    def admit(self, peer: PeerId, *, guest: tuple[str, type] | None = None) -> None:
+        """Let `peer` talk to us. `guest`: it is a key that guests share, who may say nothing but that kind, on that
+        channel."""
         self._transport.admit(peer, shared=guest is not None)
-        self._reception.guests_say = guest or self._reception.guests_say
+        self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
         """Let `peer`, or all who share that key, talk to us no more."""
-        self._links.forget_key(peer, "it is let in no more")
+        self.links.forget_key(peer, "it is let in no more")
         self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
         is given another chance then."""
         self._transport.admit(peer)
-        self._links.dial(peer, address)
+        self.links.dial(peer, address)
 
-    def watch(self, peers: Set[PeerId]) -> None:
-        """Exchange heartbeats with exactly these peers: their silence, or their end, is reported to `on_lost`."""
-        if not self._links.closed:
-            self._links.watch(set(peers))
-
-    async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
-        """Send, waiting for credit; when cancelled meanwhile, nothing is sent. The payload must not change from now on.
-
-        Raises PeerLost, and ValueError for what no receiver would take.
-        """
-        waiting = self.offer(to, message, payload)
-        if waiting is not None:
-            await waiting
-
-    def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
-        """As `send`, for who does not wait here: None when it is on its way, else a future that ends when it is.
-        Cancel that, and it is not sent."""
-        return self._links.known(to).offer(message, payload)
-
-    def post(self, to: PeerId, message: object) -> None:
-        """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
+    def post(self, channel: str, to: PeerId, message: object) -> None:
+        """See `Channel.post`."""
         if lane_of(message) is not Lane.CONTROL:
             raise ValueError(f"{type(message).__name__} is no control message: await send()")
-        if self._links.closed or (link := self._links.known(to)).lost is not None:
+        if self.links.closed or (link := self.links.known(to)).lost is not None:
             return
         try:
-            link.post(message)
+            link.post(channel, message)
         except PeerLost as lost:
-            self._lose(to, lost.why)
-
-    async def ask(
-        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, within_s: float | None = None
-    ) -> Envelope:
-        """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
-        peer has been silent for the patience, or, though it is there, has not answered `within_s`."""
-        return await self._reception.ask(to, lambda ask: self.send(to, question(ask), payload), within_s)
-
-    def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
-        """Tell who asked that there is no answer, and why; an `error` is told here, too."""
-        self._reception.refuse(question, why, error)
+            self.lose(to, lost.why)
 
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size that suits the link to `to` now."""
-        return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self._links.known(to).chunk_bytes
+        return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
         """What the way to `to` carries, in bytes a second, as far as measured."""
-        return None if (link := self._links.get(to)) is None else link.bandwidth_Bps
+        return None if (link := self.links.get(to)) is None else link.bandwidth_Bps
 
     def round_trip_s(self, to: PeerId) -> float | None:
         """What the way to `to` and back takes, as far as measured."""
-        return None if (link := self._links.get(to)) is None else link.round_trip_s
+        return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
-        return None if (link := self._links.get(peer)) is None else link.lost
+        return None if (link := self.links.get(peer)) is None else link.lost
 
     def has_ended(self, peer: PeerId) -> bool:
         """Whether the process that `peer` was is proven to be over, and no other has called since."""
@@ -183,23 +146,23 @@ class Endpoint:
 
     def retry(self, peer: PeerId) -> None:
         """Give `peer`, if it is lost, another chance where it was before."""
-        self._links.retry(peer)
+        self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
         """Who has seen the end of `peer` says so: it is lost now, and not only when its silence tells."""
         self._ended.add(peer)
-        if (link := self._links.get(peer)) is not None:
+        if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, who is not one of ours any more. It may still call again."""
         why = "it was given up as none of ours"
-        self._links.forget(peer, why)
-        self._reception.fail_asks(peer, why)
+        self.links.forget(peer, why)
+        self.reception.fail_asks(peer, why)
 
     async def drain(self) -> None:
         """Wait until all that was sent has been acknowledged or its receiver is lost."""
-        while busy := [link for link in self._links if link.busy]:
+        while busy := [link for link in self.links if link.busy]:
             await asyncio.gather(*(link.drained() for link in busy))
 
     async def close(self) -> None:
@@ -215,13 +178,13 @@ class Endpoint:
         """Close now; what is still under way is lost, and who waits for a peer gets PeerLost."""
         if self._ticking is not None:
             self._ticking.cancel()
-        self._links.close()
-        self._reception.fail_asks(None, CLOSED)
+        self.links.close()
+        self.reception.fail_asks(None, CLOSED)
         self._transport.close()
 
     def _frames(self, sender: PeerId, header: Buffer, payload: Buffer, wire_bytes: int) -> None:
         self.bytes_received += wire_bytes
-        if self._links.closed or self._trust.ignores(sender):
+        if self.links.closed or self._trust.ignores(sender):
             return
         try:
             frame = decode(header, len(payload))
@@ -233,44 +196,46 @@ class Endpoint:
             self._misbehaved(sender, str(error))
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
-        if (link := self._links.get(sender)) is None or link.lost is not None:
-            link = self._links.answer(sender)  # it calls, or calls again
+        if (link := self.links.get(sender)) is None or link.lost is not None:
+            link = self.links.answer(sender)  # it calls, or calls again
             self._ended.discard(sender)
         try:
             link.arrived(frame, payload, cost)
         except PeerLost as lost:
-            self._lose(sender, lost.why)
+            self.lose(sender, lost.why)
             self._count(sender, "begins anew over and over: is its key in use on two machines?")
-            if not self._links.closed and not self._trust.cut_off(sender):
+            if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
 
-    def _deliver(self, link: Link, message: object, payload: Buffer, cost: int) -> None:
-        envelope = Envelope(link.peer, message, payload, link if lane_of(message) is Lane.DATA else None, cost)
+    def _deliver(self, link: Link, arrival: Arrival) -> None:
+        channel, message, payload, cost = arrival
+        given_back_by = link if lane_of(message) is Lane.DATA else None
+        envelope = Envelope(link.peer, message, payload, given_back_by, cost, channel)
         try:
-            self._reception.hand_over(envelope)
+            self.reception.hand_over(envelope)
         except PeerMisbehaved as error:
             self._misbehaved(link.peer, str(error))
 
     def _other_version(self, sender: PeerId, why: str) -> None:
         """It is told our version, so that its user learns of it too; but once an interval, or two endpoints of
         different versions would talk for ever."""
-        link = self._links.get(sender) or self._links.answer(sender)
+        link = self.links.get(sender) or self.links.answer(sender)
         if self._trust.spotless(sender):
             link.pulse()
         self._misbehaved(sender, why)
         self._give_up(link, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
-        if not self._links.closed:
+        if not self.links.closed:
             self._trust.refuse(sender, why)
-            self._reception.fail_asks(sender, why)
+            self.reception.fail_asks(sender, why)
             self._count(sender, why)
 
     def _count(self, sender: PeerId, why: str) -> None:
         """Count what `sender` did against it; too often, and it is cut off."""
         if self._trust.fault(sender):
             self._trust.refuse(sender, why)
-            if (link := self._links.get(sender)) is not None:
+            if (link := self.links.get(sender)) is not None:
                 self._give_up(link, why)
             self.forget(sender)
 
@@ -279,20 +244,21 @@ class Endpoint:
             link.lose(why)
             if hang_up:  # what still waits there must not go out later: its payload may be written to from now on
                 self._transport.hang_up(link.peer)
-            self._lose(link.peer, why)
+            self.lose(link.peer, why)
 
-    def _lose(self, peer: PeerId, why: str) -> None:
-        self._reception.fail_asks(peer, why)
-        self._reception.drop(peer)
+    def lose(self, peer: PeerId, why: str) -> None:
+        """`peer` is lost, and why: tell all who wait for it."""
+        self.reception.fail_asks(peer, why)
+        self.reception.drop(peer)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)
 
     def _reconnected(self, peer: PeerId) -> None:
-        if (link := self._links.get(peer)) is not None and link.lost is None:
+        if (link := self.links.get(peer)) is not None and link.lost is None:
             link.pulse(ping=True)
 
     def _ticked(self) -> None:
         self._trust.forgive(asyncio.get_running_loop().time())
-        self._links.dismiss_guests(2 * self.patience_s)
+        self.links.dismiss_guests(2 * self.patience_s)
 
     def _silent(self, link: Link) -> None:
         trouble = self._transport.trouble(link.peer)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
+from .channel import Channel
 from .delivery.link import PeerLost
-from .endpoint import Endpoint
 from .members.membership import Expelled, JoinRefused, Membership, MembershipError, Standing
 from .members.roster import TRY_FOR
 from .state import State
@@ -31,7 +31,7 @@ class Entry:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         membership: Membership,
         layout: Layout,
         *,
@@ -40,16 +40,16 @@ class Entry:
         over: Callable[[], bool],
         adopt: Callable[[State], None],
     ) -> None:
-        self._endpoint, self._membership, self._layout = endpoint, membership, layout
+        self._channel, self._membership, self._layout = channel, membership, layout
         self._state, self._standing, self._over, self._adopt = state, standing, over, adopt
-        self._chance = random.Random(endpoint.id)
+        self._chance = random.Random(channel.endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
         """Join through `contact`, or, when it is lost meanwhile, through another member.
 
         Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
         """
-        await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
+        await self._ask(contact, for_s=TRY_FOR * self._channel.endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
         """Join again, or, when the run is over, fetch its last state: for as long as it takes, unless the membership
@@ -93,8 +93,8 @@ class Entry:
                 if untried:
                     tried.append(untried[0])
                     continue
-                over = returns and all(map(self._endpoint.has_ended, {contact, *self._membership.hosts}))
-                if over or (clock() >= until_s and self._endpoint.is_lost(tried[-1]) is not None):
+                over = returns and all(map(self._channel.endpoint.has_ended, {contact, *self._membership.hosts}))
+                if over or (clock() >= until_s and self._channel.endpoint.is_lost(tried[-1]) is not None):
                     raise
                 if returns:
                     self._membership.tell_waiting(f"nobody lets it in again; it goes on asking: {failure}")
@@ -105,26 +105,26 @@ class Entry:
 
     async def _pause(self) -> None:
         """About an interval, for each peer another: many may have begun to ask at the same moment."""
-        await asyncio.sleep(self._endpoint.interval_s * self._chance.uniform(0.5, 1.5))
+        await asyncio.sleep(self._channel.endpoint.interval_s * self._chance.uniform(0.5, 1.5))
 
     async def _through(self, contact: PeerId, *, returns: bool, fetch: bool) -> bool:
         """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy.
         `fetch`: take over the state first also when it could be done later, as a learner."""
-        endpoint, membership = self._endpoint, self._membership
-        endpoint.retry(contact)
+        channel, membership = self._channel, self._membership
+        channel.endpoint.retry(contact)
         welcome = await membership.knock(contact)
         if held_off_s := membership.held_off_s:
-            return await self._let_in_within(min(held_off_s, endpoint.patience_s))
+            return await self._let_in_within(min(held_off_s, channel.endpoint.patience_s))
         state, own = self._state(), self._standing().state
         # Before the first round it is the newcomer that may be ahead, when a run is resumed.
         ahead = own.round > welcome.version.round and (returns or not welcome.view.started)
         if (fetch or not welcome.view.started) and own != welcome.version and not ahead:
-            donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, endpoint.id))]
+            donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, channel.endpoint.id))]
             self._adopt(
-                await fetch_state(endpoint, donors, self._layout, outer=len(state.outer), wanted=welcome.version)
+                await fetch_state(channel, donors, self._layout, outer=len(state.outer), wanted=welcome.version)
             )
         await membership.join(contact)
-        return await self._let_in_within(TRY_FOR * endpoint.patience_s, lambda: membership.held_off_s > 0)
+        return await self._let_in_within(TRY_FOR * channel.endpoint.patience_s, lambda: membership.held_off_s > 0)
 
     async def _let_in_within(self, seconds: float, in_vain: Callable[[], bool] = lambda: False) -> bool:
         membership = self._membership

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
 from .local_sgd import LocalSGD
+from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import message
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Going:
     """I hold the result of `round` and go as soon as you hold it too."""
@@ -25,7 +26,7 @@ class Going:
     round: int
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Holding:
     """You may go: I hold the result of `round`."""
@@ -36,17 +37,17 @@ class Holding:
 class Farewell:
     """One peer's part in it. Its keeper calls `moved_on` whenever a round is over here."""
 
-    def __init__(self, endpoint: Endpoint, averaging: LocalSGD) -> None:
-        self._endpoint, self._averaging, self._membership = endpoint, averaging, averaging.membership
+    def __init__(self, channel: Channel, averaging: LocalSGD) -> None:
+        self._channel, self._averaging, self._membership = channel, averaging, averaging.membership
         self._going: dict[PeerId, int] = {}
         self._holding: dict[PeerId, int] = {}
-        endpoint.on(Going, self._on_going)
-        endpoint.on(Holding, self._on_holding)
+        channel.on(Going, self._on_going)
+        channel.on(Holding, self._on_holding)
 
     async def say(self) -> None:
         """Return when all other members hold the result of this peer's last round. Raises MembershipError, Expelled."""
         held = self._averaging.state.round
-        membership, me = self._membership, self._endpoint.id
+        membership, me = self._membership, self._channel.endpoint.id
         others = [peer for peer in membership.view.ids if peer != me]
 
         def lets_go(peer: PeerId) -> bool:
@@ -54,14 +55,14 @@ class Farewell:
             return away or self._holding.get(peer, -1) >= held
 
         for peer in others:
-            self._endpoint.post(peer, Going(held))
+            self._channel.post(peer, Going(held))
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
         """A round is over here: tell those who wait for that."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
-            self._endpoint.post(peer, Holding(self._going.pop(peer)))
+            self._channel.post(peer, Holding(self._going.pop(peer)))
 
     def _on_going(self, envelope: Envelope) -> None:
         if envelope.sender in self._membership.view.ids:

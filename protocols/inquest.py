@@ -25,8 +25,8 @@ from torch import Tensor
 
 from ..aggregation.evidence import guilty
 from ..aggregation.mean import contribute
+from .channel import Channel
 from .delivery.link import PeerLost
-from .endpoint import Endpoint
 from .members.membership import Membership
 from .off_loop import off_loop
 from .probation import Probation
@@ -43,8 +43,8 @@ _TRIES = 3
 class Inquest:
     """One peer's part in them."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, reducer: Reducer) -> None:
-        self._endpoint, self._membership, self._reducer = endpoint, membership, reducer
+    def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
+        self._channel, self._membership, self._reducer = channel, membership, reducer
         self._probation = Probation(membership)
         self._found: tuple[int, Counter[PeerId]] = 0, Counter()
         """In which round, and how often, each was found guilty."""
@@ -99,7 +99,7 @@ class Inquest:
             self._found = round_, Counter()
         for peer, why in guilty.items():
             self._found[1][peer] += 1
-            if self._found[1][peer] > _TRIES + (peer != self._endpoint.id):  # so who is guilty may go first
+            if self._found[1][peer] > _TRIES + (peer != self._channel.endpoint.id):  # so who is guilty may go first
                 name = self._membership.view.name(peer)
                 raise ValueError(f"peer {name} spoils round {round_}, and cannot be done without: {why}")
             self._give_up(peer, why)
@@ -108,7 +108,7 @@ class Inquest:
 
     def _give_up(self, peer: PeerId, why: str) -> None:
         """Who is guilty itself only waits to be given up."""
-        if peer != self._endpoint.id:
+        if peer != self._channel.endpoint.id:
             sometimes("whose numbers cannot be right was given up")
-            self._probation.add(peer, self._endpoint.patience_s, why)
+            self._probation.add(peer, self._channel.endpoint.patience_s, why)
             self._membership.suspect(peer, why)

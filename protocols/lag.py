@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
-from .endpoint import Endpoint
+from .channel import Channel
 from .members.membership import Expelled, Membership
 from .members.roster import TRY_FOR
 from .members.view import Version
@@ -32,11 +32,11 @@ class Lag:
     """One peer's. `behind`: what it has to fetch, None: nothing. `adopt` takes the state that was fetched."""
 
     def __init__(
-        self, endpoint: Endpoint, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
+        self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
     ) -> None:
         """`outer`: how many tensors the outer step keeps."""
         self.behind: Wanted | None = None
-        self._endpoint, self._membership, self._layout, self._adopt = endpoint, membership, layout, adopt
+        self._channel, self._membership, self._layout, self._adopt = channel, membership, layout, adopt
         self._outer = outer
         self._since: tuple[Version, float] | None = None
         self._kept: dict[bytes, bytes] = {}
@@ -51,7 +51,7 @@ class Lag:
         assert self.behind is not None
         version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))
-        now, endpoint = asyncio.get_running_loop().time, self._endpoint
+        now, endpoint = asyncio.get_running_loop().time, self._channel.endpoint
         if self._since is None or self._since[0] != version:
             self._since = (version, now())
         try:
@@ -59,7 +59,7 @@ class Lag:
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
                 fetched = await fetch_state(
-                    endpoint, whom, self._layout, outer=self._outer, wanted=version, exact=True, kept=self._kept
+                    self._channel, whom, self._layout, outer=self._outer, wanted=version, exact=True, kept=self._kept
                 )
                 self._kept.clear()
                 self._adopt(fetched)

@@ -29,13 +29,13 @@ from statistics import median_low
 
 from ..aggregation.agreed import UNKNOWN, LinkCosts
 from .bandwidths import WORLD_MOST, Levels, in_Bps, make_sense, slower_ends
+from .channel import Channel, Envelope
 from .dispersion import Dispersion
-from .endpoint import Endpoint, Envelope
 from .filling import Filling
 from .members.membership import Membership
 from .probation import Probation
 from .reduction.reducer import Reducer
-from .rounds import Key
+from .rounds import LOCAL_SGD, Key
 from .transport import PeerId
 from .wire import message
 from .witness import buggify, sometimes
@@ -50,7 +50,7 @@ _TRAIN = 1 / 1000
 its heartbeats waiting for less than half of it."""
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Late:
     """Told to the two most senior: the sum of this round has not come about here by its deadline. `levels`: of the ways
@@ -67,15 +67,15 @@ class Lateness:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         membership: Membership,
         reducer: Reducer,
         size_bytes: int,
         costs: Callable[[], LinkCosts],
     ) -> None:
-        self._endpoint, self._membership, self._reducer = endpoint, membership, reducer
+        self._channel, self._membership, self._reducer = channel, membership, reducer
         self._size_bytes, self._costs = size_bytes, costs
-        self._dispersion, self._probation = Dispersion(endpoint, membership), Probation(membership)
+        self._dispersion, self._probation = Dispersion(channel, membership), Probation(membership)
         self._key: Key | None = None
         self._generation = 0
         self._best = UNKNOWN
@@ -85,7 +85,7 @@ class Lateness:
         self._is_late = False
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[PeerId, Late] = {}
-        endpoint.on(Late, self._on_late)
+        channel.on(Late, self._on_late)
 
     @contextmanager
     def of(self, key: Key, filling: Filling | None = None) -> Iterator[None]:
@@ -110,16 +110,18 @@ class Lateness:
             if buggify("an early deadline for a part"):
                 self._call_in(0.0, self._tell)
             else:
-                self._call_in(max(self._endpoint.interval_s, self._endpoint.patience_s - self._over_s), self._look)
+                self._call_in(
+                    max(self._channel.endpoint.interval_s, self._channel.endpoint.patience_s - self._over_s), self._look
+                )
 
     def _end(self) -> None:
         if self._timer is None:
             return
         self._timer.cancel()
         self._timer, took_s = None, self._now() - self._began_s
-        if self._over_s or took_s > self._endpoint.interval_s:
+        if self._over_s or took_s > self._channel.endpoint.interval_s:
             over_s = took_s - TIMES * (self._foreseen_s() or took_s)
-            self._over_s = min(max(0.0, self._over_s + over_s), self._endpoint.patience_s)
+            self._over_s = min(max(0.0, self._over_s + over_s), self._channel.endpoint.patience_s)
 
     def _look(self) -> None:
         """Most rounds are over by now: only for the others it is worth it to foresee anything."""
@@ -129,7 +131,7 @@ class Lateness:
 
     def _foreseen_s(self) -> float | None:
         """How long the sum takes, on links as good as they have ever been; None when this peer has no part in it."""
-        if self._endpoint.id not in self._membership.view.ids or len(self._membership.view.ids) < 2:
+        if self._channel.endpoint.id not in self._membership.view.ids or len(self._membership.view.ids) < 2:
             return None
         costs, generation = self._costs(), self._membership.view.generation
         if costs.bandwidth_Bps is not None and costs.bandwidth_Bps > (self._best.bandwidth_Bps or 0.0):
@@ -141,18 +143,20 @@ class Lateness:
     def _tell(self) -> None:
         now, self._is_late = self._now(), True
         assert self._key is not None
-        if self._endpoint.id not in self._membership.view.ids:
+        if self._channel.endpoint.id not in self._membership.view.ids:
             return
         if now >= self._train_s:
-            self._train_s = now + max(self._endpoint.patience_s, now - self._began_s)
-            self._dispersion.send(round((self._costs().bandwidth_Bps or 0.0) * _TRAIN * self._endpoint.patience_s))
+            self._train_s = now + max(self._channel.endpoint.patience_s, now - self._began_s)
+            self._dispersion.send(
+                round((self._costs().bandwidth_Bps or 0.0) * _TRAIN * self._channel.endpoint.patience_s)
+            )
         late = Late(self._membership.view.generation, self._key[1], self._dispersion.levels())
         for judge in self._membership.leaders:
-            if judge == self._endpoint.id:
+            if judge == self._channel.endpoint.id:
                 self._take(judge, late)
             else:
-                self._endpoint.post(judge, late)
-        self._call_in(self._endpoint.interval_s, self._tell)
+                self._channel.post(judge, late)
+        self._call_in(self._channel.endpoint.interval_s, self._tell)
 
     def _on_late(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):
@@ -180,7 +184,7 @@ class Lateness:
         coordinator, *deputy = membership.leaders
         judges = [coordinator] if slowest != coordinator else deputy
         late = 0 < levels[slowest] <= usual - _SLOWER_LEVELS
-        if late and self._endpoint.id in judges and membership.can_spare(slowest):
+        if late and self._channel.endpoint.id in judges and membership.can_spare(slowest):
             self._give_up(slowest, in_Bps(levels[slowest]), in_Bps(usual))
 
     def _give_up(self, peer: PeerId, carries_Bps: float, usual_Bps: float) -> None:

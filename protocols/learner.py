@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..aggregation.vector import Layout
 from .catch_up import CatchUpFailed, fetch_state
-from .endpoint import Endpoint
+from .channel import Channel
 from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.view import Version
 from .state import State
@@ -28,7 +28,7 @@ class Learner:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         membership: Membership,
         layout: Layout,
         outer: int,
@@ -38,7 +38,7 @@ class Learner:
         adopt: Callable[[State], None],
     ) -> None:
         """`outer`: how many tensors the outer step keeps."""
-        self._endpoint, self._membership, self._layout, self._outer = endpoint, membership, layout, outer
+        self._channel, self._membership, self._layout, self._outer = channel, membership, layout, outer
         self._standing, self._over, self._adopt = standing, over, adopt
         self._life = 0
         self._took_s: float | None = None
@@ -64,10 +64,12 @@ class Learner:
             await self._fetch()
         if self._took_s is None or not membership.learns or self._over():
             return
-        generation, until_s = membership.view.generation, now() + self._endpoint.patience_s
+        generation, until_s = membership.view.generation, now() + self._channel.endpoint.patience_s
         membership.learning.tell(self._standing().state, self._took_s)
         if membership.finished:
-            await asyncio.sleep(self._endpoint.interval_s)  # its last round is committed there: soon it can be fetched
+            await asyncio.sleep(
+                self._channel.endpoint.interval_s
+            )  # its last round is committed there: soon it can be fetched
         while self._same(generation) and now() < until_s:
             if membership.learning.within_s is not None and not self._again_s:
                 self._rest(membership.learning.within_s)
@@ -80,7 +82,7 @@ class Learner:
 
     def _rest(self, within_s: float) -> None:
         assert self._took_s is not None
-        rest_s = max(_REST * self._took_s, self._endpoint.patience_s)
+        rest_s = max(_REST * self._took_s, self._channel.endpoint.patience_s)
         self._again_s = asyncio.get_running_loop().time() + rest_s
         took = f"to fetch the state took {self._took_s:.1f} s, and all would wait for it: {within_s:.1f} s would do"
         self._membership.tell_waiting(f"it stays a learner, as its connection is slow: {took}; again in {rest_s:.0f} s")
@@ -98,20 +100,20 @@ class Learner:
         try:
             async with membership.only_while(lambda: membership.learns):
                 state = await fetch_state(
-                    self._endpoint, members, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
+                    self._channel, members, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )
                 self._kept.clear()
                 self._adopt(state)
                 self._took_s, self._again_s, self._failing_since_s = now() - began_s, 0.0, None
         except CatchUpFailed as error:
             self._failed(members, error)
-            await asyncio.sleep(self._endpoint.interval_s)
+            await asyncio.sleep(self._channel.endpoint.interval_s)
 
     def _failed(self, members: list[str], error: CatchUpFailed) -> None:
         """Nobody gives the state now. Raises MembershipError when that is for good."""
         now, limit_s = asyncio.get_running_loop().time(), self._membership.give_up_after_s
         self._failing_since_s = self._failing_since_s or now
         waited_s = now - self._failing_since_s
-        if all(map(self._endpoint.has_ended, members)) or (limit_s is not None and waited_s > limit_s):
+        if all(map(self._channel.endpoint.has_ended, members)) or (limit_s is not None and waited_s > limit_s):
             raise MembershipError(f"no member of the run is left to learn from, this peer was not one yet: {error}")
         self._membership.tell_waiting(f"no member gives it the state; it waits for them: {error}")

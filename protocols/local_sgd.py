@@ -35,7 +35,7 @@ from ..aggregation.vector import Layout, Part
 from .attempts import Attempts
 from .bandwidths import Bandwidths
 from .catch_up import Donor
-from .endpoint import Endpoint
+from .channel import Channel
 from .entry import Entry
 from .inquest import Inquest
 from .lag import Lag, Wanted
@@ -68,7 +68,7 @@ class LocalSGD:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         membership: Callable[[Callable[[], Standing], Callable[[Decree], None]], Membership],
         *,
         layout: Layout,
@@ -89,7 +89,7 @@ class LocalSGD:
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
         out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
         run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""
-        self.endpoint, self.state, self.steps = endpoint, state, steps
+        self.channel, self.state, self.steps = channel, state, steps
         self.watches = period.watches
         """Whether contributions should tell of the peers' motion."""
         self._fragments = Fragments.of(layout.size, fragments)
@@ -98,23 +98,23 @@ class LocalSGD:
         self._amid = False
         """Whether this peer's site has averaged since the last round."""
         self._versions = Versions(state)
-        Donor(endpoint, lambda: self.state)
+        Donor(channel, lambda: self.state)
         self.membership = membership(self._standing, self._installed)
-        self._lag = Lag(endpoint, self.membership, layout, len(state.outer), self._adopt)
-        self._reducer = Reducer(endpoint, schedule, lambda: self.membership.view, Bound(norm_limit))
-        inquest = Inquest(endpoint, self.membership, self._reducer)
-        self._sites = SiteRounds(endpoint, self.membership, self._reducer, inquest)
+        self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
+        self._reducer = Reducer(channel, schedule, lambda: self.membership.view, Bound(norm_limit))
+        inquest = Inquest(channel, self.membership, self._reducer)
+        self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
         self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
         owed = None if residual is None else (state.round, residual)
         self._averager = chosen(
             self._reducer, layout, self._fragments, codec=codec, owed=owed, buckets=buckets, seed=seed
         )
         summed_bytes = layout.nbytes // len(self._fragments.parts)
-        late = Lateness(endpoint, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
-        self.stalls = Stalls(endpoint, self.membership, self.meter, lambda: self.state.round)
+        late = Lateness(channel, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
+        self.stalls = Stalls(channel, self.membership, self.meter, lambda: self.state.round)
         self._attempts = self._attempts_with(late, layout)
-        bandwidths = Bandwidths(endpoint, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
-        self._verdicts = Verdicts(endpoint, self.membership, lambda: self.state.round, bandwidths)
+        bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
+        self._verdicts = Verdicts(channel, self.membership, lambda: self.state.round, bandwidths)
         self._results = Results(self._fragments, outer, period)
         self._trial = Trial(
             self.membership,
@@ -130,11 +130,11 @@ class LocalSGD:
 
     def _attempts_with(self, late: Lateness, layout: Layout) -> Attempts:
         """What an attempt needs beside the sum: a way in, a way to learn and one to catch up."""
-        endpoint, membership, outer = self.endpoint, self.membership, len(self.state.outer)
+        channel, membership, outer = self.channel, self.membership, len(self.state.outer)
         standing, over, adopt = self._standing, self._over, self._adopt
-        learner = Learner(endpoint, membership, layout, outer, standing=standing, over=over, adopt=adopt)
+        learner = Learner(channel, membership, layout, outer, standing=standing, over=over, adopt=adopt)
         self._entry = Entry(
-            endpoint, membership, layout, state=lambda: self.state, standing=standing, over=over, adopt=adopt
+            channel, membership, layout, state=lambda: self.state, standing=standing, over=over, adopt=adopt
         )
         return Attempts(
             membership,
@@ -199,7 +199,7 @@ class LocalSGD:
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
         while (key := await self._attempts.next(before)) is not None:
-            contribution = replace(contribution, links=measured(self.endpoint, self.membership.view.ids))
+            contribution = replace(contribution, links=measured(self.channel, self.membership.view.ids))
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(key)
@@ -281,7 +281,7 @@ class LocalSGD:
     def _installed(self, decree: Decree) -> None:
         """A new view goes on from the decree's version: who has it commits it, the others fetch it."""
         view, base = decree.view, decree.base
-        if self.endpoint.id not in view.ids:
+        if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None
             return
         witness(Installed(view.generation, view.ids, base.round, decree.donors))

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from statistics import median
 
 from .addresses import split_address
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
+from .endpoint import Endpoint
 from .members.view import Member
 from .transport import PeerId
 from .wire import PAYLOAD_BYTES_MAX, Lane, message
 
+_REACH = "reach"
+"""The channel of probes."""
 _ADDRESSES_MAX = _ASKERS_MAX = 16
 _CONNECT_S = 3.0
 _LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
 
 
-@message()
+@message("reach")
 @dataclass(frozen=True, slots=True)
 class AskReach:
     """Asks a peer to open a TCP connection to each of these addresses."""
@@ -28,7 +31,7 @@ class AskReach:
     addresses: tuple[str, ...]
 
 
-@message()
+@message("reach")
 @dataclass(frozen=True, slots=True)
 class Reached:
     """For each address: empty when it was reached, else why not. And who the other members are."""
@@ -38,7 +41,7 @@ class Reached:
     members: tuple[Member, ...]
 
 
-@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@message("reach", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Load:
     """Bytes that only measure the way."""
@@ -46,7 +49,7 @@ class Load:
     ask: int
 
 
-@message()
+@message("reach")
 @dataclass(frozen=True, slots=True)
 class Loaded:
     ask: int
@@ -56,16 +59,16 @@ class Prober:
     """Answers the probes of others."""
 
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
-        self._endpoint, self._members = endpoint, members
+        self._channel, self._members = Channel(endpoint, _REACH), members
         self._trying: set[asyncio.Task[None]] = set()
-        endpoint.on(AskReach, self._on_reach)
-        endpoint.on(Load, self._on_load)
+        self._channel.on(AskReach, self._on_reach)
+        self._channel.on(Load, self._on_load)
 
     def _on_reach(self, envelope: Envelope) -> None:
         if len(envelope.message.addresses) > _ADDRESSES_MAX:
-            self._endpoint.refuse(envelope, f"it tries {_ADDRESSES_MAX} addresses at most")
+            self._channel.refuse(envelope, f"it tries {_ADDRESSES_MAX} addresses at most")
         elif len(self._trying) >= _ASKERS_MAX:
-            self._endpoint.refuse(envelope, f"it is busy with {_ASKERS_MAX} others who ask the same; ask again")
+            self._channel.refuse(envelope, f"it is busy with {_ASKERS_MAX} others who ask the same; ask again")
         else:
             task = asyncio.create_task(self._reach(envelope.sender, envelope.message))
             self._trying.add(task)
@@ -73,11 +76,11 @@ class Prober:
 
     async def _reach(self, asker: PeerId, question: AskReach) -> None:
         problems = await asyncio.gather(*(_try_to_connect(address) for address in question.addresses))
-        self._endpoint.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
+        self._channel.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
 
     def _on_load(self, envelope: Envelope) -> None:
         envelope.done()
-        self._endpoint.post(envelope.sender, Loaded(envelope.message.ask))
+        self._channel.post(envelope.sender, Loaded(envelope.message.ask))
 
 
 async def _try_to_connect(address: str) -> str:
@@ -95,7 +98,7 @@ async def _try_to_connect(address: str) -> str:
 
 async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
     """Which of `addresses` the `peer` can reach. Raises PeerLost."""
-    answer = await endpoint.ask(
+    answer = await Channel(endpoint, _REACH).ask(
         peer,
         lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
         within_s=2 * endpoint.patience_s + _CONNECT_S,
@@ -112,7 +115,7 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
     trips = []
     for _ in range(10):
         began = loop.time()
-        await endpoint.ask(peer, Load, within_s=2 * endpoint.patience_s)
+        await Channel(endpoint, _REACH).ask(peer, Load, within_s=2 * endpoint.patience_s)
         trips.append(loop.time() - began)
     rtt_s = min(trips)
     return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
@@ -124,7 +127,11 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
     began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(asyncio.ensure_future(endpoint.ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)))
+        answers.append(
+            asyncio.ensure_future(
+                Channel(endpoint, _REACH).ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)
+            )
+        )
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
@@ -137,5 +144,7 @@ async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):
-        await asyncio.gather(*(endpoint.ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY)))
+        await asyncio.gather(
+            *(Channel(endpoint, _REACH).ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY))
+        )
     return (loop.time() - began) / _SMALL / 2  # there and back

@@ -17,6 +17,9 @@ from .filling import Filling
 from .state import State
 from .transport import PeerId
 
+LOCAL_SGD = "local_sgd"
+"""The family of its messages, and the name of its channel where a run has one level of it."""
+
 Key = tuple[int, int]
 """(generation, round): one attempt at one round."""
 Attempt = tuple[int, int, int]

@@ -32,12 +32,12 @@ from typing import TypeVar
 from torch import Tensor
 
 from ..aggregation.mean import BadSum, combine, contribute
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
 from .inquest import Inquest
 from .members.membership import Membership
 from .off_loop import off_loop
 from .reduction.reducer import Reducer
-from .rounds import Attempt, Contribution, Key, SiteCommitted, SiteContributed
+from .rounds import LOCAL_SGD, Attempt, Contribution, Key, SiteCommitted, SiteContributed
 from .state import fingerprint
 from .transport import PeerId
 from .verdict import BAD
@@ -54,7 +54,7 @@ Turn = tuple[int, int]
 Told = TypeVar("Told", bound="Stand | Hold")
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stand:
     """Told to one's site: I have come to this turn of the round. `tried`: the generation in which I began to sum for it
@@ -70,7 +70,7 @@ class Stand:
     taken: int
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Told to those who summed with me: I hold the mean, and this is its fingerprint, above 0; or the sum was BAD."""
@@ -96,15 +96,15 @@ class _Mine:
 class SiteRounds:
     """One peer's part in its site's turns. An attempt is cancelled when the view is not of its generation any more."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
-        self._endpoint, self._membership, self._reducer, self._inquest = endpoint, membership, reducer, inquest
+    def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
+        self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest
         self._mine = _Mine()
         self._last: tuple[Turn, int] = ((0, 0), 0)
         """The turn whose mean this peer took last, and its fingerprint."""
         self._stands: dict[PeerId, list[Stand]] = {}
         self._holds: dict[PeerId, list[Hold]] = {}
-        endpoint.on(Stand, lambda envelope: self._hear(envelope, self._stands))
-        endpoint.on(Hold, lambda envelope: self._hear(envelope, self._holds))
+        channel.on(Stand, lambda envelope: self._hear(envelope, self._stands))
+        channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
 
     def pass_by(self, key: Key) -> None:
         """This peer has come to the round itself: its site does not wait for it."""
@@ -154,7 +154,7 @@ class SiteRounds:
 
     async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
         """Who of the site stands at `turn`, in rank order, and where the others are, all of them further."""
-        mates, me, own = self._mates(), self._endpoint.id, self._stand(key, turn, self._mine)
+        mates, me, own = self._mates(), self._channel.endpoint.id, self._stand(key, turn, self._mine)
         self._tell(mates, own)
         stands = {me: own}
 
@@ -212,7 +212,7 @@ class SiteRounds:
     async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
         """The fingerprints of what the members hold, when all have told."""
         self._tell(members, hold)
-        marks = {self._endpoint.id: hold.fingerprint}
+        marks = {self._channel.endpoint.id: hold.fingerprint}
 
         def told() -> bool:
             for peer in members:
@@ -231,8 +231,8 @@ class SiteRounds:
 
     def _tell(self, peers: tuple[PeerId, ...], message: Stand | Hold) -> None:
         for peer in peers:
-            if peer != self._endpoint.id:
-                self._endpoint.post(peer, message)
+            if peer != self._channel.endpoint.id:
+                self._channel.post(peer, message)
 
     def _hear(self, envelope: Envelope, told: dict[PeerId, list[Told]]) -> None:
         """Of a generation to come, too: others may have gone on to it before this peer."""

@@ -21,11 +21,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
 from .filling import Filling
 from .members.membership import Membership
 from .meter import Meter
 from .probation import Probation
+from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import in_words, message
 from .witness import sometimes
@@ -35,7 +36,7 @@ _NOT_SOONER_S = 5.0
 """Of one peer is told no oftener, whatever it says."""
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stalled:
     """Told to all members: I have been at this `work` for my part of that round for so long, or have come to its end,
@@ -62,11 +63,11 @@ class Stall:
 class Stalls:
     """One peer's part. `meter` knows whose own part it waits for; `round`: the last that it has committed."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, meter: Meter, round: Callable[[], int]) -> None:
+    def __init__(self, channel: Channel, membership: Membership, meter: Meter, round: Callable[[], int]) -> None:
         self.patience_s: float | None = None
         """How long anybody may take local steps until the others go on without it; None: for ever."""
         self.on_stall: list[Callable[[Stall], None]] = []
-        self._endpoint, self._membership, self._meter, self._round = endpoint, membership, meter, round
+        self._channel, self._membership, self._meter, self._round = channel, membership, meter, round
         self._probation = Probation(membership)
         self._works: set[Work] = set()
         self._usual: defaultdict[str, Usual] = defaultdict(Usual)
@@ -80,7 +81,7 @@ class Stalls:
         self._awaited: Callable[[], Collection[PeerId]] | None = None
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        endpoint.on(Stalled, self._on_stalled)
+        channel.on(Stalled, self._on_stalled)
 
     # This peer's own work
 
@@ -122,10 +123,10 @@ class Stalls:
         said = Stalled(view.generation, self._round() + 1, work.kind, where, work.took_s, work.usual.s, over)
         if self._membership.failed is None:
             for peer in view.ids:
-                if peer != self._endpoint.id:
-                    self._endpoint.post(peer, said)
+                if peer != self._channel.endpoint.id:
+                    self._channel.post(peer, said)
         if work.told:
-            self._tell(self._endpoint.id, _ended(said) if over else _in_words(said), over=over)
+            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over)
 
     # Waiting for others
 
@@ -182,7 +183,7 @@ class Stalls:
             return
         self._look_at(now + AGAIN_S)
         for peer in self._awaited():
-            if peer not in self._heard and peer != self._endpoint.id:
+            if peer not in self._heard and peer != self._channel.endpoint.id:
                 self._tell(
                     peer,
                     f"it is there, but nothing of its part for {now - self._since_s:.0f} s, and it does not say why",
@@ -193,7 +194,7 @@ class Stalls:
         for peer, (said, _) in list(self._heard.items()):
             if said.round <= self._round():
                 self._is_over(peer, "its part has come")
-        for peer in [peer for peer in self._told_at if peer not in self._heard and peer != self._endpoint.id]:
+        for peer in [peer for peer in self._told_at if peer not in self._heard and peer != self._channel.endpoint.id]:
             self._is_over(peer, "its part has come")
 
     def _on_stalled(self, envelope: Envelope) -> None:
@@ -249,7 +250,7 @@ class Stalls:
                     over[peer] = said, taken_s
         judge = next((peer for peer in membership.view.by_seniority if peer not in over), None)
         for peer, (said, taken_s) in over.items():
-            if judge == self._endpoint.id and membership.can_spare(peer, reserve=False):
+            if judge == self._channel.endpoint.id and membership.can_spare(peer, reserve=False):
                 sometimes("who computed for too long was given up")
                 del self._heard[peer]
                 why = f"{taken_s:.0f} s of {said.work} for round {said.round}, with --compute-patience-s {patience_s:g}"

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .bandwidths import Bandwidths, Levels
-from .endpoint import Endpoint, Envelope
+from .channel import Channel, Envelope
 from .members.membership import Membership
-from .rounds import Key
+from .rounds import LOCAL_SGD, Key
 from .transport import PeerId
 from .wire import message
 
@@ -25,7 +25,7 @@ Ballot = tuple[int, int, int]
 """(generation, round, try): the verdict on a sum, or on the second one, when the first was bad."""
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Have:
     """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
@@ -38,7 +38,7 @@ class Have:
     again: int = 0
 
 
-@message()
+@message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Told by the coordinator: more than half have this result; apply it."""
@@ -54,13 +54,13 @@ class Verdicts:
     not go by them."""
 
     def __init__(
-        self, endpoint: Endpoint, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
+        self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
     ) -> None:
-        self._endpoint, self._membership, self._round, self._bandwidths = endpoint, membership, round, bandwidths
+        self._channel, self._membership, self._round, self._bandwidths = channel, membership, round, bandwidths
         self._votes: dict[Ballot, dict[PeerId, int]] = {}
         self._commits: dict[Ballot, int] = {}
-        endpoint.on(Have, self._on_have)
-        endpoint.on(Commit, self._on_commit)
+        channel.on(Have, self._on_have)
+        channel.on(Commit, self._on_commit)
 
     def on(self, key: Key) -> int | None:
         """The fingerprint of the result that was committed, of the second sum if there was one; BAD; None while there
@@ -72,10 +72,10 @@ class Verdicts:
         coordinator, have = self._membership.coordinator, Have(*key, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())
-        if coordinator == self._endpoint.id:
+        if coordinator == self._channel.endpoint.id:
             self._count(coordinator, have)
         elif coordinator is not None:
-            self._endpoint.post(coordinator, have)
+            self._channel.post(coordinator, have)
         await self._membership.until(lambda: (*key, again) in self._commits)
 
     def _on_have(self, envelope: Envelope) -> None:
@@ -87,7 +87,7 @@ class Verdicts:
         if self._bandwidths is not None:
             self._bandwidths.told(voter, have.levels)
         near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
-        if self._membership.coordinator != self._endpoint.id or key in self._commits or not near:
+        if self._membership.coordinator != self._channel.endpoint.id or key in self._commits or not near:
             return
         votes = self._votes.setdefault(key, {})
         votes[voter] = have.fingerprint
@@ -98,8 +98,8 @@ class Verdicts:
 
     def _announce(self, commit: Commit) -> None:
         for peer in self._membership.view.ids:
-            if peer != self._endpoint.id:
-                self._endpoint.post(peer, commit)
+            if peer != self._channel.endpoint.id:
+                self._channel.post(peer, commit)
         self._note(commit)
         if self._bandwidths is not None:
             self._bandwidths.consider()

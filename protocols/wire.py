@@ -1,9 +1,10 @@
 """The wire: typed messages as exactly two frames, a bounded msgpack header and a raw payload.
 
-Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, kind, *fields]``.
-A message is a frozen dataclass registered by `message`; its annotations are its schema, checked when it is packed and
-again on arrival. Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates at most
-ten times `HEADER_BYTES_MAX`.
+Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, channel, kind, *fields]``.
+A message is a frozen dataclass registered by `message` in a family, as two families may have kinds of one name; its
+annotations are its schema, checked when it is packed and again on arrival. The channel says which conversation it is
+of ("" for the link's own). Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates
+at most ten times `HEADER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 7
+VERSION = 8
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
 PAYLOAD_BYTES_MAX = 2 << 20
-_PREFIX_FIELDS = 6
+CHANNEL_LETTERS_MAX = 64
+_PREFIX_FIELDS = 7
 _PREFIX_BYTES_MAX = 48
-"""All of a header but its kind and fields: an array header and five integers."""
+"""All of a header but its channel, kind and fields: an array header and five integers."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -53,18 +55,21 @@ class Frame:
     lane: Lane
     seq: int
     message: object
+    channel: str = ""
 
 
 class Packed(NamedTuple):
-    """A message that is sure to be taken: `fields` is its kind and fields, `items` how many these are."""
+    """A message that is sure to be taken: `fields` is its channel, kind and fields, `items` how many these are."""
 
     lane: Lane
     items: int
     fields: bytes
+    channel: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
+    name: str
     type: type
     lane: Lane
     payload_max: int
@@ -82,15 +87,17 @@ def in_words(why: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
 
 
-def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
-    """Register a frozen dataclass as a message kind. `payload_max` bounds its payload in bytes."""
+def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
+    """Register a frozen dataclass as a message kind: its name is the family's and the class's, as in "members.Join".
+    `payload_max` bounds its payload in bytes. Raises ValueError when the family has a kind of that name."""
 
     def register(cls: type[T]) -> type[T]:
         if payload_max > PAYLOAD_BYTES_MAX:
             raise ValueError(f"{cls.__name__} wants {payload_max} bytes of payload, the wire takes {PAYLOAD_BYTES_MAX}")
-        if cls.__name__ in _by_name:
-            raise ValueError(f"two messages are called {cls.__name__}")
-        _by_name[cls.__name__] = _by_type[cls] = _Kind(cls, lane, payload_max, fields_of(cls))
+        name = f"{family}.{cls.__name__}"
+        if name in _by_name:
+            raise ValueError(f"two messages are called {name}")
+        _by_name[name] = _by_type[cls] = _Kind(name, cls, lane, payload_max, fields_of(cls))
         return cls
 
     return register
@@ -99,6 +106,11 @@ def message(*, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[typ
 def kinds() -> list[str]:
     """The names of the messages that are registered."""
     return list(_by_name)
+
+
+def kind_of(body: object) -> str:
+    """The name of that message's kind."""
+    return _by_type[type(body)].name
 
 
 def type_of(kind: str) -> type:
@@ -115,17 +127,17 @@ def lane_of(body: object) -> Lane:
     return _by_type[type(body)].lane
 
 
-def pack(body: object, payload_bytes: int) -> Packed:
+def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
     """Check and pack a message. Raises ValueError when a receiver would refuse it or its payload."""
     kind = _by_type[type(body)]
-    name = type(body).__name__
+    name = kind.name
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
-    plain = [name, *plain_fields(body, kind.fields)]
+    plain = [channel, name, *plain_fields(body, kind.fields)]
     fields = _items(plain)
     if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
         raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
-    return Packed(kind.lane, len(plain), fields)
+    return Packed(kind.lane, len(plain), fields, channel)
 
 
 def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
@@ -141,9 +153,9 @@ def _items(values: Sequence[object]) -> bytes:
     return packed[1 if len(values) < 16 else 3 :]
 
 
-def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int) -> bytes:
+def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
     """The header frame of `body`. Raises ValueError when a receiver would refuse it or its payload."""
-    return seal(pack(body, payload_bytes), incarnation=incarnation, towards=towards, seq=seq)
+    return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
@@ -180,7 +192,9 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
     incarnation, towards = integer(unpack()), integer(unpack())
-    lane, seq, name = integer(unpack()), integer(unpack()), unpack()
+    lane, seq, channel, name = integer(unpack()), integer(unpack()), unpack(), unpack()
+    if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
+        raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
     kind = _by_name.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"unknown message kind {name!r:.40}")
@@ -190,4 +204,4 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
     if count != _PREFIX_FIELDS + len(kind.fields.codecs):
         raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields.codecs)}")
-    return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)))
+    return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)), channel)

@@ -1,15 +1,17 @@
-"""What a simulated world reads of a frame: the kind of its message."""
+"""What a simulated world reads of a frame: the name of its message, whatever family that is of."""
 
 from __future__ import annotations
 
 import msgpack
 
-_BEFORE_KIND = 5
-"""Integers that stand before it (`protocols.wire`)."""
+from ..protocols.wire import kinds
+
+_BEFORE_KIND = 6
+"""Five integers and the channel stand before it (`protocols.wire`)."""
 
 
 def kind_of(header: bytes) -> str:
-    """The kind of the message in a frame with that `header`; "" if it is none of ours."""
+    """The name of the message in a frame with that `header`; "" if it is none of ours."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(header))
     unpacker.feed(header)
     try:
@@ -17,6 +19,15 @@ def kind_of(header: bytes) -> str:
             return ""
         for _ in range(_BEFORE_KIND):
             unpacker.skip()
-        return str(unpacker.unpack())
+        return _name(str(unpacker.unpack()))
     except (ValueError, msgpack.UnpackException):
         return ""
+
+
+def names() -> list[str]:
+    """Of all messages that there are."""
+    return list(dict.fromkeys(map(_name, kinds())))
+
+
+def _name(kind: str) -> str:
+    return kind.rpartition(".")[2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import random
 import types
 import typing
@@ -19,9 +20,10 @@ from typing import Any
 from ..protocols.delivery.link import PeerLost
 from ..protocols.endpoint import Endpoint
 from ..protocols.members.invites import Admit
+from ..protocols.members.messages import MEMBERS
 from ..protocols.schema import INT_MAX, STR_BYTES_MAX
 from ..protocols.transport import PeerId
-from ..protocols.wire import Lane, PeerMisbehaved, decode, kinds, lane_of, payload_max_of, type_of
+from ..protocols.wire import Lane, PeerMisbehaved, decode, kind_of, kinds, lane_of, payload_max_of, type_of
 from .life import Life
 from .network import Network
 from .transport import SimulatedTransport
@@ -33,7 +35,7 @@ EVERY_S = 0.05
 _KEY_FOR = 20
 """How many messages until another key comes."""
 _HEARD_MAX = 256
-_OUT_OF_THE_WORLD = ("AskReach",)
+_OUT_OF_THE_WORLD = ("reach.AskReach",)
 """It has its receiver open a real connection."""
 _INTS = (0, 1, 2, 3, 1 << 16, 1 << 31, 1 << 36, 1 << 37, 1 << 62, INT_MAX)
 _FLOATS = (0.0, -1.0, 0.5, 3600.0, 5e-324, 1e308, -1e308)
@@ -46,28 +48,40 @@ class Speech:
 
     def __init__(self, chance: random.Random, peers: Sequence[PeerId]) -> None:
         self._chance, self._peers = chance, peers
-        self._heard: deque[object] = deque(maxlen=_HEARD_MAX)
+        self._heard: deque[tuple[str, object]] = deque(maxlen=_HEARD_MAX)
+        self._channel_of: dict[str, str] = {}
+        """On which channel each family of messages was heard."""
         self._ints: deque[int] = deque(maxlen=_HEARD_MAX)
+
+    @property
+    def channels(self) -> list[str]:
+        """Those that were heard, and that of nobody."""
+        return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
         """Something that an honest peer says."""
         try:
-            message = decode(header, payload_bytes).message
+            frame = decode(header, payload_bytes)
         except PeerMisbehaved:
             return
-        self._heard.append(message)
+        message = frame.message
+        self._heard.append((frame.channel, message))
+        self._channel_of[_family(kind_of(message))] = frame.channel
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
 
-    def next(self) -> tuple[object, bytes]:
-        """A message, and its payload."""
+    def next(self) -> tuple[str, object, bytes]:
+        """On which channel something is said, the message and its payload."""
         if self._heard and self._chance.random() < 0.5:
-            message = self._altered(self._chance.choice(self._heard))
+            channel, message = self._chance.choice(self._heard)
+            message = self._altered(message)
         else:
-            said = [kind for kind in kinds() if kind not in _OUT_OF_THE_WORLD]
-            message = self._of(type_of(self._chance.choice(said)))
+            kind = self._chance.choice([kind for kind in kinds() if kind not in _OUT_OF_THE_WORLD])
+            astray = self._chance.random() < 0.1
+            channel = self._chance.choice(self.channels) if astray else self._channel_of.get(_family(kind), "")
+            message = self._of(type_of(kind))
         most = payload_max_of(message)
         sizes = (0, 1, 8, min(most, 4096), *((most,) if self._chance.random() < 0.02 else ()))
-        return message, bytes(min(most, self._chance.choice(sizes)))
+        return channel, message, bytes(min(most, self._chance.choice(sizes)))
 
     def _altered(self, message: Any) -> Any:
         fields = typing.get_type_hints(type(message))
@@ -102,6 +116,10 @@ class Speech:
         if origin in (types.UnionType, typing.Union):
             return None if chance.random() < 0.5 else self._of(args[0])
         return hint(**{name: self._of(one) for name, one in typing.get_type_hints(hint).items()})
+
+
+def _family(kind: str) -> str:
+    return kind.partition(".")[0]
 
 
 def vars_of(message: object) -> dict[str, object]:
@@ -146,26 +164,26 @@ class Hostile:
         number = self._said // _KEY_FOR
         for key in (f"{KEY}-{number}", f"{GUEST}/{number}"):
             endpoint = Endpoint(SimulatedTransport(self._network, key), patience_s=1.0, rng=self._chance)
-            for kind in kinds():
-                endpoint.on(type_of(kind), lambda envelope: envelope.done())
+            for channel, kind in itertools.product(self._speech.channels, kinds()):
+                endpoint.reception.on(channel, type_of(kind), lambda envelope: envelope.done())
             await endpoint.open()
             self._own.append(endpoint)
         for life in self._lives():
-            life.machine.context.run(life.endpoint.admit, GUEST, guest=Admit)
+            life.machine.context.run(life.endpoint.admit, GUEST, guest=(MEMBERS, Admit))
             for endpoint in self._own:
                 endpoint.dial(life.id, life.endpoint.address)
                 self._network.admit(life.id, endpoint.id)
 
     def _say(self, endpoint: Endpoint) -> None:
         others = [life.id for life in self._lives() if life.id != endpoint.id]
-        message, payload = self._speech.next()
+        channel, message, payload = self._speech.next()
         if not others or lane_of(message) is Lane.LINK:
             return
         to = self._chance.choice(others)
         with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
             if lane_of(message) is Lane.CONTROL:
-                endpoint.post(to, message)
-            elif (waiting := endpoint.offer(to, message, payload)) is not None:
+                endpoint.post(channel, to, message)
+            elif (waiting := endpoint.links.known(to).offer(channel, message, payload)) is not None:
                 waiting.cancel()
 
     def _go(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from ..protocols.delivery.lane import Arrival
 from ..protocols.delivery.link import Link
 from ..protocols.endpoint import Endpoint
 from ..protocols.transport import PeerId, Transport
@@ -27,16 +28,16 @@ class Overheard(Endpoint):
             self._waiting[id(frame.message)] = frame
         super()._arrived(sender, frame, payload, cost)
         link, handed_on = self._handed_on.get(sender, (None, {}))
-        if link is self._links.get(sender) and frame.seq < handed_on.get(frame.lane, 0):
+        if link is self.links.get(sender) and frame.seq < handed_on.get(frame.lane, 0):
             self._waiting.pop(id(frame.message), None)  # it had come before
 
-    def _deliver(self, link: Link, message: object, payload: Buffer, cost: int) -> None:
-        frame = self._waiting.pop(id(message))
+    def _deliver(self, link: Link, arrival: Arrival) -> None:
+        frame = self._waiting.pop(id(arrival.message))
         if link.peer not in self._handed_on or self._handed_on[link.peer][0] is not link:
             self._handed_on[link.peer] = link, dict.fromkeys(Lane, 0)
         handed_on = self._handed_on[link.peer][1]
         if frame.seq != handed_on[frame.lane]:
-            what = type(message).__name__
+            what = type(arrival.message).__name__
             witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
         handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)
-        super()._deliver(link, message, payload, cost)
+        super()._deliver(link, arrival)

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
 from .pace import ASK_S, CHUNK_BYTES_MIN, Rate
@@ -13,21 +14,28 @@ from .pace import ASK_S, CHUNK_BYTES_MIN, Rate
 CREDIT_BYTES_MIN = 256 * 1024
 """What may be sent before the first word from the other side, which never grants less."""
 _ASK_BYTES = 32 * 1024
-_MESSAGE_COST_BYTES = 256
+MESSAGE_COST_BYTES = 256
 
 
 def cost_bytes(header: Buffer, payload: Buffer) -> int:
     """What a message counts for in windows and credit: its bytes and what it takes to keep it, so that credit bounds
     memory however small the messages are."""
-    return len(header) + len(payload) + _MESSAGE_COST_BYTES
+    return len(header) + len(payload) + MESSAGE_COST_BYTES
 
 
-MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + _MESSAGE_COST_BYTES
-Arrival = tuple[object, Buffer, int]
-"""A message that arrived: itself, its payload, its cost."""
+MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
-@message(lane=Lane.LINK)
+class Arrival(NamedTuple):
+    """A message that arrived. `cost`: in bytes of credit."""
+
+    channel: str
+    message: object
+    payload: Buffer
+    cost: int
+
+
+@message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class Pulse:
     """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
@@ -175,7 +183,7 @@ class Inbound:
         """All that is next in order with this one. Raises PeerMisbehaved beyond the credit."""
         if seq < self.next_seq or seq in self.early:
             return
-        received_bytes = self.received_bytes + item[2]
+        received_bytes = self.received_bytes + item.cost
         if received_bytes > self.limit_bytes(credit_bytes) + MESSAGE_BYTES_MAX:
             raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
         self.received_bytes = received_bytes

@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from ..witness import sometimes
 from .binding import Binding
-from .lane import CREDIT_BYTES_MIN, Inbound, Outbound, Packet, Pulse, pulse_of
+from .lane import CREDIT_BYTES_MIN, Arrival, Inbound, Outbound, Packet, Pulse, pulse_of
 from .pace import Pace
 
 _LANES = (Lane.CONTROL, Lane.DATA)
@@ -36,7 +36,8 @@ class PeerLost(Exception):
 
 
 class Link:
-    """Both directions to one peer. `post` puts frames on their way; `deliver` takes (message, payload, cost)."""
+    """Both directions to one peer. `post` puts frames on their way, with the channel that pays for them ("": nobody, as
+    the link itself sends them, or sends them again); `deliver` takes what has arrived."""
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class Link:
         incarnation: int,
         *,
         clock: Callable[[], float],
-        post: Callable[[bytes, Buffer], None],
-        deliver: Callable[[object, Buffer, int], None],
+        post: Callable[[bytes, Buffer, str], None],
+        deliver: Callable[[Arrival], None],
         credit_bytes: Callable[[], int],
         pace: Pace,
     ) -> None:
@@ -95,10 +96,10 @@ class Link:
         """What has arrived and is not used up yet."""
         return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
-    def offer(self, body: object, payload: Buffer) -> asyncio.Future[None] | None:
+    def offer(self, channel: str, body: object, payload: Buffer) -> asyncio.Future[None] | None:
         """Send: None when it is on its way, else what ends when it is, as that waits for credit; cancel it, and it is
         not sent. Raises PeerLost, as what it gives does, and ValueError when a receiver would refuse the message."""
-        packet = self._enqueue(body, payload)
+        packet = self._enqueue(channel, body, payload)
         if packet.under_way:
             return None
         packet.posted = asyncio.get_running_loop().create_future()
@@ -111,11 +112,11 @@ class Link:
             queue.remove(packet)
             self._pump()
 
-    def post(self, body: object) -> None:
+    def post(self, channel: str, body: object) -> None:
         """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
         if self.lost is None and len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
-        self._enqueue(body, b"")
+        self._enqueue(channel, body, b"")
 
     async def drained(self) -> None:
         """Return when all that was sent has been acknowledged, or the peer is lost."""
@@ -125,10 +126,10 @@ class Link:
             self._ask_if_stopped()
             await done
 
-    def _enqueue(self, body: object, payload: Buffer) -> Packet:
+    def _enqueue(self, channel: str, body: object, payload: Buffer) -> Packet:
         if self.lost is not None:
             raise PeerLost(self.peer, self.lost)
-        packet = Packet(pack(body, len(payload)), payload)
+        packet = Packet(pack(body, len(payload), channel), payload)
         lane = packet.packed.lane
         out = self._out[lane]
         out.queue.append(packet)
@@ -152,7 +153,7 @@ class Link:
         sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
         for packet in out.sendable(window_bytes, self._clock(), sealed):
             packet.after_ping = self._binding.last_ping
-            self._post(packet.header, packet.payload)
+            self._post(packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
             if out.unasked_bytes >= ask_bytes:
@@ -212,10 +213,11 @@ class Link:
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
         lane, inbound = frame.lane, self._in[frame.lane]
-        for due in inbound.take(frame.seq, (frame.message, payload, cost), self._credit(lane)):
+        arrival = Arrival(frame.channel, frame.message, payload, cost)
+        for due in inbound.take(frame.seq, arrival, self._credit(lane)):
             if lane is Lane.CONTROL:
-                inbound.consumed_bytes += due[2]
-            self._deliver(*due)
+                inbound.consumed_bytes += due.cost
+            self._deliver(due)
 
     def consumed(self, cost: int) -> None:
         """A DATA message was used up: its credit goes back, at once if the sender may come to wait for it."""
@@ -235,7 +237,7 @@ class Link:
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
         body = pulse_of(self._in.values(), number, pong, self._clock())
-        self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"")
+        self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"", "")
 
     def beat(self, *, ask: bool) -> None:
         """Once an interval: ask whether the other side is there, or what became of what is under way for longer than
@@ -270,7 +272,7 @@ class Link:
         missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
         for packet in missing:
             packet.after_ping, packet.acked_at = self._binding.last_ping, None
-            self._post(packet.header, packet.payload)
+            self._post(packet.header, packet.payload, "")
         self.retransmitted += len(missing)
         if missing:
             sometimes("a message was sent again")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
 from ..transport import PeerId, Transport, is_guest, key_of
 from ..wire import Buffer
 from ..witness import buggify
-from .lane import CREDIT_BYTES_MIN
+from .lane import CREDIT_BYTES_MIN, Arrival
 from .link import Link, PeerLost
 from .pace import WINDOW_BYTES_MAX, Pace
 
@@ -30,20 +31,24 @@ def _share(links: int) -> int:
 
 
 class Links:
-    """`deliver` takes (link, message, payload, cost) of every message that arrives on any of them; `ended` is told of
-    each peer with whom a link has ended."""
+    """`deliver` takes every message that arrives on any of them; `ended` is told of each peer with whom a link has
+    ended."""
 
     def __init__(
         self,
         transport: Transport,
         rng: random.Random,
-        deliver: Callable[[Link, object, Buffer, int], None],
+        deliver: Callable[[Link, Arrival], None],
         *,
         ended: Callable[[PeerId], None],
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
+        """By any channel."""
         self.bytes_sent = 0
+        self.bytes_sent_by = Counter[str]()
+        """By each channel: each of its messages once, however often the link has to send it."""
+        self._watched_by: dict[str, set[PeerId]] = {}
         self.closed = False
         self._transport, self._rng, self._deliver = transport, rng, deliver
         self._ended, self._patience_s = ended, patience_s
@@ -89,8 +94,8 @@ class Links:
             peer,
             self._rng.randrange(1, 2**62),
             clock=asyncio.get_running_loop().time,
-            post=lambda header, payload: self._post(peer, header, payload),
-            deliver=lambda message, payload, cost: self._deliver(link, message, payload, cost),
+            post=lambda header, payload, channel: self._post(peer, header, payload, channel),
+            deliver=lambda arrival: self._deliver(link, arrival),
             credit_bytes=self._credit_bytes,
             pace=self._paces.setdefault(peer, Pace(self._patience_s)),
         )
@@ -110,15 +115,16 @@ class Links:
             del self._links[peer]
             self._guests.pop(peer, None)
 
-    def watch(self, peers: set[PeerId]) -> None:
-        """Watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
+    def watch(self, channel: str, peers: set[PeerId]) -> None:
+        """For `channel`, watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
         for peer in sorted(peers):  # in an order that a simulation repeats
             link = self._links.get(peer)
             if link is None or link.lost is not None:
                 self.call(peer)
             elif peer not in self.watched:
                 link.heard_at = asyncio.get_running_loop().time()
-        self.watched = peers
+        self._watched_by[channel] = peers
+        self.watched = set[PeerId]().union(*self._watched_by.values())
 
     def forget(self, peer: PeerId, why: str) -> None:
         """End the link to `peer` and its way."""
@@ -126,7 +132,8 @@ class Links:
         if link is not None:
             link.lose(why)
             self._ended(peer)
-        self.watched.discard(peer)
+        for watched in (self.watched, *self._watched_by.values()):
+            watched.discard(peer)
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
         if self._guests.pop(peer, None) is not None:
@@ -175,6 +182,7 @@ class Links:
             return CREDIT_BYTES_MIN
         return _share(len(self._links))
 
-    def _post(self, peer: PeerId, header: bytes, payload: Buffer) -> None:
+    def _post(self, peer: PeerId, header: bytes, payload: Buffer, channel: str) -> None:
+        self.bytes_sent_by[channel] += len(header) + len(payload)
         for _ in range(2 if buggify("a frame goes out twice") else 1):
             self.bytes_sent += self._transport.post(peer, header, payload)

@@ -1,5 +1,5 @@
-"""Reception: whom an arriving message is handed to. To who asked, if it is an answer; to the handler of its kind; or
-it waits, bounded, until somebody takes its kind, as a peer may be called before it has set up all its conversations.
+"""Reception: whom an arriving message is handed to. To who asked, if it is an answer; to its channel's handler of its
+kind; or it waits, bounded, until there is one, as a peer may be called before it has set up all its conversations.
 Who asked is told when its question cannot be answered.
 """
 
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..transport import PeerId, is_guest
 from ..wire import Buffer, PeerMisbehaved, in_words, message
+from .lane import MESSAGE_COST_BYTES
 from .link import Link, PeerLost
 
 _UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
 _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 
 
-@message()
+@message("link")
 @dataclass(frozen=True, slots=True)
 class Unanswered:
     """There is no answer to this question, and why."""
@@ -38,6 +40,7 @@ class Envelope:
     _link: Link | None
     cost: int
     """In bytes of credit."""
+    channel: str = ""
 
     def done(self) -> None:
         """Give the credit for this message back to its sender. Calling twice is harmless."""
@@ -47,33 +50,40 @@ class Envelope:
 
 
 Handler = Callable[[Envelope], None]
+_Kind = tuple[str, type]
+"""A channel and a kind of its messages."""
 
 
 class Reception:
     """One endpoint's handlers, open questions, and messages that nobody takes yet."""
 
-    def __init__(self, first_ask: int, post: Callable[[PeerId, object], None]) -> None:
+    def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
         """`first_ask`: a random number, so that what answers a past self of this peer, or another, answers nothing."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
         self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
-        self._handlers: dict[type, Handler] = {}
-        self._unclaimed: dict[type, list[Envelope]] = {}
+        self._handlers: dict[_Kind, Handler] = {}
+        self._unclaimed: dict[_Kind, list[Envelope]] = {}
+        self.bytes_received_by = Counter[str]()
+        """In messages that were taken here, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
-        self.guests_say: type | None = None
-        """The one kind that is taken of guests."""
+        self.guests_say: _Kind | None = None
+        """The one kind that is taken of guests, and on which channel."""
 
     @property
     def asked(self) -> set[PeerId]:
         """Peers that owe an answer."""
         return {peer for peer, _ in self._asks.values()}
 
-    def on(self, kind: type, handler: Handler) -> None:
-        self._handlers[kind] = handler
-        if kind in self._unclaimed:
-            asyncio.get_running_loop().call_soon(self._claim, kind)
+    def on(self, channel: str, kind: type, handler: Handler) -> None:
+        """Raises ValueError when that channel has a handler of that kind."""
+        if (channel, kind) in self._handlers:
+            raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
+        self._handlers[channel, kind] = handler
+        if (channel, kind) in self._unclaimed:
+            asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
-    def _claim(self, kind: type) -> None:
+    def _claim(self, kind: _Kind) -> None:
         for envelope in self._unclaimed.pop(kind, ()):
             with contextlib.suppress(PeerMisbehaved):
                 self._handle(self._handlers[kind], envelope)
@@ -105,7 +115,7 @@ class Reception:
             what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
             asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
         if (ask := getattr(question.message, "ask", 0)) > 0:
-            self._post(question.sender, Unanswered(ask, in_words(why)))
+            self._post(question.channel, question.sender, Unanswered(ask, in_words(why)))
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
         """Tell those who wait for an answer of `peer`, None for all, that it does not come."""
@@ -116,10 +126,10 @@ class Reception:
     def hand_over(self, envelope: Envelope) -> None:
         """Raises PeerMisbehaved when its sender floods us with what nobody here takes, is a guest and says what only a
         peer may, or says what the handler of its kind does not take of it."""
-        kind, ask = type(envelope.message), getattr(envelope.message, "ask", 0)
+        kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
         if is_guest(envelope.sender) and kind is not self.guests_say:
             envelope.done()
-            raise PeerMisbehaved(f"sent {kind.__name__}, which is not taken of a guest")
+            raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
@@ -130,29 +140,36 @@ class Reception:
             elif isinstance(envelope.message, Unanswered):
                 answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
             else:
+                self._count(envelope)
                 answer.set_result(envelope)
         else:
             self._keep(kind, envelope)
 
-    def _keep(self, kind: type, envelope: Envelope) -> None:
+    def _keep(self, kind: _Kind, envelope: Envelope) -> None:
         kept = [other for envelopes in self._unclaimed.values() for other in envelopes]
         own = [other for other in kept if other.sender == envelope.sender]
         full = len(kept) >= _UNCLAIMED_MAX or sum(other.cost for other in kept) > _UNCLAIMED_BYTES_MAX
         many = len(own) >= _UNCLAIMED_PER_PEER_MAX or sum(other.cost for other in own) > _UNCLAIMED_BYTES_PER_PEER_MAX
         if full or many:
             envelope.done()
-            raise PeerMisbehaved(f"sent {kind.__name__}, which nobody here takes, again and again")
+            raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
         self._unclaimed.setdefault(kind, []).append(envelope)
 
     def drop(self, peer: PeerId) -> None:
         """The link to `peer` has ended: what nobody has taken of it is of no use any more."""
-        for kind, envelopes in self._unclaimed.items():
-            self._unclaimed[kind] = [envelope for envelope in envelopes if envelope.sender != peer]
+        for kind, envelopes in list(self._unclaimed.items()):
+            envelopes[:] = [envelope for envelope in envelopes if envelope.sender != peer]
+            if not envelopes and kind not in self._handlers:
+                del self._unclaimed[kind]  # as anybody may make up channels
         for told in self.on_ended:
             told(peer)
 
+    def _count(self, envelope: Envelope) -> None:
+        self.bytes_received_by[envelope.channel] += envelope.cost - MESSAGE_COST_BYTES
+
     def _handle(self, handler: Handler, envelope: Envelope) -> None:
         """A handler's fault must not stop the others' messages. Raises PeerMisbehaved if the handler does."""
+        self._count(envelope)
         try:
             handler(envelope)
         except PeerMisbehaved:

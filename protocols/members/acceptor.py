@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
 from .backoff import Once
@@ -27,7 +27,7 @@ class Acceptor:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         roster: Roster,
         ledger: Ledger,
         *,
@@ -35,7 +35,7 @@ class Acceptor:
         stale: Callable[[PeerId, int], None],
         asked: Callable[[], None],
     ) -> None:
-        self._endpoint, self._roster, self._ledger = endpoint, roster, ledger
+        self._channel, self._roster, self._ledger = channel, roster, ledger
         self._standing, self._stale, self._asked = standing, stale, asked
         self.promised = 0
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
@@ -44,12 +44,12 @@ class Acceptor:
         self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
-        self._told: Once[PeerId] = Once(endpoint.interval_s)
+        self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
         self._voted: Version | None = None
         """What a former life voted for last, which is lost."""
-        endpoint.on(Propose, self._on_propose)
-        endpoint.on(Adopt, self._on_adopt)
+        channel.on(Propose, self._on_propose)
+        channel.on(Adopt, self._on_adopt)
 
     @property
     def votes(self) -> bool:
@@ -125,10 +125,10 @@ class Acceptor:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date, learner or not."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         if generation > view.generation and (self.votes or self._roster.learns):
-            self._endpoint.post(sender, Behind(view.generation))
+            self._channel.post(sender, Behind(view.generation))
         elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):
             if self._told.due(sender):
-                self._endpoint.post(sender, Install(self._latest))
+                self._channel.post(sender, Install(self._latest))
         elif sender not in view.ids:
             self._stale(sender, generation)
         return sender in view.ids and generation == view.generation
@@ -148,5 +148,5 @@ class Acceptor:
             self._answer(envelope.sender, self.adopt(request.ballot, request.decree))
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
-        self.keep(lambda: self._endpoint.post(to, answer))
+        self.keep(lambda: self._channel.post(to, answer))
         self._asked()

@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
-from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import in_words
 from .backoff import LONGEST_S
@@ -35,7 +35,7 @@ class Admission:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         roster: Roster,
         *,
         run: str,
@@ -46,8 +46,8 @@ class Admission:
         votes: Callable[[], bool],
     ) -> None:
         """`latest`: what has led to the present view; `votes`: whether this peer votes still for a former life."""
-        self._endpoint, self._roster, self._standing, self._latest, self._votes = (
-            endpoint,
+        self._channel, self._roster, self._standing, self._latest, self._votes = (
+            channel,
             roster,
             standing,
             latest,
@@ -64,11 +64,11 @@ class Admission:
         self._later_by: PeerId = ""
         self._overruled: Decree | None = None
         """What has led to a view without this peer, which those it asks may not have heard of."""
-        endpoint.on(Join, self._on_join)
-        endpoint.on(Introduce, self._on_introduce)
-        endpoint.on(Later, self._on_later)
-        endpoint.on(Uninvited, self._on_uninvited)
-        endpoint.on(Anew, self._on_anew)
+        channel.on(Join, self._on_join)
+        channel.on(Introduce, self._on_introduce)
+        channel.on(Later, self._on_later)
+        channel.on(Uninvited, self._on_uninvited)
+        channel.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
         """Ask `contact` to be let in, or, not `ready`, whether it would do so.
@@ -81,13 +81,13 @@ class Admission:
         self._host, self._life = contact if ready else None, me.life
         self._roster.notify()
         if self._overruled is not None and contact in self._overruled.view.everybody:
-            self._endpoint.post(contact, Install(self._overruled))
+            self._channel.post(contact, Install(self._overruled))
         if ready:
             self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
-        answer = await self._endpoint.ask(
+        answer = await self._channel.ask(
             contact,
             lambda ask: Join(ask, self._run, me, self._layout, self._model, has.result, ready, self._votes()),
-            within_s=2 * self._endpoint.patience_s,
+            within_s=2 * self._channel.endpoint.patience_s,
         )
         if isinstance(answer.message, Refused):
             if answer.message.final:
@@ -129,15 +129,15 @@ class Admission:
         refusal = self._refusal(join, newcomer)
         if refusal is not None or not roster.view.ids:
             why = refusal or "this peer is in no view itself now; ask another, or later"
-            self._endpoint.post(newcomer, Refused(join.ask, in_words(why), refusal is not None))
+            self._channel.post(newcomer, Refused(join.ask, in_words(why), refusal is not None))
             return
         there = roster.view.holds(join.member)
         if not there:
             roster.joins_anew(join.member, votes=join.votes, heard=True)
-        self._endpoint.dial(newcomer, join.member.address)
-        self._endpoint.post(newcomer, Welcome(join.ask, roster.view, self._standing().result))
+        self._channel.endpoint.dial(newcomer, join.member.address)
+        self._channel.post(newcomer, Welcome(join.ask, roster.view, self._standing().result))
         if there and (latest := self._latest()) is not None:
-            self._endpoint.post(newcomer, Install(latest))
+            self._channel.post(newcomer, Install(latest))
         elif join.ready:
             guest = roster.invites.came_by(newcomer)
             self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest))
@@ -197,7 +197,7 @@ class Admission:
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 del self._roster.newcomers[newcomer]
-                self._endpoint.post(newcomer, Uninvited(in_words(why)))
+                self._channel.post(newcomer, Uninvited(in_words(why)))
 
     def _on_uninvited(self, envelope: Envelope) -> None:
         if self.asks and not self._roster.view.ids and envelope.sender in self._roster.addresses:
@@ -208,12 +208,12 @@ class Admission:
         later, came = self._held_off.get(newcomer), replace(came, guest=roster.invites.came_by(newcomer, came.guest))
         roster.invites.knows(newcomer, came.guest)
         if why := roster.invites.why_not(newcomer, came.guest):
-            self._endpoint.dial(newcomer, came.member.address)
-            self._endpoint.post(newcomer, Uninvited(in_words(why)))
+            self._channel.endpoint.dial(newcomer, came.member.address)
+            self._channel.post(newcomer, Uninvited(in_words(why)))
         elif later is not None and later.seconds > now:
-            self._endpoint.dial(newcomer, came.member.address)
-            self._endpoint.post(newcomer, Later(later.seconds - now, later.why))
+            self._channel.endpoint.dial(newcomer, came.member.address)
+            self._channel.post(newcomer, Later(later.seconds - now, later.why))
         elif len(roster.newcomers) < _NEWCOMERS_MAX:
             roster.newcomers[newcomer] = came
-            self._endpoint.dial(newcomer, came.member.address)
+            self._channel.endpoint.dial(newcomer, came.member.address)
             roster.news()

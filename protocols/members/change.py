@@ -25,7 +25,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Set
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
 from .acceptor import Acceptor
@@ -49,7 +49,7 @@ class Change:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         roster: Roster,
         ledger: Ledger,
         *,
@@ -61,11 +61,11 @@ class Change:
         take: Callable[[Decree, PeerId], None],
     ) -> None:
         """`take` is told of a decree that holds, and by whom this peer has heard of it."""
-        self._endpoint, self._roster, self._founders = endpoint, roster, founders
+        self._channel, self._roster, self._founders = channel, roster, founders
         self.quorum, self._outsiders = quorum, outsiders
         self._take, self._ledger, self._limit_s = take, ledger, math.inf if give_up_after_s is None else give_up_after_s
         self.acceptor = Acceptor(
-            endpoint, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
+            channel, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
         )
         self._renew = False
         self._ballot = 0
@@ -79,12 +79,12 @@ class Change:
         self._answered: set[PeerId] = set()
         """Who has answered the last question."""
         self._leading: asyncio.Task[None] | None = None
-        self.occasion = Occasion(endpoint, roster, self.consider)
+        self.occasion = Occasion(channel, roster, self.consider)
         roster.on_news.append(self.consider)
-        endpoint.on(Promise, self._on_promise)
-        endpoint.on(Adopted, self._on_adopted)
-        endpoint.on(Install, self._on_install)
-        endpoint.on(Behind, self._on_behind)
+        channel.on(Promise, self._on_promise)
+        channel.on(Adopted, self._on_adopted)
+        channel.on(Install, self._on_install)
+        channel.on(Behind, self._on_behind)
 
     @property
     def leads(self) -> bool:
@@ -139,10 +139,10 @@ class Change:
         else:  # that change is over, not this peer
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "a change of the view failed", "exception": error})
-            loop.call_later(self._endpoint.interval_s, self.consider)
+            loop.call_later(self._channel.endpoint.interval_s, self.consider)
 
     async def _lead(self, view: View) -> None:
-        pause_s = self._endpoint.interval_s
+        pause_s = self._channel.endpoint.interval_s
         if self.promised:
             await asyncio.sleep(pause_s)  # another leads: let it
         while self._roster.view is view and self._due():
@@ -150,7 +150,7 @@ class Change:
             if enough is None:
                 sometimes("two led at once")
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self._endpoint.patience_s)
+                pause_s = min(2 * pause_s, self._channel.endpoint.patience_s)
             elif not enough:
                 sometimes("too few answered")
                 waited_s = asyncio.get_running_loop().time() - self.acceptor.unsettled_s
@@ -159,7 +159,7 @@ class Change:
                     return
                 self._tell_of_waiting(view)
                 self._call_back()
-                await asyncio.sleep(self._endpoint.interval_s)
+                await asyncio.sleep(self._channel.endpoint.interval_s)
 
     async def _try(self, view: View) -> bool | None:
         """One ballot. Whether enough answered; None when another leads or the view is over."""
@@ -185,10 +185,10 @@ class Change:
             return False
         for one in (*decree.view.members, *decree.view.learners):
             if one.id != me:
-                self._endpoint.dial(one.id, one.address)
+                self._channel.endpoint.dial(one.id, one.address)
         for peer in dict.fromkeys((*self._roster.alive, *decree.view.everybody)):
             if peer != me:
-                self._endpoint.post(peer, Install(decree))
+                self._channel.post(peer, Install(decree))
         self._take(decree, me)
         self.occasion.rest(self._took_s)
         return True
@@ -197,11 +197,11 @@ class Change:
         """Tell the next newcomers of their first view: its leader may be gone before it has told them."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
-                self._endpoint.post(peer, Install(decree))
+                self._channel.post(peer, Install(decree))
 
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
         """Ask all that are not gone until each has answered. False when another leads or the view is over."""
-        roster, patience_s, now = self._roster, self._endpoint.patience_s, asyncio.get_running_loop().time
+        roster, patience_s, now = self._roster, self._channel.endpoint.patience_s, asyncio.get_running_loop().time
         asked: dict[PeerId, float] = {}
         began_s, took_s = now(), 0.0
         self._question, self._reminded = question, set()
@@ -219,10 +219,10 @@ class Change:
                 for peer in missing:
                     if peer not in asked:
                         asked[peer] = now()
-                        self._endpoint.post(peer, question)
+                        self._channel.post(peer, question)
                     elif now() - asked[peer] > 2 * patience_s:
                         roster.is_silent(peer, f"it is there but has not answered for {2 * patience_s:g} s")
-                await roster.change_within(self._endpoint.interval_s)
+                await roster.change_within(self._channel.endpoint.interval_s)
             return False
         finally:
             self._question, self._took_s = None, self._took_s + took_s
@@ -236,8 +236,8 @@ class Change:
         """Too few answered. Those given up may be there again, or on the better side of a split: they say so."""
         for member in self._roster.view.members:
             if member.id in self._roster.gone:
-                self._endpoint.dial(member.id, member.address)
-                self._endpoint.post(member.id, Propose(self._roster.view.generation, self._ballot))
+                self._channel.endpoint.dial(member.id, member.address)
+                self._channel.post(member.id, Propose(self._roster.view.generation, self._ballot))
 
     def _tell_of_waiting(self, view: View) -> None:
         missing = ", ".join(member.name for member in view.members if member.id not in self._promises)
@@ -275,7 +275,7 @@ class Change:
             return
         if self._question is not None and envelope.sender not in self._reminded:
             self._reminded.add(envelope.sender)
-            self._endpoint.post(envelope.sender, self._question)
+            self._channel.post(envelope.sender, self._question)
 
     def _on_install(self, envelope: Envelope) -> None:
         decree: Decree = envelope.message.decree

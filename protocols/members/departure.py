@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..wire import in_words
 from .messages import Finished, Leave
 from .roster import Expelled, MembershipError, Roster
@@ -15,20 +15,20 @@ from .roster import Expelled, MembershipError, Roster
 class Departure:
     """One peer's part in it."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster) -> None:
-        self._endpoint, self._roster = endpoint, roster
+    def __init__(self, channel: Channel, roster: Roster) -> None:
+        self._channel, self._roster = channel, roster
         self._let_go: asyncio.Future[None] | None = None
         roster.on_news.append(self._go_when_free)
-        endpoint.on(Leave, self._on_leave)
-        endpoint.on(Finished, self._on_finished)
+        channel.on(Leave, self._on_leave)
+        channel.on(Finished, self._on_finished)
 
     def leave(self, why: str) -> asyncio.Future[None]:
         """Tell the others that this peer goes. They need it to decide so: await what this returns, which is done when
-        they have, or after two patiences; then close the endpoint."""
+        they have, or after two patiences; then close the channel.endpoint."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
-            loop.call_later(2 * self._endpoint.patience_s, self.go)
+            loop.call_later(2 * self._channel.endpoint.patience_s, self.go)
             roster.leaving[roster.id] = in_words(why)
             roster.tell(Leave(in_words(why)))
             roster.news()

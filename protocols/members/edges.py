@@ -22,14 +22,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..wire import in_words, message
 from ..witness import sometimes
 from .backoff import Backoff
 from .edge import EDGES_MAX, Edge
 from .errors import Expelled
-from .messages import Suspicion
+from .messages import MEMBERS, Suspicion
 from .roster import Roster
 from .view import View
 
@@ -37,7 +37,7 @@ _REST = 4
 """Patiences before a broken edge is tried again."""
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class AreYouThere:
     """Asked by who has lost the receiver and tries again, or by the coordinator on the word of who has lost it."""
@@ -46,7 +46,7 @@ class AreYouThere:
     accuser: PeerId
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class IAmThere:
     """The answer."""
@@ -55,7 +55,7 @@ class IAmThere:
     accuser: PeerId
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TryAgain:
     """Told by the coordinator: see whether you reach this peer now."""
@@ -64,7 +64,7 @@ class TryAgain:
     peer: PeerId
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reaches:
     """The answer, if it does; and told to who has lost the coordinator, by who has not."""
@@ -78,7 +78,7 @@ class Edges:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         roster: Roster,
         *,
         enough: Callable[[Collection[PeerId]], bool],
@@ -86,7 +86,7 @@ class Edges:
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
         """`enough`: whether so many may decide a view; `renew` has one decided. `of_now`: see `Acceptor.of_now`."""
-        self._endpoint, self._roster, self._enough, self._renew = endpoint, roster, enough, renew
+        self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
         """Members who have lost the coordinator, by that."""
@@ -96,16 +96,16 @@ class Edges:
         """Of each edge one of whose ends was asked: why, and what is to come when it does not answer."""
         self._found: set[Edge] = set()
         """Broken edges that the view does not have yet."""
-        self._rest: Backoff[Edge] = Backoff(_REST * endpoint.patience_s)
+        self._rest: Backoff[Edge] = Backoff(_REST * channel.endpoint.patience_s)
         self._rests_s: dict[Edge, float] = {}
         """For how long each broken edge is left alone, between one try and the next."""
         self._timers: list[asyncio.TimerHandle] = []
         roster.missed = self.lost
-        endpoint.on(Suspicion, self._on_suspicion)
-        endpoint.on(AreYouThere, self._on_asked)
-        endpoint.on(IAmThere, self._on_answer)
-        endpoint.on(TryAgain, self._on_try)
-        endpoint.on(Reaches, self._on_reaches)
+        channel.on(Suspicion, self._on_suspicion)
+        channel.on(AreYouThere, self._on_asked)
+        channel.on(IAmThere, self._on_answer)
+        channel.on(TryAgain, self._on_try)
+        channel.on(Reaches, self._on_reaches)
 
     def begin(self, view: View) -> None:
         """The roster has gone on to `view`."""
@@ -155,13 +155,13 @@ class Edges:
 
         if coordinator not in self._vouchers:
             self._vouchers[coordinator] = set()
-            self._call_in(1.5 * self._endpoint.patience_s, settle)
+            self._call_in(1.5 * self._channel.endpoint.patience_s, settle)
         if first != roster.id:
             roster.suspect(coordinator, why)  # which tells the first
             return
         self._accuse_coordinator(roster.id, coordinator, why)
         for other in others[:1]:
-            self._endpoint.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
+            self._channel.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
 
     def _on_suspicion(self, envelope: Envelope) -> None:
         told: Suspicion = envelope.message
@@ -176,8 +176,8 @@ class Edges:
         if accused == roster.coordinator:
             self._accuse_coordinator(accuser, accused, f"{why} (says peer {roster.view.name(accuser)})")
         elif self._coordinates and (edge := Edge.between(accuser, accused)) not in (*roster.apart, *self._asked):
-            self._endpoint.post(accused, AreYouThere(roster.view.generation, accuser))
-            wait_s = self._endpoint.patience_s / 2
+            self._channel.post(accused, AreYouThere(roster.view.generation, accuser))
+            wait_s = self._channel.endpoint.patience_s / 2
             why = f"{why} (says peer {roster.view.name(accuser)})"
             both = f"{why}, and it has not answered for {wait_s:g} s"
             self._asked[edge] = why, self._call_in(wait_s, lambda: roster.suspect(accused, both))
@@ -188,12 +188,12 @@ class Edges:
         if self._enough(accusers) or accusers.issuperset({*self._roster.staying} - {accused}):
             self._roster.suspect(accused, why)
         elif self._roster.id not in accusers:
-            self._endpoint.post(accused, AreYouThere(self._roster.view.generation, accuser))
+            self._channel.post(accused, AreYouThere(self._roster.view.generation, accuser))
 
     def _on_asked(self, envelope: Envelope) -> None:
         if self._roster.id in self._roster.view.ids:
             asked: AreYouThere = envelope.message
-            self._endpoint.post(envelope.sender, IAmThere(asked.generation, asked.accuser))
+            self._channel.post(envelope.sender, IAmThere(asked.generation, asked.accuser))
 
     def _on_answer(self, envelope: Envelope) -> None:
         answer, view = envelope.message, self._roster.view
@@ -208,7 +208,7 @@ class Edges:
         elif coordinator is not None and coordinator != self._roster.id:
             told = answer.accuser if envelope.sender == coordinator else coordinator
             if told != self._roster.id:
-                self._endpoint.post(told, Reaches(view.generation, envelope.sender))
+                self._channel.post(told, Reaches(view.generation, envelope.sender))
 
     def _broken(self, edge: Edge, why: str) -> None:
         roster, seniority = self._roster, self._roster.view.by_seniority
@@ -227,10 +227,10 @@ class Edges:
     # Trying again
 
     def _try_later(self, view: View, edge: Edge) -> None:
-        rest_s = self._rests_s.setdefault(edge, _REST * self._endpoint.patience_s)
+        rest_s = self._rests_s.setdefault(edge, _REST * self._channel.endpoint.patience_s)
 
         def again() -> None:
-            self._endpoint.post(edge.one, TryAgain(view.generation, edge.other))
+            self._channel.post(edge.one, TryAgain(view.generation, edge.other))
             self._try_later(view, edge)
 
         self._call_in(rest_s, again)
@@ -238,8 +238,8 @@ class Edges:
     def _on_try(self, envelope: Envelope) -> None:
         told, view = envelope.message, self._roster.view
         if told.generation == view.generation and view.are_apart(told.peer, self._roster.id):
-            self._endpoint.retry(told.peer)
-            self._endpoint.post(told.peer, AreYouThere(view.generation, self._roster.id))
+            self._channel.endpoint.retry(told.peer)
+            self._channel.post(told.peer, AreYouThere(view.generation, self._roster.id))
 
     def _on_reaches(self, envelope: Envelope) -> None:
         told, roster = envelope.message, self._roster

@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
-from ..endpoint import Endpoint, Envelope
+from ..endpoint import Endpoint
 from ..transport import PeerId, is_guest, key_of
 from ..wire import message
 from .invitation import KEYS_MAX, Invitation, mark
-from .messages import Reinvite
+from .messages import MEMBERS, Reinvite
 from .view import NOBODY, View
 
 _GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
@@ -26,7 +27,7 @@ _GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
 _ASK = "ask for a new one: samovar invite RUN --new"
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Admit:
     """A guest asks for `key` to be admitted."""
@@ -35,7 +36,7 @@ class Admit:
     key: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """`why`: why not, if it was not."""
@@ -44,7 +45,7 @@ class Admitted:
     why: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Vouch:
     """Told to members: `key` was admitted, by the invitation of the key `guest`."""
@@ -57,10 +58,10 @@ class Invites:
     """What one peer knows of the run's invitation, and by which one keys came that are in no view yet."""
 
     def __init__(
-        self, endpoint: Endpoint, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
+        self, channel: Channel, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
     ) -> None:
         """`invitation`: what a founder begins with; `members`: who hears of keys that are admitted."""
-        self._endpoint, self._members = endpoint, members
+        self._channel, self._members = channel, members
         self._view, self._marks = NOBODY, frozenset[int]()
         self._came_by: dict[PeerId, PeerId] = {}
         self._present: Invitation | None = None
@@ -68,8 +69,8 @@ class Invites:
         self.wish: Reinvite | None = None
         """What the next view is to change about the invitation."""
         self._hold(invitation)
-        endpoint.on(Admit, self._on_admit)
-        endpoint.on(Vouch, self._on_vouch)
+        channel.on(Admit, self._on_admit)
+        channel.on(Vouch, self._on_vouch)
 
     @property
     def guest(self) -> PeerId:
@@ -113,27 +114,27 @@ class Invites:
         if before == self.guest:
             return
         if before:
-            self._endpoint.dismiss(before)
+            self._channel.endpoint.dismiss(before)
             # Those that are told so need a moment to hear it.
-            asyncio.get_running_loop().call_later(self._endpoint.patience_s, self._dismiss_those_of, before)
+            asyncio.get_running_loop().call_later(self._channel.endpoint.patience_s, self._dismiss_those_of, before)
         if self.guest:
-            self._endpoint.admit(self.guest, guest=Admit)
+            self._channel.endpoint.admit(self.guest, guest=(self._channel.name, Admit))
 
     def _dismiss_those_of(self, guest: PeerId) -> None:
         """Keys that came by an invitation that was revoked, and were not let in before."""
         for key in [key for key, by in self._came_by.items() if by == guest]:
             if self.why_not(key, guest):
                 del self._came_by[key]
-                self._endpoint.dismiss(key)
+                self._channel.endpoint.dismiss(key)
 
     def _on_admit(self, envelope: Envelope) -> None:
         if is_guest(envelope.sender):
             guest, key = key_of(envelope.sender), envelope.message.key
             why = self._why_not_admitted(key, guest)
             for member in () if why else self._members():
-                if member != self._endpoint.id:
-                    self._endpoint.post(member, Vouch(key, guest))
-            self._endpoint.post(envelope.sender, Admitted(envelope.message.ask, why))
+                if member != self._channel.endpoint.id:
+                    self._channel.post(member, Vouch(key, guest))
+            self._channel.post(envelope.sender, Admitted(envelope.message.ask, why))
 
     def _on_vouch(self, envelope: Envelope) -> None:
         if envelope.sender in self._members():
@@ -147,7 +148,7 @@ class Invites:
             return f"a key has {_KEY_LETTERS_MAX} letters"
         if not self.knows(key, guest):
             return f"this invite was used for {_GUESTS_MAX:,} keys that one member has to remember, the most; {_ASK}"
-        self._endpoint.admit(key)
+        self._channel.endpoint.admit(key)
         return ""
 
     def knows(self, key: PeerId, guest: PeerId) -> bool:
@@ -188,6 +189,6 @@ class Uses:
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
     """As guest, have `key` admitted. Raises PeerLost."""
-    answer = await endpoint.ask(contact, lambda ask: Admit(ask, key))
+    answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key))
     if answer.message.why:
         raise PeerLost(contact, answer.message.why)

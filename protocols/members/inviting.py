@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from .errors import MembershipError
 from .invitation import Invitation
 from .messages import Reinvite
@@ -24,11 +24,11 @@ REINVITE_S = 2 * TRY_FOR
 class Inviting:
     """One peer's part in it. `consider` has the coordinator lead a change when there is reason for one."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster, consider: Callable[[], None]) -> None:
-        self._endpoint, self._roster, self._consider = endpoint, roster, consider
+    def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
+        self._channel, self._roster, self._consider = channel, roster, consider
         self._wish: Reinvite | None = None
         roster.on_news.append(self._pass_on)
-        endpoint.on(Reinvite, self._on_reinvite)
+        channel.on(Reinvite, self._on_reinvite)
 
     @property
     def present(self) -> Invitation | None:
@@ -38,7 +38,7 @@ class Inviting:
     async def replace(self, invitation: Invitation | None) -> None:
         """Put `invitation`, None for none, in the place of the present one; returns when a view has it. The keys that
         were let in stay. Raises MembershipError when the members do not agree on it in a while."""
-        invites, within_s = self._roster.invites, REINVITE_S * self._endpoint.patience_s
+        invites, within_s = self._roster.invites, REINVITE_S * self._channel.endpoint.patience_s
         if invites.guest == ("" if invitation is None else invitation.guest):
             return
         self._wish = wish = Reinvite(invites.guest, invitation)
@@ -63,7 +63,7 @@ class Inviting:
         if roster.coordinator == roster.id:
             self._take(wish)
         elif roster.coordinator is not None:
-            self._endpoint.post(roster.coordinator, wish)
+            self._channel.post(roster.coordinator, wish)
 
     def _on_reinvite(self, envelope: Envelope) -> None:
         roster, wish = self._roster, envelope.message

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
 from .messages import Learned, TooSlow
@@ -29,23 +29,23 @@ class Learning:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         roster: Roster,
         *,
         standing: Callable[[], Standing],
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        self._endpoint, self._roster, self._standing, self._of_now = endpoint, roster, standing, of_now
+        self._channel, self._roster, self._standing, self._of_now = channel, roster, standing, of_now
         self.within_s: float | None = None
         """How soon this learner would have to fetch the state, None: it has not been told that it is too slow."""
-        endpoint.on(Learned, self._on_learned)
-        endpoint.on(TooSlow, self._on_too_slow)
+        channel.on(Learned, self._on_learned)
+        channel.on(TooSlow, self._on_too_slow)
 
     def tell(self, version: Version, took_s: float) -> None:
         """This learner has `version`, which took so long to fetch."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
-            self._endpoint.post(coordinator, Learned(self._roster.view.generation, version, took_s))
+            self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
 
     def _on_learned(self, envelope: Envelope) -> None:
         told, roster, sender = envelope.message, self._roster, envelope.sender
@@ -55,7 +55,7 @@ class Learning:
             return
         if told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")
-            self._endpoint.post(sender, TooSlow(view.generation, self._within_s(sender)))
+            self._channel.post(sender, TooSlow(view.generation, self._within_s(sender)))
         elif sender not in roster.learned or roster.learned[sender].version.round < told.version.round:
             roster.learned[sender] = told
             roster.news()
@@ -66,7 +66,7 @@ class Learning:
         if learner is not None and learner.machine and view.one_machine and learner.machine == view.members[0].machine:
             return float("inf")
         usual_s = self._standing().usual_s
-        return max(self._endpoint.interval_s, _ROUNDS * usual_s) if usual_s else float("inf")
+        return max(self._channel.endpoint.interval_s, _ROUNDS * usual_s) if usual_s else float("inf")
 
     def _on_too_slow(self, envelope: Envelope) -> None:
         told = envelope.message

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..transport import PeerId
 from .backoff import Backoff
 from .messages import Stale
@@ -38,12 +38,12 @@ class Loss:
 class Losses(list[Loss]):
     """The last of them, as one peer has seen them."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
+    def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
         super().__init__()
         self.ever = 0
         """Of all that there ever were."""
         self._roster, self._hold_off = roster, hold_off
-        self._went: Backoff[PeerId] = Backoff(endpoint.patience_s, free=1)
+        self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def since(self, ever: int) -> list[Loss]:
         """Those after the first `ever` of all, as far as they are kept."""

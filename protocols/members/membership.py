@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import witness
 from .admission import Admission
@@ -44,7 +44,7 @@ class Membership:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         me: Member,
         *,
         run: str,
@@ -64,14 +64,14 @@ class Membership:
         too few are left to decide anything; None: without end. `store`: for the word that a later life is to keep.
         `invitation`: what a founder lets others in by."""
         self.give_up_after_s = give_up_after_s
-        self._endpoint, self._founders, self._standing, self._installed = endpoint, founders, standing, installed
-        roster = self._roster = Roster(endpoint, me, invitation)
-        self._departure, self._quorum = Departure(endpoint, roster), Quorum(roster, quorum)
-        self._outsiders = Outsiders(endpoint, roster, self._quorum, expelled=self._on_expelled)
+        self._channel, self._founders, self._standing, self._installed = channel, founders, standing, installed
+        roster = self._roster = Roster(channel, me, invitation)
+        self._departure, self._quorum = Departure(channel, roster), Quorum(roster, quorum)
+        self._outsiders = Outsiders(channel, roster, self._quorum, expelled=self._on_expelled)
         self._ledger = Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
-            endpoint,
+            channel,
             roster,
             self._ledger,
             founders=founders,
@@ -81,9 +81,9 @@ class Membership:
             standing=standing,
             take=self._take,
         )
-        self.learning = Learning(endpoint, roster, standing=standing, of_now=self._change.acceptor.of_now)
+        self.learning = Learning(channel, roster, standing=standing, of_now=self._change.acceptor.of_now)
         self._admission = Admission(
-            endpoint,
+            channel,
             roster,
             run=run,
             layout=layout,
@@ -93,7 +93,7 @@ class Membership:
             votes=lambda: self._former,
         )
         self._edges = Edges(
-            endpoint,
+            channel,
             roster,
             enough=self._quorum.enough,
             renew=self._change.renew,
@@ -102,8 +102,8 @@ class Membership:
         self.lost = self._edges.lost
         """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""
         self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
-        self.losses = Losses(endpoint, roster, self.hold_off)
-        self.inviting = Inviting(endpoint, roster, self._change.consider)
+        self.losses = Losses(channel, roster, self.hold_off)
+        self.inviting = Inviting(channel, roster, self._change.consider)
         if (former := self._ledger.former()) is not None:
             self._change.acceptor.go_on(former)
         self._former = former is not None
@@ -128,7 +128,7 @@ class Membership:
     def deserted(self) -> bool:
         """Whether all members have gone for good: they have said so, or their processes have ended."""
         gone = {*self._roster.leaving, *self._roster.finished}
-        return all(peer in gone or self._endpoint.has_ended(peer) for peer in self.view.ids)
+        return all(peer in gone or self._channel.endpoint.has_ended(peer) for peer in self.view.ids)
 
     @property
     def finished(self) -> set[PeerId]:
@@ -233,7 +233,7 @@ class Membership:
             self._roster.retire()
             self._change.begin(None)
         if contact in self._roster.addresses:
-            self._endpoint.dial(contact, self._roster.addresses[contact])
+            self._channel.endpoint.dial(contact, self._roster.addresses[contact])
         return await self._admission.ask(contact, ready=False)
 
     async def join(self, contact: PeerId) -> None:

@@ -9,8 +9,11 @@ from ..wire import message
 from .invitation import Invitation
 from .view import Decree, Member, Version, View
 
+MEMBERS = "members"
+"""The family of these messages, and the name of the channel of a run's membership."""
 
-@message()
+
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Join:
     """A newcomer asks any member to be let in; not `ready`, it only asks whether it would be, and where the others
@@ -27,7 +30,7 @@ class Join:
     votes: bool = False
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """The contact's view, and the version that it has."""
@@ -37,7 +40,7 @@ class Welcome:
     version: Version
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Refused:
     """`final`: asking another member is of no use."""
@@ -47,7 +50,7 @@ class Refused:
     final: bool
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
     """Told to a newcomer who has held up the others: we do not let you in for so many seconds yet."""
@@ -56,7 +59,7 @@ class Later:
     why: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
     """The contact, who is in `generation`, tells the coordinator of a newcomer, which has `version`. `votes`: as in
@@ -69,7 +72,7 @@ class Introduce:
     guest: PeerId = ""
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Uninvited:
     """Told to a newcomer: the invitation by which it came does not let it in, and why."""
@@ -77,7 +80,7 @@ class Uninvited:
     why: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reinvite:
     """Told to the coordinator: have `invitation`, None for none, take the place of that of the key `replaces`, "" where
@@ -87,7 +90,7 @@ class Reinvite:
     invitation: Invitation | None
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
     """A learner tells the coordinator that it has `version`, and how long it took to fetch, in seconds."""
@@ -97,7 +100,7 @@ class Learned:
     took_s: float
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TooSlow:
     """Told to a learner: all would wait for your connection. You may become a member once you fetch within so many
@@ -107,7 +110,7 @@ class TooSlow:
     within_s: float
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Propose:
     """I would lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no result
@@ -117,7 +120,7 @@ class Propose:
     ballot: int
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Promise:
     """The answer to Propose. `promised`: the highest ballot I promised to follow, a higher one when I follow another.
@@ -136,7 +139,7 @@ class Promise:
     former: bool = False
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
     """Enough have promised: adopt this decree."""
@@ -146,7 +149,7 @@ class Adopt:
     decree: Decree
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopted:
     """The answer to Adopt: I have adopted the decree, unless I `promised` a higher ballot meanwhile."""
@@ -156,7 +159,7 @@ class Adopted:
     promised: int
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Install:
     """Enough have adopted the decree: it holds."""
@@ -164,7 +167,7 @@ class Install:
     decree: Decree
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
     """You speak of a later generation than I know of."""
@@ -172,7 +175,7 @@ class Behind:
     generation: int
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
     """Told to the coordinator: I have lost a member."""
@@ -182,7 +185,7 @@ class Suspicion:
     why: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Leave:
     """I would leave of my own will; the round goes on without me."""
@@ -190,7 +193,7 @@ class Leave:
     why: str
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Stale:
     """You speak from a generation that is over, and you are none of the `members` of the present one: join again, by
@@ -201,13 +204,13 @@ class Stale:
     members: tuple[PeerId, ...]
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Anew:
     """I begin anew: this link ends here, and who waits to be let in through me asks another."""
 
 
-@message()
+@message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Finished:
     """I have committed the last round of the run and stay only until all others have."""

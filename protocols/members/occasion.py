@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..witness import buggify, sometimes
 from .decree import idle_change
 from .roster import Roster
@@ -25,8 +25,8 @@ _FREE_PATIENCES = 0.5
 class Occasion:
     """Of one peer. `consider` is called when an occasion has come."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster, consider: Callable[[], None]) -> None:
-        self._endpoint, self._roster, self._consider = endpoint, roster, consider
+    def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
+        self._channel, self._roster, self._consider = channel, roster, consider
         self._averaging = self._waited = False
         self._waiting: asyncio.TimerHandle | None = None
         """For the end of a round."""
@@ -56,7 +56,7 @@ class Occasion:
         left_s = max(0.0, self._spent_s - _SHARE * (loop.time() - self._spent_at_s))
         self._spent_s, self._spent_at_s = left_s + took_s, loop.time()
         self._end_rest()
-        over_s = self._spent_s - _FREE_PATIENCES * self._endpoint.patience_s
+        over_s = self._spent_s - _FREE_PATIENCES * self._channel.endpoint.patience_s
         if over_s > 0 and self._roster.view.started:
             self._resting = loop.call_later(over_s / _SHARE, self._rested)
 
@@ -76,7 +76,7 @@ class Occasion:
         if not self._averaging:
             return True
         if self._waiting is None:
-            self._waiting = asyncio.get_running_loop().call_later(2 * self._endpoint.patience_s, self._end_wait)
+            self._waiting = asyncio.get_running_loop().call_later(2 * self._channel.endpoint.patience_s, self._end_wait)
         return self._waited or buggify("newcomers do not wait")
 
     def _end_wait(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
 from .backoff import Once
@@ -20,12 +20,12 @@ from .roster import Roster
 class Outsiders:
     """Both sides of it. `expelled` is called when this peer turns out to be an outsider."""
 
-    def __init__(self, endpoint: Endpoint, roster: Roster, quorum: Quorum, *, expelled: Callable[[], None]) -> None:
+    def __init__(self, channel: Channel, roster: Roster, quorum: Quorum, *, expelled: Callable[[], None]) -> None:
         self.refused = 0
         """Messages of outsiders."""
-        self._endpoint, self._roster, self._quorum, self._on_expelled = endpoint, roster, quorum, expelled
-        self._told: Once[PeerId] = Once(endpoint.interval_s)
-        endpoint.on(Stale, self._on_stale)
+        self._channel, self._roster, self._quorum, self._on_expelled = channel, roster, quorum, expelled
+        self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
+        channel.on(Stale, self._on_stale)
 
     def begin(self) -> None:
         """The roster has gone on to another view."""
@@ -38,7 +38,7 @@ class Outsiders:
             self.refused += 1
             sometimes("an old generation was refused")
             if self._told.due(sender):
-                self._endpoint.post(sender, Stale(roster.view.generation, roster.id, roster.view.everybody))
+                self._channel.post(sender, Stale(roster.view.generation, roster.id, roster.view.everybody))
 
     def believes(self, teller: PeerId) -> bool:
         """Whether this peer believes `teller` about later views: a member, and a learner only where too few members
@@ -52,7 +52,7 @@ class Outsiders:
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:
-                self._endpoint.post(peer, stale)
+                self._channel.post(peer, stale)
         self._roster.fail(Expelled(stale.contact))
 
     def _on_stale(self, envelope: Envelope) -> None:

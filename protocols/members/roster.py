@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..transport import PeerId
 from ..wire import in_words
 from .edge import Edge
@@ -29,11 +29,11 @@ class Roster(Waiting):
     """The present view, and who of its members is gone, leaving or done, as far as this peer knows. `on_news` is called
     whenever somebody comes, goes or is lost."""
 
-    def __init__(self, endpoint: Endpoint, me: Member, invitation: Invitation | None = None) -> None:
+    def __init__(self, channel: Channel, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()
-        self.me = replace(me, life=endpoint.draw())
+        self.me = replace(me, life=channel.endpoint.draw())
         self.view = NOBODY
-        self.invites = Invites(endpoint, invitation, members=lambda: self.view.ids)
+        self.invites = Invites(channel, invitation, members=lambda: self.view.ids)
         self.base = Version(0, 0)
         """The version that the view goes on from: some committed it."""
         self.given = False
@@ -55,14 +55,14 @@ class Roster(Waiting):
         self.addresses: dict[PeerId, str] = {}
         """The other members, the last ones known when this peer is none itself."""
         self.on_news: list[Callable[[], None]] = []
-        self._endpoint = endpoint
+        self._channel = channel
         self._former: set[PeerId] = set()
         """Members that have said that they vote for a former life."""
         self._anew: set[PeerId] = set()
         """Members who join anew: if there is a link to one, it is new."""
         self._old_links: set[PeerId] = set()
         """Former members whose link dates from when they were one."""
-        endpoint.on_lost.append(self._lost)
+        channel.endpoint.on_lost.append(self._lost)
 
     @property
     def id(self) -> PeerId:
@@ -87,7 +87,7 @@ class Roster(Waiting):
     def former(self) -> list[PeerId]:
         """Members that were started anew and vote still as they would have."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
-        return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
+        return [peer for peer in self.gone if peer in voters and self._channel.endpoint.is_lost(peer) is None]
 
     @property
     def near(self) -> list[PeerId]:
@@ -142,7 +142,7 @@ class Roster(Waiting):
 
     def _lost(self, peer: PeerId, why: str) -> None:
         self._old_links.discard(peer)
-        if self._endpoint.has_ended(peer):
+        if self._channel.endpoint.has_ended(peer):
             self.life_is_over(peer)
         learner = peer in self.view.everybody and peer not in self.view.ids
         if learner and self.coordinator == self.id:
@@ -159,7 +159,7 @@ class Roster(Waiting):
 
     def dismiss_lost(self) -> None:
         """Newcomers that are lost before they were let in may come again."""
-        for peer in [peer for peer in self.newcomers if self._endpoint.is_lost(peer) is not None]:
+        for peer in [peer for peer in self.newcomers if self._channel.endpoint.is_lost(peer) is not None]:
             del self.newcomers[peer]
 
     def news(self) -> None:
@@ -168,9 +168,9 @@ class Roster(Waiting):
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
             for peer, gone in self.gone.items() if self.id in self.view.ids else ():
-                self._endpoint.post(coordinator, Suspicion(self.view.generation, peer, in_words(gone.why)))
+                self._channel.post(coordinator, Suspicion(self.view.generation, peer, in_words(gone.why)))
             for came in self.newcomers.values():
-                self._endpoint.post(coordinator, came)
+                self._channel.post(coordinator, came)
         for told in self.on_news:
             told()
         self.notify()
@@ -193,19 +193,19 @@ class Roster(Waiting):
             watched = set(near)
         else:
             watched = {near[(near.index(self.id) + 1) % len(near)], coordinator}
-        self._endpoint.watch(watched - {self.id})
+        self._channel.watch(watched - {self.id})
 
     def tell(self, message: object) -> None:
         """Post `message` to everybody else in the view."""
         for peer in self.view.everybody:
             if peer != self.id:
-                self._endpoint.post(peer, message)
+                self._channel.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
         """Post `message` to who is no member any more, unless it joins anew and knows. It may not have missed us."""
-        if peer not in self._anew and not self._endpoint.has_ended(peer):
-            self._endpoint.retry(peer)
-            self._endpoint.post(peer, message)
+        if peer not in self._anew and not self._channel.endpoint.has_ended(peer):
+            self._channel.endpoint.retry(peer)
+            self._channel.post(peer, message)
 
     # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
     # a link that ends between members means that messages are lost, and makes them suspect each other.
@@ -220,7 +220,11 @@ class Roster(Waiting):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member
         known = (*before.members, *before.learners)
         for peer in (one.id for one in known if not view.holds(one) and one.id != self.id):
-            told = (led or peer in self.leaving) and peer not in self._anew and self._endpoint.is_lost(peer) is None
+            told = (
+                (led or peer in self.leaving)
+                and peer not in self._anew
+                and self._channel.endpoint.is_lost(peer) is None
+            )
             if told and view.anybody(peer) is None:
                 self._old_links.add(peer)  # it still has to hear it
             else:
@@ -248,21 +252,21 @@ class Roster(Waiting):
         others = [one for one in (*view.members, *view.learners) if one.id != self.id]
         self.addresses = {one.id: one.address for one in others if one.id in view.ids}
         for one in others:
-            self._endpoint.dial(one.id, one.address)
+            self._channel.endpoint.dial(one.id, one.address)
 
     def retire(self) -> None:
         """Be a member of nothing, in order to become one anew: another life, if this one was in a view."""
         addresses, in_it = self.addresses, self.view.holds(self.me)
         told = (*self.view.everybody, *(self.newcomers if self.coordinator == self.id else ()))
         for peer in dict.fromkeys(peer for peer in told if peer != self.id):
-            self._endpoint.post(peer, Anew())  # or it would take the end of this link for a loss when we are let in
+            self._channel.post(peer, Anew())  # or it would take the end of this link for a loss when we are let in
         self.leaving.clear()
         self.take(NOBODY, Version(0, 0), given=False, led=False)
         self.addresses = addresses
         self.newcomers.clear()
         self.failed = None
         if in_it:
-            self.me = replace(self.me, life=self._endpoint.draw())
+            self.me = replace(self.me, life=self._channel.endpoint.draw())
         self.watch()
         self.notify()
 
@@ -282,7 +286,7 @@ class Roster(Waiting):
 
     def gave_up(self, peer: PeerId) -> None:
         """`peer` is about to join anew and has ended the link by which it says so."""
-        self._endpoint.forget(peer)
+        self._channel.endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)
         self.life_is_over(peer)
@@ -290,6 +294,6 @@ class Roster(Waiting):
 
     def _end_link(self, peer: PeerId) -> None:
         """Talk to `peer` over a new link only."""
-        if peer not in self._anew or self._endpoint.is_lost(peer) is not None:
-            self._endpoint.forget(peer)
+        if peer not in self._anew or self._channel.endpoint.is_lost(peer) is not None:
+            self._channel.endpoint.forget(peer)
         self._old_links.discard(peer)

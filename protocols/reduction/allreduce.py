@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from ...aggregation.schedules.schedule import Op, Schedule
+from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
-from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import Buffer
 from .bound import Guard
@@ -58,7 +58,7 @@ class Allreduce:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         inbox: Inbox,
         members: Sequence[PeerId],
         schedule: Schedule,
@@ -68,11 +68,11 @@ class Allreduce:
         guard: Guard | None = None,
         tail: int = 0,
     ) -> None:
-        self._endpoint, self._inbox, self._members, self._turn = endpoint, inbox, members, turn
+        self._channel, self._inbox, self._members, self._turn = channel, inbox, members, turn
         self._guard, self._tail = guard, tail
         self._schedule: Value = schedule
         self._shares = shares
-        self._rank = members.index(endpoint.id)
+        self._rank = members.index(channel.endpoint.id)
 
     async def run(self, vector: Tensor) -> Tensor:
         """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
@@ -133,7 +133,7 @@ class Allreduce:
                 return
             chunk = Chunk(*self._turn, run.step, way.at, until - way.at)
             payload = self._payload(run, self._own if run.fresh else self._total, way.at, until)
-            way.posted = self._endpoint.offer(way.peer, chunk, payload)
+            way.posted = self._channel.offer(way.peer, chunk, payload)
             if way.posted is None:
                 self._dealt_with(run, until, way)
             else:
@@ -153,7 +153,7 @@ class Allreduce:
 
     def _until(self, run: Run, at: int, to: PeerId) -> int:
         """Where a chunk ends that begins at `at`."""
-        return min(run.stop, at + max(1, self._endpoint.chunk_bytes(to) // self._own.itemsize))
+        return min(run.stop, at + max(1, self._channel.endpoint.chunk_bytes(to) // self._own.itemsize))
 
     def _payload(self, run: Run, array: Array, at: int, until: int) -> Buffer:
         values = array[at:until].copy() if run.copied else array[at:until]
@@ -272,7 +272,7 @@ class Allreduce:
 
 
 async def allreduce(
-    endpoint: Endpoint,
+    channel: Channel,
     inbox: Inbox,
     members: Sequence[PeerId],
     schedule: Schedule,
@@ -291,4 +291,4 @@ async def allreduce(
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(endpoint, inbox, members, schedule, turn, shares, guard=guard, tail=tail).run(vector)
+    return await Allreduce(channel, inbox, members, schedule, turn, shares, guard=guard, tail=tail).run(vector)

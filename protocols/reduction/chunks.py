@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..members.view import NOBODY, View
 from ..meter import Meter
 from ..rounds import Key
@@ -23,7 +23,7 @@ EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """What peers that are not in the view may have waiting here, all together and each of them."""
 
 
-@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
@@ -45,7 +45,7 @@ class Inbox:
     """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `view`: the present
     one; that of nobody takes what anybody sends."""
 
-    def __init__(self, endpoint: Endpoint, view: Callable[[], View] = lambda: NOBODY) -> None:
+    def __init__(self, channel: Channel, view: Callable[[], View] = lambda: NOBODY) -> None:
         self.stale = 0
         self.meter = Meter()
         self._view = view
@@ -53,8 +53,8 @@ class Inbox:
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
         self._waiting_bytes = Counter[PeerId]()
         self._listeners: dict[Turn, Callable[[PeerId], None]] = {}
-        endpoint.on(Chunk, self._put)
-        endpoint.on_ended.append(self._drop)
+        channel.on(Chunk, self._put)
+        channel.endpoint.on_ended.append(self._drop)
 
     def advance(self, floor: Key) -> None:
         """Chunks of attempts before `floor` are not wanted any more."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from ...aggregation.codecs.codec import HopCodec, seed_of
 from ...aggregation.schedules.schedule import Op, Schedule
 from ...aggregation.vector import parts
+from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
-from ..endpoint import Endpoint, Envelope
 from ..transport import PeerId
 from ..wire import Buffer
 from .allreduce import Allreduce, Array
@@ -39,7 +39,7 @@ class CodedAllreduce(Allreduce):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         inbox: Inbox,
         members: Sequence[PeerId],
         schedule: Schedule,
@@ -50,7 +50,7 @@ class CodedAllreduce(Allreduce):
         tail: int,
         guard: Guard | None = None,
     ) -> None:
-        super().__init__(endpoint, inbox, members, schedule, turn, shares, guard=guard, tail=tail)
+        super().__init__(channel, inbox, members, schedule, turn, shares, guard=guard, tail=tail)
         self._codec = codec
         self._final: dict[int, bytes] = {}
 

@@ -18,7 +18,7 @@ from ...aggregation.schedules.around import around
 from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step
 from ...aggregation.schedules.sharded import Sharded
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..transport import PeerId
 from .allreduce import Allreduce
 from .chunks import Inbox, Turn
@@ -40,7 +40,7 @@ class _ToAll:
 
 
 async def gather(
-    endpoint: Endpoint,
+    channel: Channel,
     inbox: Inbox,
     members: Sequence[PeerId],
     payload: Tensor,
@@ -50,9 +50,9 @@ async def gather(
 ) -> list[tuple[PeerId, Tensor]]:
     """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. `apart`: ranks that cannot
     reach each other. Raises PeerLost."""
-    size, rank = payload.numel(), members.index(endpoint.id)
+    size, rank = payload.numel(), members.index(channel.endpoint.id)
     own = torch.empty(size * len(members), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload
-    everything = await Allreduce(endpoint, inbox, members, _ToAll(apart), turn).run(own)
+    everything = await Allreduce(channel, inbox, members, _ToAll(apart), turn).run(own)
     everything[size * rank : size * (rank + 1)] = payload
     return list(zip(members, everything.view(len(members), size), strict=True))

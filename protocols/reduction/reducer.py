@@ -18,7 +18,7 @@ from ...aggregation.schedules.around import around
 from ...aggregation.schedules.naive import Naive
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..in_order import sum_all
 from ..members.view import View
 from ..rounds import Key
@@ -68,7 +68,7 @@ class Reducer:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        channel: Channel,
         schedule: Callable[[View], Schedule],
         view: Callable[[], View],
         bound: Bound = Bound(),  # noqa: B008  # a value
@@ -76,11 +76,11 @@ class Reducer:
         self.bound = bound
         self.guard: Guard | None = None
         """Looks at all that comes, while sums are made `under` it."""
-        self.inbox = Inbox(endpoint, view)
+        self.inbox = Inbox(channel, view)
         self.bytes_shared = 0
         """What has gone through memory that the members share, in and out, in sums that came about."""
-        self._endpoint, self._schedule, self._view = endpoint, schedule, view
-        self._commons = Commons(endpoint, view)
+        self._channel, self._schedule, self._view = channel, schedule, view
+        self._commons = Commons(channel, view)
         self._sums: Sums | None = None
         self._in_place: Sums | None = None
 
@@ -109,7 +109,7 @@ class Reducer:
     @property
     def rank(self) -> int:
         """This peer's in the present view."""
-        return self._view().ids.index(self._endpoint.id)
+        return self._view().ids.index(self._channel.endpoint.id)
 
     async def sum(
         self,
@@ -130,7 +130,7 @@ class Reducer:
         if codec is not None:
             schedule, shares = self._cut(view)
             coded = CodedAllreduce(
-                self._endpoint,
+                self._channel,
                 self.inbox,
                 view.ids,
                 schedule,
@@ -161,7 +161,7 @@ class Reducer:
         Raises PeerLost."""
         some, stage = _among(await self._begin(key), members), _SHOWN + (WITNESSES + 1) * turn
         apart = some.ranks_apart
-        return await shown(self._endpoint, self.inbox, some.ids, message, key=key, stage=stage, tail=tail, apart=apart)
+        return await shown(self._channel, self.inbox, some.ids, message, key=key, stage=stage, tail=tail, apart=apart)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
@@ -184,7 +184,7 @@ class Reducer:
                 everything = await self._gathered(view, vector.view(torch.uint8), turn)
                 return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(
-            self._endpoint,
+            self._channel,
             self.inbox,
             view.ids,
             schedule,
@@ -206,7 +206,7 @@ class Reducer:
         return await self._gathered(await self._begin(key), payload, self._turn(key, 0))
 
     async def _gathered(self, view: View, payload: Tensor, turn: Turn) -> list[tuple[PeerId, Tensor]]:
-        return await gather(self._endpoint, self.inbox, view.ids, payload, turn=turn, apart=view.ranks_apart)
+        return await gather(self._channel, self.inbox, view.ids, payload, turn=turn, apart=view.ranks_apart)
 
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
         """Raises BadSum when a mean is too large for what all had before, `anchor`. Under a guard nothing is."""

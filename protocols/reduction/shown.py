@@ -21,7 +21,7 @@ from torch import Tensor
 from ...aggregation.evidence import FIELDS, Brought, brought, shifts
 from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step, adds, sends
-from ..endpoint import Endpoint
+from ..channel import Channel
 from ..rounds import Key
 from ..transport import PeerId
 from .allreduce import Allreduce, Array
@@ -73,7 +73,7 @@ class _Looking(Allreduce):
 
 
 async def shown(
-    endpoint: Endpoint,
+    channel: Channel,
     inbox: Inbox,
     members: Sequence[PeerId],
     message: Tensor,
@@ -92,7 +92,7 @@ async def shown(
     statements[:, :, 0] = statements[:, :, 2] = math.nan
     for shift, seen in enumerate(statements):
         turn = (*key, stage + shift)
-        await _Looking(endpoint, inbox, members, _Shown(shift, apart), turn, seen=seen, tail=tail).run(message)
+        await _Looking(channel, inbox, members, _Shown(shift, apart), turn, seen=seen, tail=tail).run(message)
     payload = torch.from_numpy(statements).view(-1).view(torch.uint8)
-    told = await gather(endpoint, inbox, members, payload, turn=(*key, stage + len(statements)), apart=apart)
+    told = await gather(channel, inbox, members, payload, turn=(*key, stage + len(statements)), apart=apart)
     return brought(torch.stack([one.clone().view(torch.float64).view(statements.shape) for _, one in told]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..wire import Buffer, Lane, PeerMisbehaved, decode, message
 
 
-@message(lane=Lane.LINK)
+@message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class ShapedTo:
     """What the sender shapes its link to: bytes a second that it sends, one-way latency and jitter in seconds."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..endpoint import Endpoint, Envelope
+from ..channel import Channel, Envelope
 from ..members.view import View
 from ..off_loop import off_loop
 from ..transport import PeerId
@@ -27,7 +27,7 @@ _EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * MEMBERS_MAX
 """Messages of a generation to come, of each peer, and of how many peers that are no members now."""
 
 
-@message()
+@message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The first in rank has a segment of so many bytes for all members of the generation."""
@@ -39,7 +39,7 @@ class Offer:
     secret: bytes
 
 
-@message()
+@message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Attached:
     """The answer: whether it could be opened."""
@@ -49,7 +49,7 @@ class Attached:
     could: bool
 
 
-@message()
+@message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Use:
     """Told by the first in rank: all have it, or it is not used."""
@@ -79,13 +79,13 @@ class _Deal:
 class Commons:
     """One peer's part in it. `view` is the present one."""
 
-    def __init__(self, endpoint: Endpoint, view: Callable[[], View]) -> None:
-        self._endpoint, self._view = endpoint, view
+    def __init__(self, channel: Channel, view: Callable[[], View]) -> None:
+        self._channel, self._view = channel, view
         self._generation = 0
         self._deals: dict[int, _Deal] = {}
         self._early: dict[PeerId, deque[Envelope]] = {}
         for kind in (Offer, Attached, Use):
-            endpoint.on(kind, self._hear)
+            channel.on(kind, self._hear)
 
     async def segment(self, nbytes: int) -> Segment | None:
         """The `nbytes` that the members of the present view share; None when they share none."""
@@ -93,7 +93,7 @@ class Commons:
         if len(view.ids) > MEMBERS_MAX or not view.one_machine:
             return None
         self._turn_to(view.generation)
-        first, new = view.ids[0] == self._endpoint.id, nbytes not in self._deals
+        first, new = view.ids[0] == self._channel.endpoint.id, nbytes not in self._deals
         if (deal := self._deal(nbytes)) is None:
             if first:
                 self._tell(view, nbytes, False)
@@ -130,7 +130,7 @@ class Commons:
             raise
         deal.segment, deal.fd = segment, fd
         for peer in view.ids[1:]:
-            self._endpoint.post(peer, Offer(view.generation, nbytes, os.getpid(), fd, segment.secret))
+            self._channel.post(peer, Offer(view.generation, nbytes, os.getpid(), fd, segment.secret))
 
     def _decide(self, deal: _Deal, view: View, nbytes: int, all_have_it: bool) -> None:
         self._tell(view, nbytes, all_have_it)
@@ -138,7 +138,7 @@ class Commons:
 
     def _tell(self, view: View, nbytes: int, all_have_it: bool) -> None:
         for peer in view.ids[1:]:
-            self._endpoint.post(peer, Use(view.generation, nbytes, all_have_it))
+            self._channel.post(peer, Use(view.generation, nbytes, all_have_it))
 
     def _hear(self, envelope: Envelope) -> None:
         """What is of a generation to come waits for it."""
@@ -167,6 +167,6 @@ class Commons:
         with contextlib.suppress(OSError, ValueError):
             if deal is not None and deal.segment is None and len(offer.secret) == SECRET_BYTES:
                 deal.segment = Segment.attach(offer.pid, offer.fd, offer.secret, offer.nbytes)
-                deal.segment.prove(view.ids.index(self._endpoint.id))
+                deal.segment.prove(view.ids.index(self._channel.endpoint.id))
         answer = Attached(view.generation, offer.nbytes, deal is not None and deal.segment is not None)
-        self._endpoint.post(view.ids[0], answer)
+        self._channel.post(view.ids[0], answer)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from ...peers import toml_rows as read
 from ...peers.rules import shown
 from ...peers.toml_rows import Row, near
-from ...protocols.wire import kinds
+from ..frames import names
 from ..links import Noise
 from .scenario import AIMLESS, AT_ONCE, ROLES, SPEAKERS, Fault, Group, Kind, Moment
 
@@ -99,8 +99,8 @@ def _moment(value: object) -> Moment:
         raise ValueError(f"must be a kind of message, its number and {' or '.join(_WAYS)}, {such}, got {shown(value)}")
     message, number, way, after = found.groups(default="")
     for kind in filter(None, (message, after)):
-        if kind not in kinds():
-            raise ValueError(f"{shown(kind)} is no kind of message; {near(kind, kinds())}")
+        if kind not in names():
+            raise ValueError(f"{shown(kind)} is no kind of message; {near(kind, names())}")
     return Moment(message, int(number), way == "sent", after)
 
 

@@ -1,0 +1,79 @@
+"""A channel: the port through which one conversation speaks with other peers, and all that it may know of the world.
+
+Several conversations, or two levels of the same one, share a peer's endpoint, each through a channel of its own name.
+A channel has its own kinds of messages with their handlers, its own set of watched peers, and its own count of bytes.
+`send` waits for the receiver's credit; between two peers the messages of one lane arrive exactly once and in order,
+over all channels together. A conversation takes time from the running loop (`loop.time()`, `asyncio.sleep`), which is
+virtual in simulation. What concerns a peer as a whole, such as its address, or whether it is lost, is the endpoint's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Set
+
+from .delivery.reception import Envelope as Envelope
+from .delivery.reception import Handler
+from .endpoint import Endpoint
+from .transport import PeerId
+from .wire import CHANNEL_LETTERS_MAX, Buffer
+
+
+class Channel:
+    """One conversation's part of an endpoint."""
+
+    def __init__(self, endpoint: Endpoint, name: str) -> None:
+        """Raises ValueError for a name that the wire does not take: 1 to 64 printable letters."""
+        if not 0 < len(name) <= CHANNEL_LETTERS_MAX or not name.isprintable():
+            raise ValueError(f"a channel's name has 1 to {CHANNEL_LETTERS_MAX} printable letters, not {name!r}")
+        self.endpoint, self.name = endpoint, name
+
+    @property
+    def bytes_sent(self) -> int:
+        """In messages of this channel, headers included: each counts once, however often the link has to send it."""
+        return self.endpoint.links.bytes_sent_by[self.name]
+
+    @property
+    def bytes_received(self) -> int:
+        """In messages of this channel that were taken here, headers included."""
+        return self.endpoint.reception.bytes_received_by[self.name]
+
+    def on(self, kind: type, handler: Handler) -> None:
+        """Hand every `kind` that arrives on this channel to `handler`. It runs on the loop and must be quick. Raises
+        ValueError when that kind has a handler."""
+        self.endpoint.reception.on(self.name, kind, handler)
+
+    def watch(self, peers: Set[PeerId]) -> None:
+        """Exchange heartbeats with these peers, beside those that other channels watch: their silence, or their end, is
+        reported to the endpoint's `on_lost`. Replaces what this channel watched before."""
+        if not self.endpoint.links.closed:
+            self.endpoint.links.watch(self.name, set(peers))
+
+    async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
+        """Send, waiting for credit; when cancelled meanwhile, nothing is sent. The payload must not change from now on.
+
+        Raises PeerLost, and ValueError for what no receiver would take.
+        """
+        waiting = self.offer(to, message, payload)
+        if waiting is not None:
+            await waiting
+
+    def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
+        """As `send`, for a caller that does not wait here: None when it is on its way, else a future that ends when it
+        is. Cancel that, and it is not sent."""
+        return self.endpoint.links.known(to).offer(self.name, message, payload)
+
+    def post(self, to: PeerId, message: object) -> None:
+        """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
+        self.endpoint.post(self.name, to, message)
+
+    async def ask(
+        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, within_s: float | None = None
+    ) -> Envelope:
+        """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
+        peer has been silent for the patience, or, though it is there, has not answered `within_s`."""
+        return await self.endpoint.reception.ask(to, lambda ask: self.send(to, question(ask), payload), within_s)
+
+    def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
+        """Tell the peer that asked that there is no answer, and why; an `error` is told here, too."""
+        self.endpoint.reception.refuse(question, why, error)
