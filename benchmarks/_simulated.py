@@ -12,10 +12,13 @@ from samovar.aggregation.outer import Plain
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout, Part
+from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd import LocalSGD
 from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.state import State
 from samovar.sims.network import Network
 from samovar.sims.transport import SimulatedTransport
@@ -50,12 +53,14 @@ async def joined(
 
     def membership(standing: Any, installed: Any) -> Membership:
         return Membership(
-            one, member, run=str(first), layout=layout.digest, model="", founders=founders, quorum=None,
+            Channel(one, MEMBERS), member,
+            run=str(first), layout=layout.digest, model="", founders=founders, quorum=None,
             standing=standing, installed=installed,
         )  # fmt: skip
 
     sgd = LocalSGD(
-        one, membership, layout=layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1), outer=Plain(),
+        Channel(one, LOCAL_SGD), membership,
+        layout=layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1), outer=Plain(),
         state=State(0, 0, torch.zeros(layout.size), (), Fixed(1).start()), steps=steps, buckets=buckets,
     )  # fmt: skip
     if index == first:

@@ -19,10 +19,13 @@ from _hivemind import PYTHON
 from torch import Tensor
 
 from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.membership import Membership, Standing
+from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member, Version
 from samovar.protocols.reduction.reducer import Reducer, on_one_machine
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.verdict import Verdicts
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
@@ -91,12 +94,14 @@ class Ours(Here):
                 one.dial(other, address)
         await exchange("all admitted")
         machine = one.machine if self.way in ("memory", "copied") else ""
+        channel = Channel(one, LOCAL_SGD)
         self.membership = Membership(
-            one, Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
+            Channel(one, MEMBERS),
+            Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
             founders=self.peers, quorum=None, standing=self._standing, installed=lambda *_: None,
         )  # fmt: skip
-        self.reducer = Reducer(one, lambda view: self.schedule, lambda: self.membership.view)
-        self.verdicts = Verdicts(one, self.membership, lambda: self.round, None)
+        self.reducer = Reducer(channel, lambda view: self.schedule, lambda: self.membership.view)
+        self.verdicts = Verdicts(channel, self.membership, lambda: self.round, None)
         if self.index == 0:
             self.membership.found()
         else:

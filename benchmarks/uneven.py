@@ -22,10 +22,11 @@ from common import Row, arguments, missed, rows_of, show
 
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.shares import bottleneck, shares
-from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.channel import Channel
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.sims.loop import run_virtual
 from samovar.sims.network import Network
 
@@ -47,17 +48,18 @@ async def taken(links: Sequence[float], size: int, cut: tuple[float, ...]) -> fl
     for index, rate in enumerate(links):
         network.links[f"peer-{index}"] = LinkSpec(bandwidth_Bps=rate * MBIT, latency_s=LATENCY_S)
     peers = await connected(network, len(links), lambda index: [other for other in range(len(links)) if other != index])
-    inboxes, ids = [Inbox(peer) for peer in peers], [peer.id for peer in peers]
+    channels, ids = [Channel(peer, LOCAL_SGD) for peer in peers], [peer.id for peer in peers]
+    inboxes = [Inbox(channel) for channel in channels]
     clock, times = asyncio.get_running_loop().time, list[float]()
 
-    async def one(peer: Endpoint, inbox: Inbox, index: int, turn: int) -> None:
+    async def one(channel: Channel, inbox: Inbox, index: int, turn: int) -> None:
         own = torch.full((size,), index + 1.0)
-        total = await allreduce(peer, inbox, ids, SCHEDULES["sharded"], own, turn=(1, turn, 0), shares=cut)
+        total = await allreduce(channel, inbox, ids, SCHEDULES["sharded"], own, turn=(1, turn, 0), shares=cut)
         assert bool((total == len(ids) * (len(ids) + 1) / 2).all()), "a wrong sum"
 
     for turn in range(1, WARM + ROUNDS + 1):
         began = clock()
-        await asyncio.gather(*(one(*each, turn) for each in zip(peers, inboxes, range(len(peers)), strict=True)))
+        await asyncio.gather(*(one(*each, turn) for each in zip(channels, inboxes, range(len(peers)), strict=True)))
         times.append(clock() - began)
     for peer in peers:
         peer.abort()

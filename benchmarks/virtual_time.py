@@ -25,7 +25,8 @@ from _simulated import connected, joined
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.channel import Channel, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local_sgd import Contribution
 from samovar.protocols.wire import message
@@ -39,7 +40,7 @@ Plan = tuple[str, Callable[[int], Any], list[int]]
 GOAL_ROUNDS_S, GOAL_MESSAGES_PER_S, GOAL_MEMORY_BYTES = 60.0, 20_000, 2 << 30
 
 
-@message()
+@message("benchmark")
 @dataclass(frozen=True, slots=True)
 class Word:
     number: int
@@ -54,10 +55,10 @@ async def messages(count: int) -> int:
 
     endpoints = await connected(network, count, lambda index: [(index + 1) % count, (index - 1) % count])
     for one in endpoints:
-        one.on(Word, hear)
+        Channel(one, "benchmark").on(Word, hear)
     for number in range(100):
         for index, one in enumerate(endpoints):
-            one.post(f"peer-{(index + 1) % count}", Word(number))
+            Channel(one, "benchmark").post(f"peer-{(index + 1) % count}", Word(number))
         await asyncio.sleep(0.01)
     await asyncio.gather(*(one.drain() for one in endpoints))
     assert heard[0] == 100 * count
@@ -113,7 +114,7 @@ async def idle(count: int) -> int:
     endpoints = await connected(network, count, lambda index: [(index + 1) % count, (index - 1) % count])
     for index, one in enumerate(endpoints):
         one.on_lost.append(lambda peer, why: lost.append(peer))
-        one.watch({f"peer-{(index + 1) % count}", f"peer-{(index - 1) % count}"})
+        Channel(one, "benchmark").watch({f"peer-{(index + 1) % count}", f"peer-{(index - 1) % count}"})
     await asyncio.sleep(60)
     assert not lost
     assert network.delivered > 20 * count

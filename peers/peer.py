@@ -89,9 +89,8 @@ class Peer:
         member = Member(endpoint.id, identity.name, endpoint.address, *own)
         codec = None if settings.codec == "none" else parse_codec(settings.codec)
         size_bytes = cache(partial(allreduce_bytes, codec, layout, settings.fragments))
-        channel = Channel(endpoint, LOCAL_SGD)
         self.averaging = LocalSGD(
-            channel,
+            Channel(endpoint, LOCAL_SGD),
             lambda standing, installed: self._join(member, run, agreement or Agreement.on(layout), standing, installed),
             layout=layout,
             schedule=lambda view: schedule_for(settings, size_bytes(len(view.ids)), view, self.state.links),
@@ -114,7 +113,7 @@ class Peer:
         self.stalls.on_stall.append(self._comings.stalled)
         Greeter(endpoint, run=run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
-        self._farewell = Farewell(channel, self.averaging)
+        self._farewell = Farewell(self.averaging)
         self._clock = asyncio.get_running_loop().time
         self._started_at: float | None = None
         self._pace = Pace(settings.pace == "own", parameters)

@@ -49,6 +49,11 @@ class Channel:
         if not self.endpoint.links.closed:
             self.endpoint.links.watch(self.name, set(peers))
 
+    def close(self) -> None:
+        """Take no more messages and watch nobody: the name is free for another conversation."""
+        self.endpoint.reception.off(self.name)
+        self.watch(set())
+
     async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
         """Send, waiting for credit; when cancelled meanwhile, nothing is sent. The payload must not change from now on.
 

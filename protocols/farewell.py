@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .channel import Channel, Envelope
+from .channel import Envelope
 from .local_sgd import LocalSGD
 from .rounds import LOCAL_SGD
 from .transport import PeerId
@@ -37,12 +37,12 @@ class Holding:
 class Farewell:
     """One peer's part in it. Its keeper calls `moved_on` whenever a round is over here."""
 
-    def __init__(self, channel: Channel, averaging: LocalSGD) -> None:
-        self._channel, self._averaging, self._membership = channel, averaging, averaging.membership
+    def __init__(self, averaging: LocalSGD) -> None:
+        self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership
         self._going: dict[PeerId, int] = {}
         self._holding: dict[PeerId, int] = {}
-        channel.on(Going, self._on_going)
-        channel.on(Holding, self._on_holding)
+        self._channel.on(Going, self._on_going)
+        self._channel.on(Holding, self._on_holding)
 
     async def say(self) -> None:
         """Return when all other members hold the result of this peer's last round. Raises MembershipError, Expelled."""

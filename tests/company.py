@@ -17,11 +17,14 @@ from samovar.aggregation.periods.policy import PeriodPolicy
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Part
 from samovar.peers.links import parse_link
+from samovar.protocols.channel import Channel
 from samovar.protocols.filling import Filling
 from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.state import State
 from samovar.protocols.works import LOCAL_STEPS
 from samovar.sims.network import Network
@@ -50,7 +53,7 @@ class Walker:
 
         def membership(standing: Any, installed: Any) -> Membership:
             return Membership(
-                self.endpoint,
+                Channel(self.endpoint, MEMBERS),
                 member,
                 run="test",
                 layout=company.layout.digest,
@@ -65,7 +68,7 @@ class Walker:
             )
 
         self.sgd = LocalSGD(
-            self.endpoint,
+            Channel(self.endpoint, LOCAL_SGD),
             membership,
             layout=company.layout,
             schedule=lambda world: SCHEDULES[company.schedule],

@@ -12,33 +12,34 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.delivery.lane import Outbound
 from samovar.protocols.delivery.link import Link
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.transport import Arrivals, PeerId, Transport
 from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
 
-@message(lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@message("test", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Parcel:
     n: int
 
 
-@message()
+@message("test")
 @dataclass(frozen=True, slots=True)
 class Postcard:
     n: int
 
 
-@message()
+@message("test")
 @dataclass(frozen=True, slots=True)
 class Riddle:
     ask: int
     n: int
 
 
-@message()
+@message("test")
 @dataclass(frozen=True, slots=True)
 class Solution:
     ask: int
@@ -238,6 +239,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+def over(endpoint: Endpoint, channel: str = "test") -> Channel:
+    """What a test says goes over a channel of its own, if it is not about another."""
+    return Channel(endpoint, channel)
+
+
 def collect(endpoint: Endpoint, *, consume: bool = True) -> dict[type, list[Envelope]]:
     """What arrives at `endpoint` from now on, by kind."""
     arrived: dict[type, list[Envelope]] = {Parcel: [], Postcard: []}
@@ -247,8 +253,10 @@ def collect(endpoint: Endpoint, *, consume: bool = True) -> dict[type, list[Enve
         if consume:
             envelope.done()
 
-    endpoint.on(Parcel, put)
-    endpoint.on(Postcard, put)
+    for kind in arrived:
+        endpoint.reception._handlers.pop(("test", kind), None)
+    over(endpoint).on(Parcel, put)
+    over(endpoint).on(Postcard, put)
     return arrived
 
 
@@ -257,16 +265,16 @@ def numbers(envelopes: list[Envelope]) -> list[int]:
 
 
 def solve(endpoint: Endpoint) -> None:
-    endpoint.on(Riddle, lambda e: endpoint.post(e.sender, Solution(e.message.ask, e.message.n + 1)))
+    over(endpoint).on(Riddle, lambda e: over(endpoint).post(e.sender, Solution(e.message.ask, e.message.n + 1)))
 
 
 async def ask(endpoint: Endpoint, peer: Endpoint, n: int) -> int:
-    answer = await endpoint.ask(peer.id, lambda number: Riddle(number, n))
+    answer = await over(endpoint).ask(peer.id, lambda number: Riddle(number, n))
     return int(answer.message.n)
 
 
 def link_of(endpoint: Endpoint, peer: Endpoint) -> Link:
-    return endpoint._links.known(peer.id)
+    return endpoint.links.known(peer.id)
 
 
 def out_lane(endpoint: Endpoint, peer: Endpoint, lane: Lane = Lane.DATA) -> Outbound:
@@ -275,7 +283,7 @@ def out_lane(endpoint: Endpoint, peer: Endpoint, lane: Lane = Lane.DATA) -> Outb
 
 async def ship(endpoint: Endpoint, peer: Endpoint, count: int, size: int) -> None:
     for n in range(count):
-        await endpoint.send(peer.id, Parcel(n), bytes(size))
+        await over(endpoint).send(peer.id, Parcel(n), bytes(size))
 
 
 async def stuck(sending: asyncio.Task, endpoint: Endpoint, peer: Endpoint) -> None:

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from samovar.protocols import catch_up
+from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.binding import Binding
 from samovar.protocols.delivery.lane import Inbound, Outbound
-from samovar.protocols.endpoint import Envelope
 from samovar.protocols.lag import Lag
 from samovar.protocols.learner import Learner
 from samovar.protocols.local_sgd import Contribution, LocalSGD
@@ -57,7 +57,7 @@ def commits_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
 
     def count(self: Verdicts, voter: str, have: Have) -> None:
         key = (have.generation, have.round)
-        if self._membership.coordinator == self._endpoint.id and self.on(key) is None:
+        if self._membership.coordinator == self._channel.endpoint.id and self.on(key) is None:
             self._announce(Commit(*key, have.fingerprint))
 
     patch.setattr(Verdicts, "_count", count)
@@ -175,7 +175,7 @@ def all_of(*plants: Plant) -> Plant:
 
 
 LEARNERS_TOO = """if generation > view.generation and (self.votes or self._roster.learns):
-        self._endpoint.post(sender, Behind(view.generation))
+        self._channel.post(sender, Behind(view.generation))
     elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):"""
 MEMBERS_ONLY = LEARNERS_TOO.replace(" or self._roster.learns", "").replace("everybody", "ids")
 UNLESS = "limit = asyncio.timeout(None if condition() else 0.0)"

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Lane
 
 from .conformance import (
@@ -21,6 +22,7 @@ from .conformance import (
     link_of,
     numbers,
     out_lane,
+    over,
     ship,
     solve,
     stuck,
@@ -43,11 +45,11 @@ async def messages_arrive_exactly_once_and_in_order_on_each_lane(world: World) -
 
     async def parcels(here: Endpoint, there: Endpoint) -> None:
         for n, payload in enumerate(payloads):
-            await here.send(there.id, Parcel(n), payload)
+            await over(here).send(there.id, Parcel(n), payload)
 
     async def postcards(here: Endpoint, there: Endpoint) -> None:
         for n in range(150):
-            await here.send(there.id, Postcard(n))
+            await over(here).send(there.id, Postcard(n))
 
     at_a, at_b = collect(a), collect(b)
     await asyncio.gather(parcels(a, b), postcards(a, b), parcels(b, a), postcards(b, a))
@@ -66,10 +68,12 @@ async def a_silent_peer_is_lost_in_time_and_all_who_wait_for_it_are_told(world: 
     for endpoint in (b, c):
         solve(endpoint)
     await asyncio.gather(ask(a, b, 1), ask(a, c, 1))
-    a.watch({b.id, c.id})
-    c.watch({a.id})
+    over(a).watch({b.id, c.id})
+    over(c).watch({a.id})
+    over(b).close()
     collect(b, consume=False)
-    b.on(Riddle, lambda envelope: None)
+    over(b).on(Riddle, lambda envelope: None)
+    over(b).watch({a.id})
     sending = asyncio.create_task(ship(a, b, *TOO_MUCH))
     asking = asyncio.create_task(ask(a, b, 2))
     await stuck(sending, a, b)
@@ -84,8 +88,8 @@ async def a_silent_peer_is_lost_in_time_and_all_who_wait_for_it_are_told(world: 
             await waiting
         assert told.value.peer == b.id
     with pytest.raises(PeerLost):
-        await a.send(b.id, Postcard(3))
-    a.post(b.id, Postcard(4))
+        await over(a).send(b.id, Postcard(3))
+    over(a).post(b.id, Postcard(4))
     assert "not heard of" in (a.is_lost(b.id) or "")
     assert world.lost["a"] == [b.id]
     assert await ask(a, c, 5) == 6
@@ -96,8 +100,8 @@ async def peers_that_lost_each_other_meet_again_when_one_is_dialled(world: World
     solve(a)
     solve(b)
     await asyncio.gather(ask(a, b, 1), ask(b, a, 1))
-    a.watch({b.id})
-    b.watch({a.id})
+    over(a).watch({b.id})
+    over(b).watch({a.id})
     world.ways["b"].silent = True
     await eventually(lambda: world.lost["a"] == [b.id] and world.lost["b"] == [a.id])
     world.ways["b"].silent = False
@@ -112,12 +116,12 @@ async def a_restarted_peer_never_gets_what_was_meant_for_its_past_self(world: Wo
     a, b, _ = await world.three()
     solve(a)
     at_b = collect(b)
-    await a.send(b.id, Parcel(1))
+    await over(a).send(b.id, Parcel(1))
     await a.drain()
     assert numbers(at_b[Parcel]) == [1]
     world.ways["a"].clog(b.id)
     sending = asyncio.create_task(ship(a, b, 40, 30_000))
-    a.post(b.id, Postcard(2))
+    over(a).post(b.id, Postcard(2))
     await eventually(lambda: bool(out_lane(a, b).queue))
     b.abort()
     world.endpoints.remove(b)
@@ -131,8 +135,8 @@ async def a_restarted_peer_never_gets_what_was_meant_for_its_past_self(world: Wo
         await sending
     assert world.lost["a"] == [b.id]
     assert await calling == 6
-    await a.send(b.id, Parcel(77))
-    await a.send(b.id, Postcard(78))
+    await over(a).send(b.id, Parcel(77))
+    await over(a).send(b.id, Postcard(78))
     await a.drain()
     assert numbers(at_again[Parcel]) == [77]
     assert numbers(at_again[Postcard]) == [78]
@@ -144,40 +148,40 @@ async def closing_first_delivers_everything(world: World) -> None:
     a, b, c = await world.three()
     at_b, at_c = collect(b), collect(c)
     for n in range(60):
-        await a.send(b.id, Parcel(n), bytes(10_000))
-        a.post(b.id, Postcard(n))
-        a.post(c.id, Postcard(n))
+        await over(a).send(b.id, Parcel(n), bytes(10_000))
+        over(a).post(b.id, Postcard(n))
+        over(a).post(c.id, Postcard(n))
     await a.close()
     assert numbers(at_b[Parcel]) == numbers(at_b[Postcard]) == numbers(at_c[Postcard]) == list(range(60))
     with pytest.raises(PeerLost, match="closed"):
-        await a.send(b.id, Postcard(60))
-    a.post(b.id, Postcard(60))
+        await over(a).send(b.id, Postcard(60))
+    over(a).post(b.id, Postcard(60))
     a.abort()
 
 
 async def a_question_is_answered_or_its_asker_told(world: World) -> None:
     a, b, c = await world.three()
     waiting: list[Envelope] = []
-    b.on(Riddle, waiting.append)
+    over(b).on(Riddle, waiting.append)
     asked = [asyncio.create_task(ask(a, b, n)) for n in range(50)]
     await eventually(lambda: len(waiting) == 50)
     for envelope in reversed(waiting):
-        b.post(envelope.sender, Solution(envelope.message.ask, envelope.message.n + 1))
-        b.post(envelope.sender, Solution(envelope.message.ask, 0))  # twice: nobody waits for it
-        c.post(a.id, Solution(envelope.message.ask, 0))  # by somebody who was not asked
+        over(b).post(envelope.sender, Solution(envelope.message.ask, envelope.message.n + 1))
+        over(b).post(envelope.sender, Solution(envelope.message.ask, 0))  # twice: nobody waits for it
+        over(c).post(a.id, Solution(envelope.message.ask, 0))  # by somebody who was not asked
     assert await asyncio.gather(*asked) == list(range(1, 51))
     late = asyncio.create_task(ask(a, b, 50))
     await eventually(lambda: len(waiting) == 51)
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
         await late
-    b.post(a.id, Solution(waiting[-1].message.ask, 51))
+    over(b).post(a.id, Solution(waiting[-1].message.ask, 51))
     pending = asyncio.create_task(ask(a, b, 51))
     await eventually(lambda: len(waiting) == 52)
     world.ways["b"].silent = True
     nobody = world.transport("nobody").id
     a.dial(nobody, "tcp://127.0.0.1:9")
-    for unanswered in asyncio.as_completed([pending, a.ask(nobody, lambda number: Riddle(number, 1))]):
+    for unanswered in asyncio.as_completed([pending, over(a).ask(nobody, lambda number: Riddle(number, 1))]):
         with pytest.raises(PeerLost):
             await unanswered
     closing = asyncio.create_task(ask(a, c, 1))
@@ -196,7 +200,7 @@ async def a_link_that_nobody_watches_is_silent_when_idle(world: World) -> None:
     await a.drain()
     await b.drain()
     assert len(at_b[Parcel]) == 10
-    a.watch({c.id})
+    over(a).watch({c.id})
     beats = world.ways["a"].posted
 
     async def said_in_four_heartbeats() -> int:
@@ -212,10 +216,10 @@ async def a_link_that_nobody_watches_is_silent_when_idle(world: World) -> None:
 async def a_message_that_comes_before_its_handler_waits_for_it(world: World) -> None:
     a, b, _ = await world.three()
     for n in range(20):
-        await a.send(b.id, Parcel(n), b"early")
+        await over(a).send(b.id, Parcel(n), b"early")
     await a.drain()
     at_b = collect(b)
-    await a.send(b.id, Parcel(20), b"late")
+    await over(a).send(b.id, Parcel(20), b"late")
     await a.drain()
     await eventually(lambda: len(at_b[Parcel]) == 21)
     assert numbers(at_b[Parcel]) == list(range(21))
@@ -225,13 +229,13 @@ async def a_message_that_no_receiver_would_take_is_refused_at_its_sender(world: 
     a, b, _ = await world.three()
     solve(b)
     with pytest.raises(ValueError, match="bytes"):
-        await a.send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX + 1))
+        await over(a).send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX + 1))
     with pytest.raises(ValueError, match=r"Postcard\.n"):
-        a.post(b.id, Postcard(-1))
+        over(a).post(b.id, Postcard(-1))
     with pytest.raises(ValueError, match="control"):
-        a.post(b.id, Parcel(1))
+        over(a).post(b.id, Parcel(1))
     assert await ask(a, b, 1) == 2
-    await a.send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX))
+    await over(a).send(b.id, Parcel(1), bytes(PAYLOAD_BYTES_MAX))
     await a.drain()
 
 

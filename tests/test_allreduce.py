@@ -14,17 +14,20 @@ from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.schedules.prove import prove
 from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
 from samovar.peers.links import parse_link
+from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery import link as link_module
 from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import Links
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.view import Member, View
 from samovar.protocols.reduction import reducer as reducer_module
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Chunk, Inbox
 from samovar.protocols.reduction.reducer import Reducer
 from samovar.sims.network import Network
+
+from .conformance import over
 
 KEY, TURN = (1, 1), (1, 1, 0)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
@@ -258,7 +261,7 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 
     async def lie() -> None:
         for chunk, payload in chunks:
-            await endpoints[1].send("p0", chunk, payload)
+            await over(endpoints[1]).send("p0", chunk, payload)
 
     lying = asyncio.create_task(lie())
     try:
@@ -309,14 +312,16 @@ def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeyp
         await opened(endpoints)
         payload = bytes(100_000)
         for _ in range(CREDIT_BYTES_MIN // len(payload) + 1):
-            await sender.send("p1", Chunk(1, 1, 0, 0, 0, 1), payload)  # waits in the inbox, until the credit is used up
+            await over(sender).send(
+                "p1", Chunk(1, 1, 0, 0, 0, 1), payload
+            )  # waits in the inbox, until the credit is used up
         await asyncio.sleep(1)
         inbox.advance((2, 1))
         for _ in range(20):  # without the credit of all before, this would never end
-            await sender.send("p1", Chunk(1, 2, 0, 0, 0, 1), payload)
+            await over(sender).send("p1", Chunk(1, 2, 0, 0, 0, 1), payload)
         await asyncio.sleep(1)
         assert inbox.stale == 20
-        await sender.send("p1", Chunk(2, 1, 0, 0, 0, 1), b"1234")
+        await over(sender).send("p1", Chunk(2, 1, 0, 0, 0, 1), b"1234")
         await asyncio.sleep(1)
         assert took(inbox.take((2, 1, 0), "p0")) == b"1234"
         for endpoint in endpoints:
@@ -330,8 +335,8 @@ def test_chunks_may_come_before_their_round_is_begun() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)
         inbox = Inbox(receiver)
         await opened(endpoints)
-        await sender.send("p1", Chunk(2, 1, 0, 0, 0, 1), b"next generation")
-        await sender.send("p1", Chunk(1, 2, 0, 0, 0, 1), b"next round")
+        await over(sender).send("p1", Chunk(2, 1, 0, 0, 0, 1), b"next generation")
+        await over(sender).send("p1", Chunk(1, 2, 0, 0, 0, 1), b"next round")
         await asyncio.sleep(1)
         inbox.advance((1, 2))
         assert took(inbox.take((1, 2, 0), "p0")) == b"next round"

@@ -12,11 +12,14 @@ from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, s
 
 from samovar.peers.links import parse_link
 from samovar.protocols import probe
+from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.greeting import AskRun, RunIs
 from samovar.protocols.probe import Prober, ask_reach
 from samovar.sims.network import Network
+
+from .conformance import over
 
 
 def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
@@ -40,9 +43,9 @@ def test_who_asks_hears_of_a_handler_that_fails() -> None:
         raise OSError(24, "Too many open files")
 
     async def visit(a: Endpoint, b: Endpoint) -> None:
-        b.on(AskRun, fail)
+        over(b).on(AskRun, fail)
         with pytest.raises(PeerLost, match=r"it cannot answer: OSError: \[Errno 24\] Too many open files"):
-            await a.ask("b", AskRun)
+            await over(a).ask("b", AskRun)
         assert a.is_lost("b") is None
 
     between_two(visit)
@@ -55,15 +58,15 @@ def test_who_asks_hears_of_a_handler_that_fails() -> None:
 def test_who_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
     async def visit(a: Endpoint, b: Endpoint) -> None:
         asked = list[Envelope]()
-        b.on(AskRun, asked.append)
+        over(b).on(AskRun, asked.append)
         with pytest.raises(PeerLost, match="it is there but has not answered for 60 s"):
-            await a.ask("b", AskRun, within_s=60.0)
+            await over(a).ask("b", AskRun, within_s=60.0)
         assert now() == pytest.approx(60.0, abs=1.0)
-        b.post("a", RunIs(asked[0].message.ask, "too late", "{}"))
-        later = asyncio.create_task(a.ask("b", AskRun, within_s=60.0))
+        over(b).post("a", RunIs(asked[0].message.ask, "too late", "{}"))
+        later = asyncio.create_task(over(a).ask("b", AskRun, within_s=60.0))
         while len(asked) < 2:  # noqa: ASYNC110  # the world is watched from outside
             await asyncio.sleep(0.01)
-        b.post("a", RunIs(asked[1].message.ask, "in time", "{}"))
+        over(b).post("a", RunIs(asked[1].message.ask, "in time", "{}"))
         assert (await later).message.run == "in time"
 
     between_two(visit)

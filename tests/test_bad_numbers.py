@@ -182,7 +182,7 @@ def spoils(monkeypatch: pytest.MonkeyPatch, op: Op, times: int, to: Sequence[int
     honest, left = Allreduce._payload, [times]
 
     def payload(self: Any, run: Any, array: Any, at: int, until: int) -> Any:
-        lies = self._endpoint.id == "p2" and run.op is op and run.peer in to and self._tail
+        lies = self._channel.endpoint.id == "p2" and run.op is op and run.peer in to and self._tail
         if lies and not isinstance(self, _Looking) and left[0]:
             left[0] -= 1
             array = array.copy()

@@ -10,10 +10,12 @@ from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # 
 from samovar.peers.links import parse_link
 from samovar.protocols.local_sgd import LocalSGD
 from samovar.protocols.members.membership import NoQuorum
-from samovar.protocols.members.messages import Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
 from samovar.protocols.members.view import Decree, Member, Version, View
 from samovar.protocols.verdict import Commit, Have
 from samovar.sims.network import Network
+
+from .conformance import over
 
 
 def test_two_who_hold_each_other_for_dead_do_not_both_decide() -> None:
@@ -76,7 +78,9 @@ class Puppet:
         self.heard: list[tuple[str, Any]] = []
         for other in self.others.values():
             for kind in (Promise, Adopted, Have):
-                other.on(kind, lambda envelope, name=other.id: self.heard.append((name, envelope.message)))
+                over(other, MEMBERS).on(
+                    kind, lambda envelope, name=other.id: self.heard.append((name, envelope.message))
+                )
 
     @property
     def sgd(self) -> LocalSGD:
@@ -94,7 +98,7 @@ class Puppet:
     async def tell(self, sender: str, message: object) -> list[Any]:
         """Say something to p1 and return what it answers."""
         self.heard.clear()
-        self.others[sender].post("p1", message)
+        over(self.others[sender], MEMBERS).post("p1", message)
         await asyncio.sleep(0.5)
         return [heard for name, heard in self.heard if name == sender]
 
@@ -173,14 +177,14 @@ def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> 
 
         def promise(envelope: Any) -> None:
             ballot = envelope.message.ballot
-            puppet.others["p2"].post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
+            over(puppet.others["p2"], MEMBERS).post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
 
         def adopt(envelope: Any) -> None:
             proposed.append(envelope.message)
-            puppet.others["p2"].post("p1", Adopted(3, envelope.message.ballot, envelope.message.ballot))
+            over(puppet.others["p2"], MEMBERS).post("p1", Adopted(3, envelope.message.ballot, envelope.message.ballot))
 
-        puppet.others["p2"].on(Propose, promise)
-        puppet.others["p2"].on(Adopt, adopt)
+        over(puppet.others["p2"], MEMBERS).on(Propose, promise)
+        over(puppet.others["p2"], MEMBERS).on(Adopt, adopt)
         puppet.others["p0"].abort()
         await puppet.tell("p2", Suspicion(3, "p0", "it is silent"))
         assert proposed == [], "p1 has not lost it"

@@ -7,8 +7,10 @@ import pytest
 from company import Company, Walker
 from simulated import endpoint_in, simulate
 
-from samovar.protocols.members.messages import Install, Introduce, Learned, Stale
+from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Learned, Stale
 from samovar.protocols.members.view import Decree, Version, View
+
+from .conformance import over
 
 FAR = 2**20
 
@@ -53,7 +55,7 @@ def test_only_members_are_believed_about_the_view(word: str, by: str) -> None:
             walker.endpoint.admit(teller.id)
             teller.admit(walker.id)
             teller.dial(walker.id, walker.endpoint.address)
-            teller.post(walker.id, words[word])
+            over(teller, MEMBERS).post(walker.id, words[word])
         await teller.drain()
         await nobody_is_moved(company, view.generation)
         if teller is not late.endpoint:
@@ -67,7 +69,7 @@ def test_a_member_is_believed_that_the_view_is_another() -> None:
     async def play() -> None:
         company, _late = await with_a_silent_learner()
         view = company[0].membership.view
-        company[1].endpoint.post("p2", Stale(view.generation + 1, "p0", ("p0", "p1")))
+        over(company[1].endpoint, MEMBERS).post("p2", Stale(view.generation + 1, "p0", ("p0", "p1")))
         await company.until(lambda: company[0].membership.view.generation > view.generation)
         await company.over()
 
@@ -78,9 +80,9 @@ def test_whoever_asks_over_and_over_what_is_over_gets_the_view_once_an_interval(
     async def play() -> None:
         company, late = await with_a_silent_learner()
         told = list[Decree]()
-        late.endpoint._reception._handlers[Install] = lambda envelope: told.append(envelope.message.decree)
+        late.endpoint.reception._handlers[Install] = lambda envelope: told.append(envelope.message.decree)
         for number in range(500):
-            late.endpoint.post("p0", Learned(1, Version(1, number), 0.1))
+            over(late.endpoint, MEMBERS).post("p0", Learned(1, Version(1, number), 0.1))
             await asyncio.sleep(0.01)
         assert 1 <= len(told) <= 2 + 5.0 / company[0].endpoint.interval_s
         await company.over()

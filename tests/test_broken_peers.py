@@ -67,8 +67,8 @@ class Lying(allreduce_module.Allreduce):
     """p2 sends what is not due."""
 
     def _send(self, way: Any) -> None:
-        if self._endpoint.id == "p2":
-            self._endpoint.offer(way.peer, Chunk(*self._turn, way.runs[0].step, 10**6, 1), bytes(4))
+        if self._channel.endpoint.id == "p2":
+            self._channel.offer(way.peer, Chunk(*self._turn, way.runs[0].step, 10**6, 1), bytes(4))
         else:
             super()._send(way)
 

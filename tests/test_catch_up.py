@@ -27,11 +27,14 @@ from samovar.protocols.catch_up import (
     part_bytes_of,
 )
 from samovar.protocols.catch_up import Part as PartMessage
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.channel import Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.view import Version
 from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
 from samovar.protocols.wire import PeerMisbehaved, encode
 from samovar.sims.network import Network
+
+from .conformance import over
 
 SIZE = 300_000
 """Elements: 19 parts."""
@@ -60,7 +63,7 @@ class Town:
                 self.count(donor, kind)
 
     def count(self, donor: Endpoint, kind: type) -> None:
-        handler = donor._reception._handlers[kind]
+        handler = donor.reception._handlers[kind]
 
         def counted(envelope: Envelope) -> None:
             self.asked[donor.id, kind] += not getattr(
@@ -68,7 +71,7 @@ class Town:
             )  # a part's first piece stands for it
             handler(envelope)
 
-        donor.on(kind, counted)
+        over(donor).on(kind, counted)
 
     def parts_of(self, donor: int) -> int:
         return self.asked[f"d{donor}", AskPart]
@@ -190,10 +193,10 @@ def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
         question: AskPart = envelope.message
         town.asked["liar", AskPart] += 1
         answer = PartMessage(question.ask, question.round, question.index, question.start)
-        town.lying.append(asyncio.ensure_future(town.donors[0].send(envelope.sender, answer, bytes(PART_BYTES))))
+        town.lying.append(asyncio.ensure_future(over(town.donors[0]).send(envelope.sender, answer, bytes(PART_BYTES))))
 
     town.lying = []  # type: ignore[attr-defined]
-    town.donors[0].on(AskPart, lie)
+    over(town.donors[0]).on(AskPart, lie)
     assert same(in_town(town), state_of(5))
     assert 0 < town.asked["liar", AskPart] <= 16, "it is not asked on and on"
     assert town.parts_of(1) > 30
@@ -238,11 +241,11 @@ def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifes
 
     def answer(envelope: Envelope) -> None:
         town.answering = asyncio.ensure_future(  # type: ignore[attr-defined]
-            town.donors[0].send(envelope.sender, manifest(envelope.message.ask), hashes)
+            over(town.donors[0]).send(envelope.sender, manifest(envelope.message.ask), hashes)
         )
 
     async def visit() -> None:
-        town.donors[0].on(AskManifest, answer)
+        over(town.donors[0]).on(AskManifest, answer)
         with pytest.raises(CatchUpFailed, match=said):
             await town.fetch()
 
@@ -258,7 +261,7 @@ def test_a_slow_reader_finishes_the_round_it_began() -> None:
         fetching = asyncio.create_task(town.fetch())
         await town.asked_for(10)
         town.states[0] = state_of(6)
-        await town.newcomer.ask("d0", lambda ask: AskManifest(ask, 6))
+        await over(town.newcomer).ask("d0", lambda ask: AskManifest(ask, 6))
         return await fetching
 
     assert in_town(town, visit).round == 5
@@ -284,7 +287,9 @@ def test_a_donor_keeps_two_rounds_at_most() -> None:
     async def visit() -> None:
         for round in range(5, 10):
             town.states[0] = state_of(round)
-            assert (await town.newcomer.ask("d0", lambda ask, r=round: AskManifest(ask, r))).message.round == round
+            assert (
+                await over(town.newcomer).ask("d0", lambda ask, r=round: AskManifest(ask, r))
+            ).message.round == round
         assert list(town.handlers[0]._offers) == [8, 9]
 
     in_town(town, visit)

@@ -16,11 +16,12 @@ from samovar.aggregation.schedules.relayed import Relayed
 from samovar.peers.links import parse_link
 from samovar.peers.records import EventRecord, Record
 from samovar.peers.settings import Settings
+from samovar.protocols.channel import Channel
 from samovar.protocols.farewell import Farewell
 from samovar.protocols.lag import Wanted
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.losses import Losses
-from samovar.protocols.members.messages import Suspicion
+from samovar.protocols.members.messages import MEMBERS, Suspicion
 from samovar.protocols.members.view import Version
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Group, Scenario
@@ -156,7 +157,7 @@ def test_who_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
-        farewells = [Farewell(walker.endpoint, walker.sgd) for walker in company.walkers]
+        farewells = [Farewell(walker.sgd) for walker in company.walkers]
         company.part(["p3"], ["p4"])
         await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
         saying = asyncio.create_task(farewells[3].say())
@@ -268,7 +269,9 @@ def test_who_lost_it_and_the_coordinator_are_two() -> None:
         for other in ("p0", "p1", "p2", "p4"):
             company.part(["p3"], [other])
         began = now()
-        company[4].endpoint.post("p0", Suspicion(company[0].membership.view.generation, "p3", "a whim"))
+        Channel(company[4].endpoint, MEMBERS).post(
+            "p0", Suspicion(company[0].membership.view.generation, "p3", "a whim")
+        )
         await company.until(lambda: "p3" not in company[0].membership.view.ids)
         assert now() - began < 0.75 * PATIENCE_S
         await over(company)

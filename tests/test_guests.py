@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from samovar.protocols.catch_up import AskManifest
+from samovar.protocols.channel import Channel
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.endpoint import Endpoint
@@ -14,12 +15,12 @@ from samovar.protocols.greeting import AskRun, Greeter, ask_run
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Invites, ask_admission
 from samovar.protocols.members.membership import Membership
-from samovar.protocols.members.messages import Join
+from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Member, Standing, Version
 from samovar.protocols.probe import AskReach, Prober
 from samovar.sims.loop import run_virtual
 
-from .conformance import ask, solve
+from .conformance import ask, over, solve
 from .post import Post, opened
 
 
@@ -40,8 +41,8 @@ def test_as_many_guests_as_come_at_once_are_served_and_forgotten() -> None:
         await asyncio.gather(*(ask_admission(guest, "a", f"key {n}") for n, guest in enumerate(guests)))
         assert not a.refused
         await asyncio.sleep(3 * a.patience_s)
-        assert list(a._links) == []
-        assert a._links._paces == {}
+        assert list(a.links) == []
+        assert a.links._paces == {}
         for endpoint in (a, *guests):
             endpoint.abort()
 
@@ -55,7 +56,7 @@ def test_more_guests_than_are_talked_to_at_once_take_the_places_of_those_who_are
         a = await house(post)
         guests = [await opened(post, f"guest/{n:03}", n) for n in range(2 * GUESTS_MAX)]
         await asyncio.gather(*(ask_admission(guest, "a", f"key {n}") for n, guest in enumerate(guests)))
-        assert len(list(a._links)) == GUESTS_MAX
+        assert len(list(a.links)) == GUESTS_MAX
         for endpoint in (a, *guests):
             endpoint.abort()
 
@@ -69,7 +70,11 @@ def test_a_guest_may_only_have_a_key_admitted_and_what_else_it_tries_falls_on_it
         a = await house(post)
         solve(a)
         rude, polite = await opened(post, "guest/01", 2), await opened(post, "guest/02", 3)
-        for question in (ask_run(rude, "a"), ask(rude, a, 1), rude.ask("a", lambda number: AskManifest(number, 0))):
+        for question in (
+            ask_run(rude, "a"),
+            ask(rude, a, 1),
+            over(rude).ask("a", lambda number: AskManifest(number, 0)),
+        ):
             with pytest.raises((PeerLost, TimeoutError)):
                 async with asyncio.timeout(20):
                     await question
@@ -93,7 +98,7 @@ def test_nobody_dials_a_host_that_a_guest_names_nor_tells_it_anything() -> None:
         a._transport.dial = lambda peer, address: dialled.append(address)  # type: ignore[method-assign]
         rude = await opened(post, "guest/01", 2)
         membership = Membership(
-            a,
+            Channel(a, MEMBERS),
             Member("a", "a", "post://a", 0, 0),
             run="run",
             layout="",
@@ -116,7 +121,7 @@ def test_nobody_dials_a_host_that_a_guest_names_nor_tells_it_anything() -> None:
         ):
             with pytest.raises((PeerLost, TimeoutError)):
                 async with asyncio.timeout(20):
-                    answered.append(await rude.ask("a", question))
+                    answered.append(await over(rude).ask("a", question))
         await asyncio.sleep(1.0)
         assert (dialled, answered) == ([], [])
         membership.close()
@@ -140,7 +145,7 @@ def test_guests_that_come_again_and_again_by_new_connections_are_cut_off_togethe
             post.open["a"].frames(name, b"\xc1", b"", 10)
         assert taken == 16 * GUESTS_MAX
         assert len(a._trust._faults) <= taken
-        assert len(list(a._links)) <= GUESTS_MAX
+        assert len(list(a.links)) <= GUESTS_MAX
         assert await ask(b, a, 1) == 2, "who is no guest is none the worse for it"
         await asyncio.sleep(2 * a.interval_s)
         late = await opened(post, "guest/late", 3)

@@ -18,10 +18,13 @@ from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members import change
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Vouch
-from samovar.protocols.members.messages import Install
+from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.verdict import Commit
+
+from .conformance import over
 
 MIB, FAR = 1 << 20, 2**30
 GENERATION = 3
@@ -60,14 +63,14 @@ async def flooded(company: Company, life: int, message: Callable[[int], object])
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(20):
             for number in range(64):
-                await endpoint.send("p0", message(number), bytes(MIB))
+                await over(endpoint, LOCAL_SGD).send("p0", message(number), bytes(MIB))
     held = waiting_bytes(company[0])
     endpoint.abort()
     return held
 
 
 def waiting_bytes(walker: Walker) -> int:
-    inbox, unclaimed = walker.sgd._inbox, walker.endpoint._reception._unclaimed
+    inbox, unclaimed = walker.sgd._inbox, walker.endpoint.reception._unclaimed
     waiting = [one for senders in inbox._waiting.values() for of in senders.values() for one in of]
     assert sum(one.cost for one in waiting) == inbox._waiting_bytes.total()
     return sum(one.cost for one in (*waiting, *(one for of in unclaimed.values() for one in of)))
@@ -108,7 +111,7 @@ def test_a_member_that_is_no_coordinator_commits_nothing() -> None:
         junior, victim = company[2], company[1]
         key = (victim.membership.view.generation, victim.sgd.state.round + 2)
         assert company[0].id == victim.membership.coordinator
-        junior.endpoint.post(victim.id, Commit(*key, 4711))
+        over(junior.endpoint, LOCAL_SGD).post(victim.id, Commit(*key, 4711))
         await asyncio.sleep(0.3)
         assert victim.sgd._verdicts.on(key) is None
 
@@ -119,7 +122,7 @@ def test_no_view_is_taken_after_which_there_could_be_no_other() -> None:
     async def attack(company: Company) -> None:
         view = company[1].membership.view
         far = Decree(View(2**63 - 1, view.members, True), Version(1, 0), view.ids, ())
-        company[2].endpoint.post("p1", Install(far))
+        over(company[2].endpoint, MEMBERS).post("p1", Install(far))
         await asyncio.sleep(1.0)
         assert company[1].membership.view.generation < 100
 
@@ -168,9 +171,9 @@ def test_what_members_vouch_for_is_bounded() -> None:
         await company.gathered(1)
         victim, admitted = company[0], list[str]()
         victim.endpoint.admit = lambda peer, *, guest=None: admitted.append(peer)  # type: ignore[method-assign]
-        company[1].endpoint.post("p0", Vouch("k" * 65, "guest"))
+        over(company[1].endpoint, MEMBERS).post("p0", Vouch("k" * 65, "guest"))
         for number in range(10_050):
-            company[1].endpoint.post("p0", Vouch(f"key {number}", "guest"))
+            over(company[1].endpoint, MEMBERS).post("p0", Vouch(f"key {number}", "guest"))
             await asyncio.sleep(0.01)
         assert len(admitted) == 10_000
         assert "k" * 65 not in admitted

@@ -43,7 +43,7 @@ def entries_of(thing: object, seen: set[int]) -> int:
 
 
 def kept(life: Life) -> int:
-    return entries_of(life.peer, set()) + entries_of(life.endpoint._reception, set())
+    return entries_of(life.peer, set()) + entries_of(life.endpoint.reception, set())
 
 
 def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:

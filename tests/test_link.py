@@ -33,8 +33,8 @@ class Side:
             name,
             incarnation,
             clock=clock,
-            post=lambda header, payload: self.frames.append((header, payload)),
-            deliver=lambda message, payload, cost: self.delivered.append(message),
+            post=lambda header, payload, channel: self.frames.append((header, payload)),
+            deliver=lambda arrival: self.delivered.append(arrival.message),
             credit_bytes=lambda: 1 << 20,
             pace=Pace(patience_s=8.0),
         )
@@ -78,8 +78,8 @@ def bound() -> tuple[Side, Side]:
 def test_two_links_bind_within_few_frames_whoever_speaks_first() -> None:
     for speakers in ("a", "b", "ab"):
         a, b = Side("b", 1 << 40, Clock()), Side("a", 2 << 40, Clock())
-        a.link.post(Postcard(1))
-        b.link.post(Postcard(2))
+        a.link.post("test", Postcard(1))
+        b.link.post("test", Postcard(2))
         for name, side in (("a", a), ("b", b)):
             if name in speakers:
                 side.link.pulse(ping=True)
@@ -90,7 +90,7 @@ def test_two_links_bind_within_few_frames_whoever_speaks_first() -> None:
 
 def test_old_frames_of_a_restarted_peer_do_not_end_its_new_link_nor_reach_anybody() -> None:
     a, b = bound()
-    a.link.post(Postcard(1))
+    a.link.post("test", Postcard(1))
     a.link.pulse(ping=True)
     old = a.frames.copy()
     settle(a, b)
@@ -99,11 +99,11 @@ def test_old_frames_of_a_restarted_peer_do_not_end_its_new_link_nor_reach_anybod
     with pytest.raises(PeerLost, match="restarted"):
         settle(again, b)
     settle(again, fresh)
-    again.link.post(Postcard(2))
+    again.link.post("test", Postcard(2))
     settle(again, fresh)
     fresh.take(old)
     again.take(fresh.sent())  # what `fresh` asks the past self is heard by the one that lives
-    again.link.post(Postcard(3))
+    again.link.post("test", Postcard(3))
     settle(again, fresh)
     assert fresh.delivered == [Postcard(2), Postcard(3)]
     assert fresh.link.lost is again.link.lost is None
@@ -161,11 +161,11 @@ def test_who_is_bound_to_a_past_self_lets_go() -> None:
 def test_only_what_a_pong_reports_missing_is_sent_again() -> None:
     a, b = bound()
     for n in range(3):
-        a.link.post(Postcard(n))
+        a.link.post("test", Postcard(n))
     frames = a.sent()
     b.take([frames[0], frames[2]])
     a.link.pulse(ping=True)
-    a.link.post(Postcard(3))  # after the ping: its pong says nothing of this one
+    a.link.post("test", Postcard(3))  # after the ping: its pong says nothing of this one
     settle(a, b)
     assert b.delivered == [Postcard(n) for n in range(4)]
     assert a.link.retransmitted == 1 + 1  # the lost one, and the one that had come early: it was not yet in order
@@ -188,16 +188,16 @@ def test_a_peer_that_breaks_the_rules_is_said_to() -> None:
         b.link.arrived(Frame(there, here, Lane.DATA, 2000, Parcel(9)), bytes(1 << 20), 1 << 20)
     assert b.delivered == []
     b.link.arrived(pulse((0, 0), (0, 0)), b"", 0)  # a credit of 0 takes nothing back
-    b.link.post(Postcard(1))
+    b.link.post("test", Postcard(1))
     assert len(b.frames) > 0
 
 
 def test_a_peer_that_takes_nothing_is_given_up_when_too_much_waits_for_it() -> None:
     side = Side("b", 1 << 40, Clock())
     for n in range(CONTROL_QUEUE_MAX):
-        side.link.post(Postcard(n))
+        side.link.post("test", Postcard(n))
     with pytest.raises(PeerLost, match="too long"):
-        side.link.post(Postcard(0))
+        side.link.post("test", Postcard(0))
     assert not side.link.busy
 
 
@@ -323,7 +323,7 @@ def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -
         if second % 4 in (2, 3):
             arrived = second if second % 4 == 3 else second - 2
             rates_Bps.append(out.acknowledge(arrived, 1 << 20, float(second)))
-        out.queue.append(Packet(Packed(Lane.DATA, 0, b""), bytes(1000)))
+        out.queue.append(Packet(Packed(Lane.DATA, 0, b"", ""), bytes(1000)))
         assert len(list(out.sendable(1 << 20, float(second), lambda packed, seq: b"head"))) == 1
     cost = out.posted_bytes / 24
     told = [rate.Bps / cost for rate in rates_Bps if rate is not None]

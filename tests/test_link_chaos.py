@@ -4,12 +4,13 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 
+from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.endpoint import Endpoint, Envelope
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.transport import PeerId
 from samovar.sims.loop import run_virtual
 
-from .conformance import Parcel, Postcard, ask, solve
+from .conformance import Parcel, Postcard, ask, over, solve
 from .post import Post, opened
 
 
@@ -31,7 +32,7 @@ class Chaos:
         self.peers[name] = endpoint
         endpoint.on_lost.append(lambda peer, why: self.happened.update(["lost"]))
         for kind in (Parcel, Postcard):
-            endpoint.on(kind, lambda envelope: self.arrived(endpoint, envelope))
+            over(endpoint).on(kind, lambda envelope: self.arrived(endpoint, envelope))
         solve(endpoint)
 
     def arrived(self, here: Endpoint, envelope: Envelope) -> None:
@@ -39,7 +40,7 @@ class Chaos:
         n, kind = envelope.message.n, type(envelope.message)
         assert n > self.last[id(here), n >> 32, kind], "twice, or out of order"
         self.last[id(here), n >> 32, kind] = n
-        assert self.meant_for[n] in (0, here._links.known(envelope.sender).incarnation), "meant for a past self"
+        assert self.meant_for[n] in (0, here.links.known(envelope.sender).incarnation), "meant for a past self"
         self.happened["arrived"] += 1
         envelope.done()
 
@@ -48,16 +49,16 @@ class Chaos:
         n = (id(here) % (1 << 30) << 32) + self.sent
 
         def remember() -> None:
-            link = here._links.get(there)
+            link = here.links.get(there)
             self.meant_for[n] = link.towards if link is not None and link.lost is None else 0
 
         async def ship(size: int) -> None:
             remember()
-            await here.send(there, Parcel(n), bytes(size))
+            await over(here).send(there, Parcel(n), bytes(size))
 
         if self.rng.random() < 0.5:
             remember()
-            here.post(there, Postcard(n))
+            over(here).post(there, Postcard(n))
         else:
             self.sending.append(asyncio.create_task(ship(self.rng.choice([10, 50_000]))))
 
@@ -73,7 +74,7 @@ class Chaos:
         elif act == "dial":
             here.dial(there, "")
         elif act == "watch":
-            here.watch({there})
+            over(here).watch({there})
         elif act == "restart":
             here.abort()
             await self.start(name)
@@ -101,8 +102,8 @@ async def chaos(seed: int) -> Counter[str]:
         before = world.post.frames
         assert await ask(here, there, 1) == 2
         assert world.post.frames - before < 60
-    a.watch(set())
-    b.watch(set())
+    over(a).watch(set())
+    over(b).watch(set())
     await asyncio.sleep(10)
     before = world.post.frames
     await asyncio.sleep(60)

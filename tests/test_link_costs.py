@@ -9,7 +9,7 @@ from samovar.peers.links import parse_link
 from samovar.protocols.link_costs import measured
 from samovar.sims.network import Network
 
-from .conformance import Parcel, link_of
+from .conformance import Parcel, link_of, over
 
 
 @pytest.mark.parametrize(("link", "alpha_s", "Bps"), [("10mbit,40ms", 0.04, 1.25e6), ("100mbit,5ms", 0.005, 1.25e7)])
@@ -59,9 +59,9 @@ class Way:
             await one.open()
             one.admit(other)
         a.dial("b", "sim://b")
-        b.on(Parcel, lambda envelope: envelope.done())
+        over(b).on(Parcel, lambda envelope: envelope.done())
         while now() < self._seconds:
-            await a.send("b", Parcel(0), bytes(a.chunk_bytes("b")))
+            await over(a).send("b", Parcel(0), bytes(a.chunk_bytes("b")))
         window_bytes = link_of(a, b)._pace.window_bytes
         for one in (a, b):
             one.abort()

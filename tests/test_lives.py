@@ -15,12 +15,14 @@ from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
 from samovar.protocols.members.membership import MembershipError, NoQuorum
-from samovar.protocols.members.messages import Install
+from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Expelled, Roster
 from samovar.protocols.members.view import Decree, Member, Version, View
 from samovar.protocols.rounds import Contribution
 from samovar.sims.network import Network
+
+from .conformance import over
 
 
 def now() -> float:
@@ -52,7 +54,7 @@ def test_a_view_that_was_meant_for_a_former_life_is_not_taken() -> None:
         for member, taken in ((former, 0), (replace(former, life=life), 90)):
             members = tuple(member if one.id == "p2" else one for one in view.members)
             meant = Decree(View(90, members, True), Version(2, 0), ("p0",), ())
-            host.endpoint.post("p2", Install(meant))
+            over(host.endpoint, MEMBERS).post("p2", Install(meant))
             await asyncio.sleep(1.0)
             assert anew.membership.view.generation == taken
         anew.membership.close()

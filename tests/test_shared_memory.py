@@ -24,6 +24,8 @@ from samovar.protocols.shared_memory.commons import Commons, Offer, Use
 from samovar.protocols.shared_memory.segment import Segment, machine
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
 
+from .conformance import over
+
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
 SIZES = (1, 5, 1000, SMALL_BYTES // 4, SMALL_BYTES // 4 + 1, 300_001)
 
@@ -244,8 +246,8 @@ async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> N
     first, other = (Commons(endpoint, lambda: view) for endpoint in endpoints)
     assert None not in await asyncio.gather(first.segment(4096), other.segment(4096))
     for nbytes in range(1, 1000):
-        endpoints[0].post("p1", Use(1, nbytes, True))
-        endpoints[0].post("p1", Offer(1, 1000 + nbytes, os.getpid(), 0, bytes(32)))
+        over(endpoints[0]).post("p1", Use(1, nbytes, True))
+        over(endpoints[0]).post("p1", Offer(1, 1000 + nbytes, os.getpid(), 0, bytes(32)))
     async with asyncio.timeout(20):
         assert await asyncio.gather(first.segment(8192), other.segment(8192)) == [None, None]
     assert len(other._deals) == 16
@@ -274,7 +276,7 @@ async def test_what_a_stranger_tells_of_a_generation_to_come_pushes_out_nothing_
     soon = asyncio.create_task(first.segment(4096))
     await asyncio.sleep(0)
     for nbytes in range(5000):
-        endpoints[2].post("p1", Use(1 << 30, nbytes, True))
+        over(endpoints[2]).post("p1", Use(1 << 30, nbytes, True))
     await endpoints[2].drain()
     async with asyncio.timeout(20):
         assert None not in (await asyncio.gather(soon, other.segment(4096)))

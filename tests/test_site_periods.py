@@ -211,7 +211,7 @@ def test_what_one_took_before_it_died_those_who_hold_it_take(monkeypatch: pytest
     company, tell = of_a_site(3), SiteRounds._tell
 
     def mute(self: SiteRounds, peers: Any, message: Any) -> None:
-        if not (self._endpoint.id == "p2" and isinstance(message, Hold)):
+        if not (self._channel.endpoint.id == "p2" and isinstance(message, Hold)):
             tell(self, peers, message)
 
     async def main() -> None:
@@ -232,8 +232,8 @@ def get_stuck(monkeypatch: pytest.MonkeyPatch, peers: set[str]) -> None:
 
     async def summed(self: Reducer, *turn: Any) -> torch.Tensor:
         total = await sum_among(self, *turn)
-        if self._endpoint.id in peers:
-            peers.remove(self._endpoint.id)
+        if self._channel.endpoint.id in peers:
+            peers.remove(self._channel.endpoint.id)
             await asyncio.get_running_loop().create_future()
         return total
 

@@ -15,12 +15,15 @@ from samovar.peers.keys import Invite
 from samovar.peers.open_files import raise_file_limit
 from samovar.peers.opening import open_endpoint
 from samovar.peers.settings import Settings
+from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.greeting import Greeter
 from samovar.protocols.local_sgd import Contribution, LocalSGD
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.state import State
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -38,9 +41,9 @@ class Light:
         member = Member(endpoint.id, name, endpoint.address, 0, 0)
         period = Fixed(10)
         self.sgd = LocalSGD(
-            endpoint,
+            Channel(endpoint, LOCAL_SGD),
             lambda standing, installed: Membership(
-                endpoint,
+                Channel(endpoint, MEMBERS),
                 member,
                 run="storm",
                 layout=LAYOUT.digest,

@@ -14,7 +14,7 @@ from samovar.protocols.transport import PeerId
 from samovar.protocols.wire import Buffer, Frame
 from samovar.sims.loop import run_virtual
 
-from .conformance import Parcel, Postcard, Riddle, Solution, ask, collect, eventually, numbers, solve
+from .conformance import Parcel, Postcard, Riddle, Solution, ask, collect, eventually, numbers, over, solve
 from .post import Post, opened
 
 
@@ -36,8 +36,8 @@ def test_peers_of_different_versions_tell_each_other_once_and_fall_silent(monkey
         lost: list[str] = []
         a.on_lost.append(lambda peer, why: lost.append(why))
         b.on_lost.append(lambda peer, why: lost.append(why))
-        a.watch({"b"})
-        b.watch({"a"})
+        over(a).watch({"b"})
+        over(b).watch({"a"})
         with pytest.raises(PeerLost, match=f"version {wire.VERSION + 1}, this side speaks {wire.VERSION}"):
             await ask(a, b, 1)
         await asyncio.sleep(20)
@@ -113,8 +113,8 @@ def test_one_key_on_two_machines_is_cut_off_instead_of_flapping_for_ever() -> No
 
         post.open["b"] = dataclasses.replace(both[0], frames=to_both)
         for twin in twins:
-            twin.watch({"a"})
-        a.watch({"b"})
+            over(twin).watch({"a"})
+        over(a).watch({"b"})
         await asyncio.sleep(20)
         assert "two machines" in a.refused["b"]
         assert post.frames < 2000
@@ -134,14 +134,16 @@ def test_a_listener_or_handler_that_fails_stops_nobody_else() -> None:
         lost: list[PeerId] = []
         a.on_lost.append(lambda peer, why: 1 / 0)
         a.on_lost.append(lambda peer, why: lost.append(peer))
-        b.on(Parcel, lambda envelope: 1 / 0)
+        over(b).on(Parcel, lambda envelope: 1 / 0)
         for n in range(100):
-            await a.send("b", Parcel(n), bytes(200_000))  # more than the credit: a failed handler does not keep it
+            await over(a).send(
+                "b", Parcel(n), bytes(200_000)
+            )  # more than the credit: a failed handler does not keep it
         solve(b)
         assert await ask(a, b, 1) == 2
         await a.drain()
         assert len(faults) == 100
-        a.watch({"b"})
+        over(a).watch({"b"})
         b.abort()
         await eventually(lambda: lost == ["b"])
         assert len(faults) == 101
@@ -157,15 +159,15 @@ def test_a_late_tick_forgives_all_and_counts_nobody_as_heard_in_the_future() -> 
         post = Post(random.Random(1))
         post.lossy = False
         a, b = await opened(post, "a", 1), await opened(post, "b", 2)
-        a.watch({"b"})
-        b.watch({"a"})
+        over(a).watch({"b"})
+        over(b).watch({"a"})
         await asyncio.sleep(5)
         loop = asyncio.get_running_loop()
         loop._now += 3600
         await asyncio.sleep(0)
         assert a.is_lost("b") is None
         await asyncio.sleep(0.5)
-        assert a._links.known("b").heard_at <= loop.time()
+        assert a.links.known("b").heard_at <= loop.time()
         b.abort()
         began = loop.time()
         await eventually(lambda: a.is_lost("b") is not None)
@@ -181,13 +183,13 @@ def test_what_nobody_takes_is_kept_within_bounds_and_its_sender_named() -> None:
         post.lossy = False
         a, b = await opened(post, "a", 1), await opened(post, "b", 2)
         for n in range(70):
-            a.post("b", Postcard(n))
+            over(a).post("b", Postcard(n))
         await a.drain()
         assert "nobody here takes" in b.refused["a"]
         taken = collect(b)
         await asyncio.sleep(0)
         assert numbers(taken[Postcard]) == list(range(64))
-        b.on(Riddle, lambda envelope: b.post("a", Solution(envelope.message.ask, 5)))
+        over(b).on(Riddle, lambda envelope: over(b).post("a", Solution(envelope.message.ask, 5)))
         assert await ask(a, b, 1) == 5
         a.abort()
         b.abort()

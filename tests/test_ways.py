@@ -17,7 +17,7 @@ from samovar.protocols.zeromq.tap import Origin
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.protocols.zeromq.ways import OutLink, Ways
 
-from .conformance import Postcard, ask, collect, eventually, numbers, solve
+from .conformance import Postcard, ask, collect, eventually, numbers, over, solve
 from .town import LOCAL, Station, Town
 
 pytestmark = pytest.mark.timeout(90)
@@ -237,7 +237,7 @@ async def test_a_peer_that_goes_leaves_nobody_waiting_for_its_acknowledgement(to
     b.dial(a.id, a.address)
     assert await ask(a, b, 1) == 2
     for n in range(5):
-        await a.send(b.id, Postcard(n))
+        await over(a).send(b.id, Postcard(n))
     await eventually(lambda: len(at_b[Postcard]) == 5)
     b.abort()
     await a.drain()

@@ -46,7 +46,7 @@ class Inner:
     name: str
 
 
-@message(lane=Lane.DATA, payload_max=1000)
+@message("test", lane=Lane.DATA, payload_max=1000)
 @dataclass(frozen=True, slots=True)
 class Specimen:
     """One field of every type that there is."""
@@ -69,25 +69,25 @@ MULTIPLE = 10
 
 GOLDEN = [
     (
-        b"\x9b\x07\xcd\x03\xe8\xcd\x07\xd0\x00\x00\xa5Pulse\x92\x05\xcd\x01\x2c\x92\xce\x00\x08\x00\x00"
+        b"\x9c\x08\xcd\x03\xe8\xcd\x07\xd0\x00\x00\xa0\xaalink.Pulse\x92\x05\xcd\x01\x2c\x92\xce\x00\x08\x00\x00"
         b"\xcf\x00\x00\x00\x01\x00\x00\x00\x00\x07\xcc\xff\xcb\x40\x29\x00\x00\x00\x00\x00\x00",
         0,
         Frame(1000, 2000, Lane.LINK, 0, Pulse((5, 300), (1 << 19, 1 << 32), 7, 255, 12.5)),
     ),
     (
-        b"\x9c\x07\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\xa5Chunk\x03\x11\x00\x00"
+        b"\x9d\x08\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\xa9local_sgd\xadvectors.Chunk\x03\x11\x00\x00"
         b"\xce\x00\x01\x00\x00\xcd\x10\x00",
         65536,
-        Frame(2**62 - 1, 42, Lane.DATA, 999, Chunk(3, 17, 0, 0, 65536, 4096)),
+        Frame(2**62 - 1, 42, Lane.DATA, 999, Chunk(3, 17, 0, 0, 65536, 4096), "local_sgd"),
     ),
     (
-        b"\x9d\x07\x01\x02\x02\x03\xa8Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00"
+        b"\x9e\x08\x01\x02\x02\x03\xa4test\xadtest.Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00"
         b"\xc4\x02\x00\xff\x92\xc3\xa2\xc3\xa9\x90\x92\x92\xc2\xa0\x92\xc3\xa1x\x92\x00\xcd\x01\x2c",
         1000,
-        Frame(1, 2, Lane.DATA, 3, SPECIMEN),
+        Frame(1, 2, Lane.DATA, 3, SPECIMEN, "test"),
     ),
 ]
-"""Frames of protocol version 7, as its peers send them. When one of these must change, so must the version."""
+"""Frames of protocol version 8, as its peers send them. When one of these must change, so must the version."""
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy:
@@ -123,24 +123,25 @@ def test_every_message_comes_back_as_it_went(name: str) -> None:
     @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(instances_of(kind.type), numbers, numbers, numbers, st.integers(0, kind.payload_max))
     def check(body: object, incarnation: int, towards: int, seq: int, payload_bytes: int) -> None:
-        header = encode(body, payload_bytes, incarnation=incarnation, towards=towards, seq=seq)
+        header = encode(body, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel="there")
         for form in (header, bytearray(header), memoryview(header)):
-            assert decode(form, payload_bytes) == Frame(incarnation, towards, kind.lane, seq, body)
+            assert decode(form, payload_bytes) == Frame(incarnation, towards, kind.lane, seq, body, "there")
 
     check()
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_7_decode_to_what_they_did(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_8_decode_to_what_they_did(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
-    again = encode(frame.message, payload_bytes, incarnation=frame.incarnation, towards=frame.towards, seq=frame.seq)
+    incarnation, towards, seq, channel = frame.incarnation, frame.towards, frame.seq, frame.channel
+    again = encode(frame.message, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel=channel)
     assert again == header
 
 
 def outcome(header: bytes | bytearray, payload_bytes: int = 0) -> str:
     """What became of `header`: a message's name or "refused"; any exception but PeerMisbehaved is the caller's."""
     try:
-        return type(decode(header, payload_bytes).message).__name__
+        return wire.kind_of(decode(header, payload_bytes).message)
     except PeerMisbehaved as error:
         assert 0 < len(str(error)) < 500  # noqa: PT017  # either outcome is right
         return "refused"
@@ -164,7 +165,9 @@ def examples() -> list[tuple[bytes, int]]:
         return cls(*[filled(hints[field.name]) for field in dataclasses.fields(cls)])
 
     bodies = [body_of(wire._by_name[name].type) for name in KINDS]
-    return [(encode(body, 0, incarnation=2**61, towards=77, seq=5), 0) for body in bodies] + [g[:2] for g in GOLDEN]
+    return [(encode(body, 0, incarnation=2**61, towards=77, seq=5, channel="x"), 0) for body in bodies] + [
+        g[:2] for g in GOLDEN
+    ]
 
 
 def mutants(header: bytes) -> Iterator[bytes]:
@@ -216,7 +219,7 @@ def test_no_bytes_that_hypothesis_finds_give_another_error(header: bytes) -> Non
     assert outcome(header) in {"refused", *KINDS}
 
 
-PREFIX = (wire.VERSION, 5, 6, 2, 0, "Specimen")
+PREFIX = (wire.VERSION, 5, 6, 2, 0, "test", "test.Specimen")
 FIELDS = (1, 1.5, b"b", [True, "x"], [], [], [])
 
 
@@ -262,7 +265,7 @@ def odd_headers() -> Iterator[tuple[str, bytes]]:
 def test_no_odd_value_anywhere_gives_another_error() -> None:
     seen = Counter(outcome(header, 0) for _, header in odd_headers())
     assert seen["refused"] > 700
-    assert 0 < seen["Specimen"] < 40  # 0.0 and "" and the like are fine where a float or a string is due
+    assert 0 < seen["test.Specimen"] < 40  # 0.0 and "" and the like are fine where a float or a string is due
 
 
 def test_a_wrong_type_is_refused_in_every_field_and_a_right_one_taken() -> None:
@@ -288,24 +291,37 @@ def test_a_wrong_type_is_refused_in_every_field_and_a_right_one_taken() -> None:
             fits = type(value) is type(right) and value == value and value not in (math.inf, -1, 2**63)
             if isinstance(right, list):
                 fits = value in {3: [[True, "x"]], 4: [[], [[True, "x"]]], 5: [[], [[True, "x"]]], 6: [[], [1]]}[at]
-            assert outcome(msgpack.packb([*PREFIX, *fields])) == ("Specimen" if fits else "refused"), (at, value)
+            assert outcome(msgpack.packb([*PREFIX, *fields])) == ("test.Specimen" if fits else "refused"), (at, value)
 
 
 def test_what_is_too_large_is_refused_before_it_is_read() -> None:
-    header = encode(SPECIMEN, 1000, incarnation=1, towards=2, seq=3)
+    header = encode(SPECIMEN, 1000, incarnation=1, towards=2, seq=3, channel="x")
     with pytest.raises(PeerMisbehaved, match="1001 bytes of payload, at most 1000"):
         decode(header, 1001)
     with pytest.raises(PeerMisbehaved, match=f"header of {HEADER_BYTES_MAX + 1} bytes"):
         decode(bytes(HEADER_BYTES_MAX + 1), 0)
     with pytest.raises(PeerMisbehaved, match="on lane 1"):
-        decode(header.replace(b"\x02\x02\x03\xa8", b"\x02\x01\x03\xa8"), 0)
-    with pytest.raises(PeerMisbehaved, match="unknown message kind 'Specimem'"):
+        decode(header.replace(b"\x02\x02\x03\xa1", b"\x02\x01\x03\xa1"), 0)
+    with pytest.raises(PeerMisbehaved, match=r"unknown message kind .test\.Specimem."):
         decode(header.replace(b"Specimen", b"Specimem"), 0)
+
+
+@pytest.mark.parametrize("channel", [1, None, b"x", ["x"], "a\nb", "x" * (wire.CHANNEL_LETTERS_MAX + 1)])
+def test_a_channel_is_a_short_printable_name(channel: object) -> None:
+    header = msgpack.packb([wire.VERSION, 5, 6, 2, 0, channel, "test.Specimen", *FIELDS])
+    assert outcome(header) == "refused"
+
+
+def test_two_families_may_have_messages_of_one_name() -> None:
+    here, there = (dataclasses.make_dataclass("Hello", [("n", int)], frozen=True, slots=True) for _ in range(2))
+    message("here")(here), message("there")(there)
+    sent = [decode(encode(kind(7), 0, incarnation=1, towards=2, seq=3), 0).message for kind in (here, there)]
+    assert [type(body) for body in sent] == [here, there]
 
 
 def test_another_version_says_so_whatever_else_it_sends() -> None:
     for version in (0, 1, 127, 2**63 - 1):
-        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks 7"):
+        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks 8"):
             decode(msgpack.packb([version, {"of": "course"}, [1, 2], "what comes later may be anything"]), 0)
     for no_version in (True, "1", 1.0, None):
         with pytest.raises(PeerMisbehaved) as error:
@@ -316,14 +332,14 @@ def test_another_version_says_so_whatever_else_it_sends() -> None:
 def bombs() -> Iterator[tuple[str, bytes]]:
     """Headers that claim, or make, as much as they can."""
     room = HEADER_BYTES_MAX
-    start = b"\x9d" + b"".join(msgpack.packb(value) for value in (*PREFIX, *FIELDS[:5]))
+    start = b"\x9e" + b"".join(msgpack.packb(value) for value in (*PREFIX, *FIELDS[:5]))
     claims = {
         "array16": b"\xdc\xff\xff",
         "array32": b"\xdd" + struct.pack(">I", room),
         "map32": b"\xdf\x00\x01\x00\x00",
     }
     for name, claim in claims.items():
-        for prefix in (b"", b"\x9d", start):
+        for prefix in (b"", b"\x9e", start):
             yield f"nested {name}", prefix + claim * ((room - len(prefix)) // len(claim))
     for name, item in (("lists", b"\x90"), ("numbers", b"\x01"), ("records", b"\x92\xc3\xa0"), ("nils", b"\xc0")):
         for count in (ITEMS_MAX, 65_535):
@@ -384,12 +400,12 @@ def test_the_largest_header_that_may_be_sent_is_taken() -> None:
 
 
 def test_a_message_is_registered_once_and_within_what_the_wire_takes() -> None:
-    with pytest.raises(ValueError, match="two messages are called Specimen"):
-        message()(Specimen)
+    with pytest.raises(ValueError, match=r"two messages are called test\.Specimen"):
+        message("test")(Specimen)
     for wrong in (list, dict[str, int], tuple[int, int], int | str, typing.Any):
         cls = dataclasses.make_dataclass("Wrong", [("field", wrong)], frozen=True, slots=True)
         with pytest.raises(TypeError, match="cannot be"):
-            message()(cls)
+            message("test")(cls)
     large = dataclasses.make_dataclass("Large", [("n", int)], frozen=True, slots=True)
     with pytest.raises(ValueError, match="the wire takes"):
-        message(payload_max=PAYLOAD_BYTES_MAX + 1)(large)
+        message("test", payload_max=PAYLOAD_BYTES_MAX + 1)(large)

@@ -28,7 +28,7 @@ BEGAN_ANEW = "it restarted, or gave this link up"
 
 
 class PeerLost(Exception):
-    """A peer cannot be reached any more. Carries who, where and why."""
+    """A peer cannot be reached any more. Carries who and why."""
 
     def __init__(self, peer: PeerId, why: str) -> None:
         super().__init__(f"peer {peer:.12} is lost: {why}")
@@ -36,8 +36,8 @@ class PeerLost(Exception):
 
 
 class Link:
-    """Both directions to one peer. `post` puts frames on their way, with the channel that pays for them ("": nobody, as
-    the link itself sends them, or sends them again); `deliver` takes what has arrived."""
+    """Both directions to one peer. `post` takes a frame and the channel that it counts for, "" for none; `deliver`,
+    what has arrived."""
 
     def __init__(
         self,
@@ -52,9 +52,8 @@ class Link:
     ) -> None:
         """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`:
         as the link before to the same peer left it."""
-        self.peer = peer
+        self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self.retransmitted = 0
         self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
@@ -130,8 +129,7 @@ class Link:
         if self.lost is not None:
             raise PeerLost(self.peer, self.lost)
         packet = Packet(pack(body, len(payload), channel), payload)
-        lane = packet.packed.lane
-        out = self._out[lane]
+        out = self._out[lane := packet.packed.lane]
         out.queue.append(packet)
         if len(out.queue) == 1 and self.towards:
             self._pump_lane(lane, out)
@@ -212,8 +210,8 @@ class Link:
             self._pump()
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
-        lane, inbound = frame.lane, self._in[frame.lane]
         arrival = Arrival(frame.channel, frame.message, payload, cost)
+        inbound = self._in[lane := frame.lane]
         for due in inbound.take(frame.seq, arrival, self._credit(lane)):
             if lane is Lane.CONTROL:
                 inbound.consumed_bytes += due.cost

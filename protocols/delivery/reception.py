@@ -83,10 +83,17 @@ class Reception:
         if (channel, kind) in self._unclaimed:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
+    def off(self, channel: str) -> None:
+        """That channel has no handlers any more."""
+        self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
+
     def _claim(self, kind: _Kind) -> None:
         for envelope in self._unclaimed.pop(kind, ()):
             with contextlib.suppress(PeerMisbehaved):
-                self._handle(self._handlers[kind], envelope)
+                if (handler := self._handlers.get(kind)) is None:
+                    self._keep(kind, envelope)
+                else:
+                    self._handle(handler, envelope)
 
     async def ask(self, to: PeerId, send: Callable[[int], Awaitable[None]], within_s: float | None) -> Envelope:
         """Have a question sent with the number that it is given; returns the answer. Raises PeerLost."""
