@@ -49,8 +49,8 @@ def committed(peer: str, number: int, **changes: Any) -> RoundRecord:
     return dataclasses.replace(record, **changes)
 
 
-def happened(peer: str, event: EventName, about: str = "", why: str = "") -> EventRecord:
-    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, why=why)
+def happened(peer: str, event: EventName, about: str = "", why: str = "", work: str = "") -> EventRecord:
+    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, why=why, work=work)
 
 
 def terminal(width: int = 120) -> Console:
@@ -138,6 +138,16 @@ def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_roun
     assert "waiting for b, c, d and 1 more" in found.headline(1)
     found.update(committed("b", 2))
     assert "waiting for c, d, e " in found.headline(1)
+
+
+def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:
+    found = board(committed("a", 1), committed("b", 1), committed("c", 1))
+    found.update(happened("b", "stalled", about="a", why="60 s of evaluation, the first", work="evaluation"))
+    assert "waiting for a, which evaluates  " in found.headline(1)
+    found.update(happened("b", "stalled", about="c", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for c, a, which evaluates  " in found.headline(1)
+    found.update(happened("a", "stalled", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for a, c  " in found.headline(1)
 
 
 def test_a_stall_that_all_tell_of_is_told_once_and_again_when_it_lasts() -> None:

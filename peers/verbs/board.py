@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from ...protocols.works import EVALUATION
 from ..records import EventRecord, Record, RoundRecord, natural
 from ..units import as_of, bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
 from .fitting import SPACES, Phrases, natural_width, plain_table
@@ -87,6 +88,8 @@ class PeerState:
     """Since the run started; so are `bytes_received`."""
     bytes_received: int = 0
     event: str = ""
+    work: str = ""
+    """What it is at while it is stalled; empty: it has not said."""
     event_number: int = 0
     """Counts up over all peers."""
 
@@ -120,6 +123,7 @@ class Board:
         peer = self.peer(record.subject)
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
+        peer.work = record.work
         if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
             peer.state = STATES.get(record.event, peer.state)
 
@@ -179,8 +183,11 @@ class Board:
 
     def _awaited(self) -> str:
         """Whom the round waits for."""
-        stalled = sorted((peer.name for peer in self.peers.values() if peer.state == "stalled"), key=natural)
-        named = ", ".join(plain(name, 40) for name in stalled[:MOST_NAMED])
+        stalled = sorted(
+            (peer for peer in self.peers.values() if peer.state == "stalled"),
+            key=lambda peer: (peer.work == EVALUATION, natural(peer.name)),
+        )
+        named = ", ".join(plain(peer.name, 40) + _at_what(peer) for peer in stalled[:MOST_NAMED])
         more = len(stalled) - MOST_NAMED
         return f"waiting for {named}{f' and {more:,} more' if more > 0 else ''}" if stalled else ""
 
@@ -248,6 +255,10 @@ class Board:
             "in": bytes_text(peer.bytes_received),
             "last event": Text(peer.event, style="dim"),
         }
+
+
+def _at_what(peer: PeerState) -> str:
+    return ", which evaluates" if peer.work == EVALUATION else ""
 
 
 def _room_needed(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> int:
