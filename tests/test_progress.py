@@ -123,6 +123,22 @@ def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_b
     assert "training" in row(drawn(found.render(1, 120)), "b")
 
 
+def test_of_a_peer_from_elsewhere_no_number_is_shown_that_only_it_knows() -> None:
+    found = board(committed("a", 3), committed("b", 3), happened("a", "joined", about="far"), steps=1000)
+    shown = row(drawn(found.render(1, 140), 140), "far")
+    assert re.split(r" {2,}", shown.strip())[:8] == ["far", "training", "-", "-", "-", "-", "-", "-"]
+    assert re.split(r" {2,}", row(drawn(found.render(1, 80), 80), "far").strip())[:3] == ["far", "training", "-"]
+    others = (happened("0", "joined", about=f"far{index}") for index in range(20))
+    many = board(*(committed(str(index), 3) for index in range(MOST_ROWS)), *others)
+    drawn_many = drawn(many.render(1, 140), 140)
+    assert f" {many.peers['0'].step:,} " in row(drawn_many, "all 36"), "the median is of those that tell theirs"
+    assert "far" not in drawn_many, "nobody knows whether these are the slowest"
+
+
+def test_before_any_peer_is_heard_of_there_is_no_empty_table() -> None:
+    assert drawn(board().render(2, 80), 80).split() == ["0:02", "getting", "together"]
+
+
 def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_round() -> None:
     why = "45 s of local steps, usually 0.12 s; now in data(), step 1603"
     found = board(committed("a", 1), committed("b", 1), happened("a", "stalled", about="b", why=why))
