@@ -27,6 +27,7 @@ from samovar.peers.settings import Settings
 from samovar.peers.tally import Tally
 from samovar.peers.task import Task
 from samovar.peers.training import Training
+from samovar.peers.verbs.board import Board
 from samovar.peers.verbs.progress import final_table
 from samovar.protocols.local_sgd import Contribution, Outcome
 from samovar.protocols.state import State
@@ -190,6 +191,18 @@ def test_who_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
 def test_a_usual_evaluation_is_no_event() -> None:
     _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=2)
     assert {record.event for record in records if isinstance(record, EventRecord)} <= {"started", "checkpoint"}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+def test_who_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.EVALUATION_S", 100.0)
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=3, steps=4, evaluate_every=1)
+    stalled = [record for record in records if isinstance(record, EventRecord) and record.event == "stalled"]
+    assert {record.peer for record in stalled} == set("012")
+    assert {(record.subject, record.work) for record in stalled} == {("0", "evaluation")}
+    found = Board(steps=4)
+    found.update(stalled[0])
+    assert "waiting for 0, which evaluates" in found.headline(1)
 
 
 # Of which round
