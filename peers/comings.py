@@ -16,7 +16,7 @@ from .records import EventName, Missing
 class Tell(Protocol):
     """Writes an event."""
 
-    def __call__(self, event: EventName, *, about: str = "", why: str = "") -> None: ...
+    def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "") -> None: ...
 
 
 class Comings:
@@ -55,7 +55,7 @@ class Comings:
     def stalled(self, stall: Stall) -> None:
         """Tell of a peer that is waited for, or goes on."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
-        self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why)
+        self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
         """Tell of members that come and go."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,14 @@ class Spawned:
         if code == 0:
             return f"ended before it took part, see {log}"
         return f"exited with {code}: {_last_line(log)}; see {log}"
+
+
+def why_none_is_done(peers: Sequence[Spawned]) -> str:
+    """Why none of `peers` came to its end: what failed first by itself, and whoever could not go on without it."""
+    alone = sorted((peer for peer in peers if not peer.cut_off), key=lambda peer: peer.exited_s)
+    causes = [peer.error or f"peer {peer.name} {peer.death()}" for peer in alone]
+    cut_off = [peer.error for peer in peers if peer.cut_off]
+    return "; ".join([*causes[:1], *cut_off[:1]])
 
 
 def _last_line(log: Path) -> str:

@@ -125,4 +125,6 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
     unwritten = output.end(result)
     if wrong := ended.unsaved or unwritten:
         return fail(wrong)
+    if not ended.finished:
+        output.say("stopped: this peer has left the run")
     return 0 if ended.finished else STOPPED
