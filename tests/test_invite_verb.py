@@ -115,7 +115,9 @@ def test_a_resumed_run_has_a_new_invite_with_the_limits_that_it_was_set_and_all_
         one.end()
     before = run.rounds()
     again = Live(tmp_path, "train", STEADY, "--resume", "run", "--invite-for", "1h", "--json")
-    again.until(lambda: again.rounds() > before and (again.folder / "control.sock").exists(), "a round after the resume")
+    again.until(
+        lambda: again.rounds() > before and (again.folder / "control.sock").exists(), "a round after the resume"
+    )
     told = json.loads(verb("invite", again.folder, "--json").stdout)
     assert (told["keys_max"], told["keys"]) == (1, 0)
     assert 3500 < told["seconds"] < 3600
