@@ -39,8 +39,8 @@ class Endpoint:
         self.patience_s = patience_s
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
-        self._transport = transport
-        self._rng, self._ended = rng, set[PeerId]()
+        self._transport, self._rng, self._ended = transport, rng, set[PeerId]()
+        self.whence = transport.whence
         self._reception = Reception(self.draw(), self.post)
         self._links = Links(transport, rng, self._deliver, ended=self._reception.drop, patience_s=patience_s)
         self.on_ended = self._reception.on_ended

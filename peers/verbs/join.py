@@ -29,6 +29,7 @@ from .output import Output, prints_aside, run_options, run_verb
 _FLAGS = (
     "device",
     "threads",
+    "memory_limit",
     "patience_s",
     "give_up_after_s",
     "listen",
