@@ -129,6 +129,8 @@ class EventRecord:
     why: str = ""
     generation: int = 0
     """Number of the membership that the teller had then."""
+    key: str = ""
+    """By which `about` is known, where it has come or gone: anybody may take any name."""
 
     @property
     def subject(self) -> str:

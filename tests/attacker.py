@@ -2,7 +2,7 @@
 
 It says that it is ready, and then does what it is told on stdin, a line of JSON each: an attack of `attacks` by its
 name, for so many turns or seconds. When one is over it answers with the keys that it used, and the processor seconds
-that it took. ``--member DIR`` has it join as ``samovar join`` does, with a run folder in DIR, and attack as that member.
+that it took. ``--member DIR``: it joins as ``samovar join`` does, with a run folder in DIR, and attacks as that member.
 """
 
 from __future__ import annotations

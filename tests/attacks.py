@@ -44,7 +44,10 @@ async def fill(endpoint: Endpoint, to: PeerId, messages: Iterable[object], paylo
 async def fill_all(endpoint: Endpoint, ids: Iterable[PeerId], generation: int, round: int) -> None:
     """Chunks of 64 rounds from `round` on, of 1 MiB each."""
     await asyncio.gather(
-        *(fill(endpoint, to, (Chunk(generation, round + n, 0, 0, 0, MIB // 4) for n in range(64)), bytes(MIB)) for to in ids)
+        *(
+            fill(endpoint, to, (Chunk(generation, round + n, 0, 0, 0, MIB // 4) for n in range(64)), bytes(MIB))
+            for to in ids
+        )
     )
 
 
@@ -116,7 +119,10 @@ async def garbage(attacker: Attacker, turns: Turns) -> None:
                 stack.close()
                 endpoint, own = await attacker.enter()
                 endpoint.abort()
-                sockets = [stack.enter_context(_raw(context, own, victim.door().contact, victim.address)) for victim in attacker.victims]
+                sockets = [
+                    stack.enter_context(_raw(context, own, victim.door().contact, victim.address))
+                    for victim in attacker.victims
+                ]
             await asyncio.to_thread(_blast, sockets, frames)
         stack.close()
 
@@ -165,30 +171,39 @@ async def member_chunks(peer: Peer, turns: Turns) -> None:
 
 
 async def member_ballots(peer: Peer, turns: Turns) -> None:
-    """Proposes views under ballots beyond sense, and once a turn under the highest that makes sense."""
+    """Proposes views under ballots beyond sense."""
     for _ in turns:
-        generation = peer.membership.view.generation
-        for ballot in (*itertools.repeat(INT_MAX, 20), _AHEAD_MAX):
-            for one in peer.membership.view.ids:
-                if one != peer.endpoint.id:
-                    peer.endpoint.post(one, Propose(generation, ballot))
+        for number in range(20):
+            to_others(peer, Propose(peer.membership.view.generation, INT_MAX - number))
+        await asyncio.sleep(0.5)
+
+
+async def member_proposals(peer: Peer, turns: Turns) -> None:
+    """Proposes views under the highest ballot that makes sense, twice a second, and does no more about it."""
+    for _ in turns:
+        to_others(peer, Propose(peer.membership.view.generation, _AHEAD_MAX))
         await asyncio.sleep(0.5)
 
 
 async def member_deals(peer: Peer, turns: Turns) -> None:
-    """Of shared memory of ever new sizes, of this view and of those to come."""
+    """Of shared memory of ever new sizes, of this view and of those to come; and of one that never comes."""
     sizes = itertools.count(1)
     for _ in turns:
-        generation = peer.membership.view.generation
         for size in itertools.islice(sizes, 200):
-            for one in peer.membership.view.ids:
-                if one != peer.endpoint.id:
-                    for which in (generation, generation + size, INT_MAX):
-                        peer.endpoint.post(one, Use(which, size, True))
-                        peer.endpoint.post(one, Offer(which, INT_MAX, 1, 0, bytes(16)))
-                        peer.endpoint.post(one, Attached(which, size, True))
+            generation = peer.membership.view.generation
+            for which in (generation, generation + size):
+                to_others(peer, Use(which, size, True))
+                to_others(peer, Offer(which, size, 1, 0, bytes(16)))
+                to_others(peer, Attached(which, size, True))
             await asyncio.sleep(0)
+        to_others(peer, Use(INT_MAX, 1, True))
         await peer.endpoint.drain()
+
+
+def to_others(peer: Peer, message: object) -> None:
+    for one in peer.membership.view.ids:
+        if one != peer.endpoint.id:
+            peer.endpoint.post(one, message)
 
 
 BY_KEYS: dict[str, Callable[[Attacker, Turns], Awaitable[None]]] = {
@@ -202,5 +217,6 @@ BY_KEYS: dict[str, Callable[[Attacker, Turns], Awaitable[None]]] = {
 AS_MEMBER: dict[str, Callable[[Peer, Turns], Awaitable[None]]] = {
     "chunks": member_chunks,
     "ballots": member_ballots,
+    "proposals": member_proposals,
     "deals": member_deals,
 }

@@ -271,6 +271,7 @@ class Change:
 
     def _on_install(self, envelope: Envelope) -> None:
         decree: Decree = envelope.message.decree
+        self._roster.view.check_sense(decree.view.generation)
         believed = self._outsiders.believes(envelope.sender) or self.acceptor.has_adopted(decree)
         if believed and self._roster.view.may_precede(decree.view.generation):
             self._take(decree, envelope.sender)
