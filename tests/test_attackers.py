@@ -19,7 +19,7 @@ HELD = ROOT / "tests" / "tasks" / "held.py"
 STEPS, PERIOD, PEERS = 800, 8, 3
 MIB_MAX = 64.0
 TRAIN = ("train", HELD, "--peers", PEERS, "--period", PERIOD, "--steps", STEPS, "--patience-s", 4, "--run", "run")
-KEYS = {"chunks": 3, "extremes": 3, "rejoins": 2, "joiners": 1, "garbage": 2, "state": 2}
+KEYS = {"chunks": 3, "extremes": 2, "rejoins": 1, "joiners": 1, "garbage": 2, "state": 2}
 MEMBER = {"chunks": 2, "deals": 2, "ballots": 2, "proposals": 4}
 """Each attack, and how often it is done."""
 

@@ -22,7 +22,7 @@ from .view import NOBODY, Decree, Version
 _AHEAD_MAX, _FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far above what was promised a ballot may be: a million tries of each member (`change`). Of the coordinator, to
 whom others may have proposed higher ones than to this member, much further."""
-_FREE = 1
+_FREE = 2
 """How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
 
 
@@ -48,9 +48,13 @@ class Acceptor:
         self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
-        self._disturbed: Backoff[PeerId] = Backoff(endpoint.patience_s, free=_FREE)
-        self._heeded_again_s: dict[PeerId, float] = {}
+        self.courtesy_s = endpoint.interval_s
+        """For how long the coordinator lets lead who was heeded last."""
+        self._impatient: Backoff[PeerId] = Backoff(endpoint.interval_s, free=_FREE)
+        self._due_s: dict[PeerId, float] = {}
         """From when on those are heeded who have proposed without being coordinator, on the loop's clock."""
+        self._waiting: dict[PeerId, asyncio.TimerHandle] = {}
+        """Their last proposals, until then."""
         self._told: Once[PeerId] = Once(endpoint.interval_s)
         """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
         self._voted: Version | None = None
@@ -144,21 +148,37 @@ class Acceptor:
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
         if not self.of_now(envelope, question.generation) or not self.votes:
             return False
-        sender, leads = envelope.sender, envelope.sender == self._roster.coordinator
+        leads = envelope.sender == self._roster.coordinator
         if not self.makes_sense(question.ballot, _FAR_AHEAD_MAX if leads else _AHEAD_MAX):
             raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
-        if question.ballot > self.promised and not leads:
-            self._is_disturbed(sender)
-        return True
+        return not self._postponed(envelope)
 
-    def _is_disturbed(self, sender: PeerId) -> None:
-        """Somebody would lead a change whose turn it is not, as far as this member knows: each time it keeps all from
-        committing until another leads. Raises PeerMisbehaved when that comes too often."""
-        now = asyncio.get_running_loop().time()
-        if now < self._heeded_again_s.get(sender, now):
-            raise PeerMisbehaved("would lead changes of the view again and again, and does not coordinate")
-        self._heeded_again_s = {one: until_s for one, until_s in self._heeded_again_s.items() if until_s > now}
-        self._heeded_again_s[sender] = now + self._disturbed.again(sender)
+    def _postponed(self, envelope: Envelope) -> bool:
+        """Whether somebody would lead whose turn it is not, as far as this member knows, and has done so of late: as
+        each time all are kept from committing, it is heeded later each time, by its last word, after a patience at
+        most. Meanwhile `courtesy_s` becomes shorter."""
+        sender, loop = envelope.sender, asyncio.get_running_loop()
+        if sender == self._roster.coordinator:
+            self.courtesy_s = self._endpoint.interval_s
+        if sender == self._roster.coordinator or envelope.message.ballot <= self.promised:
+            return False
+        now, before = loop.time(), self._waiting.pop(sender, None)
+        if before is not None:
+            before.cancel()
+        if (due_s := self._due_s.get(sender, now)) > now:
+            again = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
+            self._waiting[sender] = loop.call_later(due_s - now, again, envelope)
+            return True
+        seconds, interval_s = self._impatient.again(sender), self._endpoint.interval_s
+        self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
+        self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
+        self._due_s[sender] = now + min(seconds, self._endpoint.patience_s)
+        return False
+
+    def stop(self) -> None:
+        """Heed nobody any more."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message

@@ -113,6 +113,7 @@ class Change:
     def stop(self) -> None:
         """Lead no more."""
         self.occasion.stop()
+        self.acceptor.stop()
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
@@ -142,7 +143,7 @@ class Change:
     async def _lead(self, view: View) -> None:
         pause_s = self._endpoint.interval_s
         if self.promised:
-            await asyncio.sleep(pause_s)  # another leads: let it
+            await asyncio.sleep(self.acceptor.courtesy_s)  # another leads: let it
         while self._roster.view is view and self._due():
             enough = await self._try(view)
             if enough is None:
