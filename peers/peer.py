@@ -270,13 +270,12 @@ class Peer:
         self._record(record)
         self._comings.were_there(record.members)
 
-    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "") -> None:
+    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
         """Write an event."""
         now_s, generation = self.elapsed_s, self.membership.view.generation
-        told = EventRecord(
-            peer=self.name, time_s=now_s, event=event, about=about, why=why, work=work, generation=generation
+        self._record(
+            EventRecord(self.name, now_s, event, about=about, why=why, work=work, generation=generation, key=key)
         )
-        self._record(told)
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""

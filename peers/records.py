@@ -132,6 +132,8 @@ class EventRecord:
     """What the subject is at, of `stalled`: 'local steps', 'evaluation'; empty: it has not said."""
     generation: int = 0
     """Number of the membership that the teller had then."""
+    key: str = ""
+    """By which `about` is known, where it has come or gone: anybody may take any name."""
 
     @property
     def subject(self) -> str:

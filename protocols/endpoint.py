@@ -45,7 +45,7 @@ class Endpoint:
         self._links = Links(transport, rng, self._deliver, ended=self._reception.drop, patience_s=patience_s)
         self.on_ended = self._reception.on_ended
         """Told of each peer with whom a link has ended: what came by it is of no use any more."""
-        self._trust = Trust(transport.whence)
+        self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
         self._heartbeats = Heartbeats(
@@ -261,7 +261,7 @@ class Endpoint:
         self._give_up(link, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
-        if not self._links.closed:
+        if not self._links.closed and not self._trust.ignores(sender):
             self._trust.refuse(sender, why)
             self._reception.fail_asks(sender, why)
             self._count(sender, why)

@@ -271,8 +271,8 @@ class ZeroMQTransport:
         for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
             tap.serve()
 
-    def hang_up(self, peer: PeerId) -> None:
-        self._ways.hang_up(peer)
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
+        self._ways.hang_up(peer, call=call)
 
     def close(self) -> None:
         """Last acknowledgements get a moment to leave; everything else was drained by the endpoint."""
