@@ -274,7 +274,16 @@ class Peer:
         """Write an event."""
         now_s, generation = self.elapsed_s, self.membership.view.generation
         self._record(
-            EventRecord(self.name, now_s, event, about=about, why=why, work=work, generation=generation, key=key)
+            EventRecord(
+                peer=self.name,
+                time_s=now_s,
+                event=event,
+                about=about,
+                why=why,
+                work=work,
+                generation=generation,
+                key=key,
+            )
         )
 
     async def finish(self) -> None:
