@@ -25,11 +25,11 @@ def main(context: click.Context) -> None:
     """Train one PyTorch model on many machines that differ in everything.
 
     \b
-    samovar train TASK --peers 4          four peers on this machine; prints how others join
+    samovar train TASK --peers 4          four peers here; prints how others join
     samovar join ADDRESS TASK --invite …  take part from another machine
-    samovar simulate TASK --peers 64      the same run in virtual time, on links of your choice
-    samovar plan --size 100MB --peers 32  which averaging is the fastest on which links
-    samovar report RUN                    loss, accuracy, bytes and time of a run as one page
+    samovar simulate TASK --peers 64      the same in virtual time, on any links
+    samovar plan --size 100MB --peers 32  the fastest averaging on such links
+    samovar report RUN                    loss, accuracy, bytes, time as one page
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -19,12 +19,12 @@ Row = dict[str, Any]
 
 def arguments(description: str | None) -> argparse.Namespace:
     """--quick for the headline rows within a minute, --json FILE for machines."""
-    return _parser(description).parse_args()
+    return usual_parser(description).parse_args()
 
 
 def grid_parser(description: str | None) -> argparse.ArgumentParser:
     """The same for what is measured with several numbers of peers, and sizes."""
-    parser = _parser(description)
+    parser = usual_parser(description)
     parser.add_argument("--peers", help="numbers of peers")
     parser.add_argument("--size", help="bytes of the vectors of float32")
     parser.add_argument("--turns", type=int, help="how often all are measured in turn")
@@ -37,7 +37,8 @@ def with_usual(options: argparse.Namespace, peers: str, size: str, turns: int) -
     return options
 
 
-def _parser(description: str | None) -> argparse.ArgumentParser:
+def usual_parser(description: str | None) -> argparse.ArgumentParser:
+    """For what has options of its own besides."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the headline rows only, within a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a JSON list")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .checkpoint_file import read_file, write_file
 from .nested import from_plain, to_plain
+from .reasons import reason
 
 # What tensors and JSON raise on what they cannot hold.
 _UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
@@ -52,11 +53,11 @@ def save(path: Path, snapshot: Snapshot) -> None:
             raise
     except (OSError, *_UNFIT) as error:
         before = "the previous checkpoint is untouched" if os.path.lexists(path) else "there is no previous one"
-        raise CheckpointError(f"cannot save checkpoint {path}: {_reason(error)}; {before}") from None
+        raise CheckpointError(f"cannot save checkpoint {path}: {reason(error)}; {before}") from None
     try:
         _flush_folder(path.parent)
     except OSError as error:
-        raise CheckpointError(f"checkpoint {path} may not outlive a power failure: {_reason(error)}") from None
+        raise CheckpointError(f"checkpoint {path} may not outlive a power failure: {reason(error)}") from None
 
 
 def load(path: Path) -> Snapshot:
@@ -66,7 +67,7 @@ def load(path: Path) -> Snapshot:
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except (OSError, *_UNFIT) as error:
-        raise CheckpointError(f"cannot load checkpoint {path}: {_reason(error)}") from None
+        raise CheckpointError(f"cannot load checkpoint {path}: {reason(error)}") from None
 
 
 def optimizer_to_plain(state_dict: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
@@ -98,11 +99,3 @@ def _flush_folder(folder: Path) -> None:
             raise
     finally:
         os.close(file)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror[:1].lower() + error.strerror[1:]
-    if isinstance(error, MemoryError):
-        return "not enough memory"
-    return f"{' '.join(str(error).split()) or type(error).__name__:.300}"

@@ -16,7 +16,7 @@ from .records import EventName, Missing
 class Tell(Protocol):
     """Writes an event."""
 
-    def __call__(self, event: EventName, *, about: str = "", why: str = "") -> None: ...
+    def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
 
 
 class Comings:
@@ -55,7 +55,7 @@ class Comings:
     def stalled(self, stall: Stall) -> None:
         """Tell of a peer that is waited for, or goes on."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
-        self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why)
+        self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
         """Tell of members that come and go."""
@@ -67,9 +67,10 @@ class Comings:
             self._tell("invite", why=why)
         for member in view.members:
             if known.member(member.id) is None and member.id != self._own and known.started:
-                self._tell("joined", about=member.name)
+                self._tell("joined", about=member.name, key=member.id)
         for loss in self._membership.losses.since(self._events_told):
-            self._tell("left" if loss.left else "lost", about=loss.name, why=loss.why.removeprefix("left: "))
+            event: EventName = "left" if loss.left else "lost"
+            self._tell(event, about=loss.name, why=loss.why.removeprefix("left: "), key=loss.peer)
         self._events_told = self._membership.losses.ever
 
     def _follow_edges(self, known: View, view: View) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..protocols.catch_up import CatchUpFailed
 from ..protocols.delivery.link import PeerLost
 from ..protocols.members.membership import JoinRefused, MembershipError
+from .memory import memory_hint, ran_out
 from .open_files import files_hint
 from .task import MODULE_PREFIX
 
@@ -59,6 +60,8 @@ def one_line(error: BaseException) -> str:
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
         told += f": {files_hint()}"
+    if ran_out(error):
+        told += memory_hint()
     if place is not None and error.__cause__ is not None:
         told += f" (from {type(error.__cause__).__name__}: {' '.join(str(error.__cause__).split())})"
     return told if place is None else f"{place}: {told}"

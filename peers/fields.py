@@ -111,6 +111,7 @@ class Fields:
         rules.seconds(1e7),
         "Longest wait of too few peers. [default: endless]",
     )
+    memory_limit: str | None = _setting(None, rules.size(), "Most memory of a peer, as in 8GB. [default: endless]")
     listen: str = _setting("tcp://*:0", rules.address(), "Where to listen; port 0: any.")
     advertise: str | None = _setting(None, rules.host(), "Host that others dial. [default: this machine's]")
     insecure: bool = _setting(False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.")

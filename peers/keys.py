@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..protocols.zeromq.transport import KeyPair
+from .reasons import reason
 
 _KEY_CHARS = 64
 _KEY_FILE_BYTES_MAX = 1024
@@ -153,7 +154,7 @@ def _create(path: Path, text: str, mode: int) -> None:
     except FileExistsError:
         raise KeyFileError(f"{path} exists already, and a key is never overwritten: choose another name") from None
     except (OSError, ValueError) as error:
-        raise KeyFileError(f"cannot create {path}: {_reason(error)}") from None
+        raise KeyFileError(f"cannot create {path}: {reason(error)}") from None
     try:
         with open(number, "wb") as file:
             file.write(f"{text}\n".encode())
@@ -163,7 +164,7 @@ def _create(path: Path, text: str, mode: int) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
         if isinstance(error, OSError):
-            raise KeyFileError(f"cannot write {path}: {_reason(error)}") from None
+            raise KeyFileError(f"cannot write {path}: {reason(error)}") from None
         raise
 
 
@@ -175,14 +176,9 @@ def _read(path: Path, bytes_max: int, what: str) -> tuple[bytes, int]:
             mode = os.fstat(file.fileno()).st_mode
             raw = file.read(bytes_max + 1) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError) as error:
-        raise KeyFileError(f"cannot read {what} {path}: {_reason(error)}") from None
+        raise KeyFileError(f"cannot read {what} {path}: {reason(error)}") from None
     if not stat.S_ISREG(mode):
         raise KeyFileError(f"{what} {path} is not a file")
     if len(raw) > bytes_max:
         raise KeyFileError(f"{what} {path} is larger than {bytes_max} bytes")
     return raw, mode
-
-
-def _reason(error: OSError | ValueError) -> str:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return why[:1].lower() + why[1:]

@@ -21,7 +21,7 @@ from .control import LEAVE_S, Control, Orders
 from .orders import log_path
 from .settings import Settings
 from .spawn import Spawner, SpawnError, ZygoteKilled
-from .spawned import Spawned
+from .spawned import Spawned, why_none_is_done
 
 GRACE_S = LEAVE_S + 1.0
 """How long peers may take to leave before they are killed."""
@@ -77,8 +77,7 @@ class Launch:
             if error:
                 raise LaunchError(error)
             if not self._stopping and not any(peer.done for peer in self.peers):
-                told = next((peer.error for peer in self.peers if peer.error), "")
-                raise LaunchError(told or "; ".join(f"peer {peer.name} {peer.death()}" for peer in self.peers))
+                raise LaunchError(why_none_is_done(self.peers))
         except SpawnError as error:
             if not self._stopping:
                 raise LaunchError(str(error)) from None
@@ -162,6 +161,7 @@ class Launch:
             elif kind == "cut off" and self._lacks_a_peer:
                 peer.cut_off, peer.failure, peer.error = True, content, f"peer {peer.name}: {content}"
             elif kind in ("error", "cut off"):
+                peer.cut_off = kind == "cut off"
                 self._failed(peer, content, f"peer {peer.name}: {content}")
             elif kind == "error for all":
                 self._end(f"peer {peer.name}: {content}")

@@ -23,6 +23,7 @@ from .control import Control, Orders, control_of_this_process
 from .errors import EvaluationFailed, is_cut_off, is_plain, one_line
 from .inviting import invitation_of, reinvited
 from .links import parse_link
+from .memory import limit_memory
 from .open_files import raise_file_limit, require_files
 from .orders import log_path
 from .peer import Peer
@@ -38,8 +39,9 @@ _ORPHAN_S = 2.0
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     """A ZeroMQ endpoint as the settings want it, not yet open; with `secret` None it is insecure. Raises OSError when
-    this process could not open it."""
+    this process could not open it, ValueError when its memory cannot be limited."""
     require_files()
+    limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
     transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
     if settings.link is not None:

@@ -242,7 +242,7 @@ class Peer:
         """Write the record of the round that was averaged last, with the `evaluation` of its model if this peer made
         one. `spent`: seconds of compute and local steps, when they are others than those before the averaging."""
         outcome, period, compute_s, steps = self._pending if spent is None else (*self._pending[:2], *spent)
-        awaited_evaluated_s = self.stalls.evaluated_s(outcome.waited_for, outcome.state.round)
+        waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.state.round, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
         record = RoundRecord(
@@ -255,7 +255,7 @@ class Peer:
             loss=outcome.loss if loss_told and not outcome.caught_up else math.nan,
             compute_s=compute_s,
             wait_s=outcome.wait_s,
-            evaluation_wait_s=min(outcome.wait_s, awaited_evaluated_s),
+            evaluation_wait_s=awaited_s,
             transfer_s=outcome.transfer_s,
             hidden_s=outcome.hidden_s,
             evaluate_s=evaluation.took_s,
@@ -266,18 +266,28 @@ class Peer:
             members=outcome.members,
             missing=self._comings.missing(),
             accuracy=evaluation.accuracy,
-            waited_for="" if outcome.waited_for is None else self.membership.view.name(outcome.waited_for),
+            waited_for="" if waited_for is None else self.membership.view.name(waited_for),
             caught_up=outcome.caught_up,
         )
         self._bytes = now
         self._record(record)
         self._comings.were_there(record.members)
 
-    def tell(self, event: EventName, *, about: str = "", why: str = "") -> None:
+    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
         """Write an event."""
         now_s, generation = self.elapsed_s, self.membership.view.generation
-        told = EventRecord(peer=self.name, time_s=now_s, event=event, about=about, why=why, generation=generation)
-        self._record(told)
+        self._record(
+            EventRecord(
+                peer=self.name,
+                time_s=now_s,
+                event=event,
+                about=about,
+                why=why,
+                work=work,
+                generation=generation,
+                key=key,
+            )
+        )
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""

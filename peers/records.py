@@ -104,7 +104,8 @@ class RoundRecord:
     """Of the membership that made the round."""
     missing: tuple[Missing, ...] = ()
     waited_for: str = ""
-    """Whose own part came late, and was waited for most of `wait_s`; empty: nobody's that this peer would see."""
+    """Whose own part came late, and was waited for most of `wait_s`; empty: nobody's that this peer would see or, if it
+    came late for an evaluation, was told of."""
     accuracy: float | None = None
     """From 0 to 1; None on a peer that did not evaluate."""
     caught_up: bool = False
@@ -127,8 +128,12 @@ class EventRecord:
     about: str = ""
     """Whom it happened to; empty: the teller itself."""
     why: str = ""
+    work: str = ""
+    """What the subject is at, of `stalled`: 'local steps', 'evaluation'; empty: it has not said."""
     generation: int = 0
     """Number of the membership that the teller had then."""
+    key: str = ""
+    """By which `about` is known, where it has come or gone: anybody may take any name."""
 
     @property
     def subject(self) -> str:

@@ -13,7 +13,7 @@ from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import PERIODS, parse_period
 from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..protocols.addresses import split_address
-from .links import parse_span
+from .links import parse_size, parse_span
 
 Value = int | float | str | bool
 
@@ -185,6 +185,15 @@ def span(high_s: float) -> Rule:
         return value
 
     return Rule(take, f"a time above 0 such as 90s, 45m, 2h or 7d, and at most {high_s / 86_400:g}d", "TIME", str)
+
+
+def size() -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str) or parse_size(value) <= 0:
+            raise ValueError
+        return value.strip()
+
+    return Rule(take, "a size above 0 such as 500MB, 8GB or 8GiB", "SIZE", str)
 
 
 MEASURED = "measured"

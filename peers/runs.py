@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from .reasons import reason
 from .records import COMMAND_FILE, RESULT_FILE, Lost, Result, read_run
 from .report.trace import write_trace
 from .report.write import write_report
@@ -26,8 +27,17 @@ TRACE_FILE = "trace.json"
 def make_folder(wished: str | None, task: Path) -> Path:
     """A folder for a new run: the one wished for, or the next free ``runs/TASK-NNN``.
 
-    Raises ValueError when the wished one holds a run already, OSError when it cannot be made.
+    Raises ValueError when the wished one holds a run already, and when none can be made there.
     """
+    try:
+        folder = _empty_folder(wished, task)
+        (folder / COMMAND_FILE).write_text(_command_line() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{error.filename}: no run can be kept there: {reason(error)}") from None
+    return folder
+
+
+def _empty_folder(wished: str | None, task: Path) -> Path:
     if wished is not None:
         folder = Path(wished)
         # A file without a record is of a run that never began, e.g. because its task could not be imported.
@@ -36,14 +46,18 @@ def make_folder(wished: str | None, task: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     else:
         folder = _next_free(task.stem)
+    return folder
+
+
+def _command_line() -> str:
+    """What started the run, without what is for nobody else."""
     words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *sys.argv[1:]]
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
     # Nor can the same run folder be used again.
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
-    (folder / COMMAND_FILE).write_text(shlex.join(words) + "\n", encoding="utf-8")
-    return folder
+    return shlex.join(words)
 
 
 def keep_settings(folder: Path, settings: Settings) -> None:

@@ -90,9 +90,8 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[st
     if unwritten := ways_in.met([way]):
         print(f"samovar: {unwritten}", file=sys.stderr)
     await opening.open_to_user(ways_in.answer)
-    how = ", ".join(f"{key}={value!r}" for key, value in invitation.items())
     waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
-    print(f"samovar: {waits}join from another machine: samovar.join({how})", file=sys.stderr)
+    print(f"samovar: {waits}join from another machine: {ways_in.lines[0]}", file=sys.stderr)
     return opening, invitation
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from .links import one_of
 from .rules import shown
 from .toml_file import Entry, read_toml
 
+_KNOWN_LETTERS = 380
+"""Of the names of all settings, in an error's line."""
 _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
 
 
@@ -116,7 +119,8 @@ def _by_name(entries: Iterable[Entry]) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _unknown(key: str) -> str:
     close = difflib.get_close_matches(key[:100].replace("-", "_"), _FIELDS, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(_FIELDS)}"
+    known = textwrap.shorten(", ".join(_FIELDS), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
+    hint = f'did you mean "{close[0]}"?' if close else f"known are {known}"
     return f"unknown key {json.dumps(key[:60])}; {hint}"
 
 

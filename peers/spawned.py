@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .control import Control, Orders
 from .orders import log_path
+from .settings import Settings
 from .spawn import Process
 
 
@@ -76,14 +78,30 @@ class Spawned:
         if self.running and self.process is not None:
             self.process.send_signal(number)
 
+    @property
+    def killed(self) -> str:
+        """By what signal; libraries abort a process, and say nothing of why, when they lack memory."""
+        number = -(self.exit_code or 0)
+        limit = Settings.from_json(self.orders.settings).memory_limit if number == signal.SIGABRT else None
+        perhaps = "" if limit is None else f", perhaps at its memory limit of {limit}"
+        return f"killed by signal {number}{perhaps}"
+
     def death(self) -> str:
         """How its process ended, for people."""
         code, log = self.exit_code or 0, log_path(Path(self.orders.folder), self.name)
         if code < 0:
-            return f"was killed by signal {-code}" + (f", {self.lives} times" if self.lives > 1 else "")
+            return f"was {self.killed}" + (f", {self.lives} times" if self.lives > 1 else "")
         if code == 0:
             return f"ended before it took part, see {log}"
         return f"exited with {code}: {_last_line(log)}; see {log}"
+
+
+def why_none_is_done(peers: Sequence[Spawned]) -> str:
+    """Why none of `peers` came to its end: what failed first by itself, and whoever could not go on without it."""
+    alone = sorted((peer for peer in peers if not peer.cut_off), key=lambda peer: peer.exited_s)
+    causes = [peer.error or f"peer {peer.name} {peer.death()}" for peer in alone]
+    cut_off = [peer.error for peer in peers if peer.cut_off]
+    return "; ".join([*causes[:1], *cut_off[:1]])
 
 
 def _last_line(log: Path) -> str:

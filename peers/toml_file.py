@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .reasons import reason
+
 BYTES_MAX = 1 << 20
 LINE_CHARS_MAX = 5000
 _WORD = r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))"""
@@ -72,8 +74,7 @@ def read_text(path: Path, what: str = "settings file") -> str:
         with path.open("rb") as file:
             raw = file.read(BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ValueError(f"{path}: cannot be read: {why[:1].lower()}{why[1:]}") from None
+        raise ValueError(f"{path}: cannot be read: {reason(error)}") from None
     if len(raw) > BYTES_MAX:
         raise ValueError(f"{path}: larger than 1 MiB, which no {what} is")
     try:

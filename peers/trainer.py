@@ -118,11 +118,17 @@ class Trainer:
             if self.probe is not None and taken == steps // 2:
                 self.probe.amid(self.vector)
         if not math.isfinite(self._mean_loss()):
-            raise Diverged(
-                f"the loss is not finite any more at local step {self.steps} "
-                f"(learning rate {self.learning_rate:g}); {_MEND}"
-            )
+            raise self._diverged(taken)
         return taken
+
+    def _diverged(self, taken: int) -> Diverged:
+        """What to tell of a loss that is not finite, when so many steps were taken since it was looked at."""
+        finite_ones = torch.stack(self._losses[-taken:]).isfinite().tolist()
+        step = self.steps - taken + 1 + finite_ones.index(False)
+        if step == 1:  # no step was taken before, so none was too long
+            return Diverged("the loss of the first batch is not finite: look into data(), model() and loss()")
+        rate = f"(learning rate {self.learning_rate:g})"
+        return Diverged(f"the loss is not finite any more at local step {step} {rate}; {_MEND}")
 
     def _step(self, batch: Any) -> None:
         self.optimizer.zero_grad()

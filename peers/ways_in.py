@@ -74,7 +74,7 @@ class WaysIn:
             self._invite = invite
             told["unwritten"] = self._written()
         elif self._invite is None or told["guest"] != self._invite.guest.public:
-            return {"error": "the run has no invite that is known here: make one with samovar invite RUN --new"}
+            return {"error": f"it has no invite that is known here: make one with samovar invite {self._folder} --new"}
         return {**told, "line": next(iter(self.lines), "")}
 
 

@@ -20,6 +20,7 @@ from .channel import Channel, Envelope
 from .delivery.link import PeerLost
 from .members.view import Version
 from .off_loop import off_loop
+from .readings import Readings
 from .rounds import Fetched
 from .state import State, bytes_max, pack, state_fingerprint, unpack
 from .transport import PeerId
@@ -128,16 +129,25 @@ class Donor:
         self._channel, self._state = channel, state
         self._offers: dict[int, _Offer] = {}
         self._answers: set[asyncio.Task[None]] = set()
+        self._readings = Readings(channel.endpoint.interval_s)
         channel.on(AskManifest, self._answer)
         channel.on(AskPart, self._answer)
 
     def _answer(self, envelope: Envelope) -> None:
+        self._readings.read(envelope.sender, self._share(envelope.sender, envelope.message))
         if len(self._answers) >= _ANSWERS_MAX or buggify("a donor is busy"):
             self._channel.post(envelope.sender, Busy(envelope.message.ask))
             return
         task = asyncio.create_task(self._reply(envelope), name="donor")
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
+
+    def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
+        """Of a state, that it takes to answer: half for the hashes, half for all pieces of it."""
+        kept = None if isinstance(question, AskManifest) else self._offers.get(question.round)
+        return (
+            0.5 if kept is None else 0.5 * min(1.0, self._channel.endpoint.chunk_bytes(peer) / max(1, len(kept.blob)))
+        )
 
     async def _reply(self, envelope: Envelope) -> None:
         to, question = envelope.sender, envelope.message
@@ -192,7 +202,7 @@ async def fetch_state(
     other; a fingerprint of 0: nobody has told it. `outer`: how many tensors the outer step has. `kept`: parts by their
     hashes, from one try to the next. Raises CatchUpFailed."""
     kept = {} if kept is None else kept
-    failures: list[str] = []
+    failures = list[str]()
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):

@@ -35,13 +35,13 @@ class Endpoint:
         self.patience_s = patience_s
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
-        self._transport = transport
-        self._rng, self._ended = rng, set[PeerId]()
+        self._transport, self._rng, self._ended = transport, rng, set[PeerId]()
+        self.whence = transport.whence
         self.reception = Reception(self.draw(), self.post)
         self.links = Links(transport, rng, self._deliver, ended=self.reception.drop, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
         """Told of each peer with whom a link has ended: what came by it is of no use any more."""
-        self._trust = Trust(transport.whence)
+        self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
         self._heartbeats = Heartbeats(
@@ -226,7 +226,7 @@ class Endpoint:
         self._give_up(link, why)
 
     def _misbehaved(self, sender: PeerId, why: str) -> None:
-        if not self.links.closed:
+        if not self.links.closed and not self._trust.ignores(sender):
             self._trust.refuse(sender, why)
             self.reception.fail_asks(sender, why)
             self._count(sender, why)

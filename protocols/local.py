@@ -73,7 +73,7 @@ class LocalTransport:
     def trouble(self, peer: PeerId) -> str | None:
         return None if peer in self._hub.arrivals else "nobody listens"
 
-    def hang_up(self, peer: PeerId) -> None:
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         """Nothing to close."""
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Meter:
             self.compute_s += spent_s
         elif self._hidden:
             self.hidden_s += spent_s
-        elif self._unsettled or 0 < self._sums == len(self._still):
+        elif self.waits:
             self.wait_s += spent_s
             for peer in self.late:
                 self._waited_for_s[peer] += spent_s
@@ -120,6 +120,11 @@ class Meter:
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()
+
+    @property
+    def waits(self) -> bool:
+        """Whether all sums stand still, or it is being agreed on who takes part."""
+        return self._unsettled > 0 or 0 < self._sums == len(self._still)
 
     @property
     def late(self) -> set[PeerId]:

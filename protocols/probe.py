@@ -1,4 +1,8 @@
-"""Probing: can the other side reach my addresses, how long is the way to a peer, how much does it carry?"""
+"""Probing: can the other side reach my addresses, how long is the way to a peer, how much does it carry?
+
+Who is asked opens connections for others, and may be inside a network that they cannot look into: so it tries the host
+that it is asked from, and of other hosts, as of a name of that host, few in an hour, for all together, whoever asks.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from .wire import PAYLOAD_BYTES_MAX, Lane, message
 _REACH = "reach"
 """The channel of probes."""
 _ADDRESSES_MAX = _ASKERS_MAX = 16
+_ELSEWHERE_MAX, _ELSEWHERE_S = 32, 3600.0
+_NOT_TRIED = f"not tried: it is another host than you call from, of which {_ELSEWHERE_MAX} are tried in an hour"
 _CONNECT_S = 3.0
 _LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
 
@@ -61,6 +67,8 @@ class Prober:
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members
         self._trying: set[asyncio.Task[None]] = set()
+        self._elsewhere = deque[float](maxlen=_ELSEWHERE_MAX)
+        """When other hosts were tried last, on the loop's clock."""
         self._channel.on(AskReach, self._on_reach)
         self._channel.on(Load, self._on_load)
 
@@ -75,12 +83,26 @@ class Prober:
             task.add_done_callback(self._trying.discard)
 
     async def _reach(self, asker: PeerId, question: AskReach) -> None:
-        problems = await asyncio.gather(*(_try_to_connect(address) for address in question.addresses))
+        problems = await asyncio.gather(*(self._try(asker, address) for address in question.addresses))
         self._channel.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
+
+    async def _try(self, asker: PeerId, address: str) -> str:
+        now = asyncio.get_running_loop().time()
+        if _host(address) != _host(self._channel.endpoint.whence(asker)):
+            if len(self._elsewhere) == _ELSEWHERE_MAX and now < self._elsewhere[0] + _ELSEWHERE_S:
+                return _NOT_TRIED
+            self._elsewhere.append(now)
+        return await _try_to_connect(address)
 
     def _on_load(self, envelope: Envelope) -> None:
         envelope.done()
         self._channel.post(envelope.sender, Loaded(envelope.message.ask))
+
+
+def _host(address: str) -> str:
+    """Of an address, or of what a connection is known to come from."""
+    host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
+    return host.strip("[]").removeprefix("::ffff:")
 
 
 async def _try_to_connect(address: str) -> str:

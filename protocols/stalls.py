@@ -58,6 +58,8 @@ class Stall:
     peer: PeerId
     why: str
     over: bool = False
+    work: str = ""
+    """What it is at, as a kind of `works`; "": it does not say."""
 
 
 class Stalls:
@@ -76,6 +78,8 @@ class Stalls:
         """What others say of themselves, and when it was heard."""
         self._evaluations: dict[PeerId, Stalled] = {}
         """The last one of each peer that told of the end of one."""
+        self._unseen: int | None = None
+        """Before its part of that round one has evaluated, and this peer waited then without seeing for whom."""
         self._told_at: dict[PeerId, float] = {}
         """Of whom was told, when for the last time."""
         self._awaited: Callable[[], Collection[PeerId]] | None = None
@@ -126,11 +130,19 @@ class Stalls:
                 if peer != self._channel.endpoint.id:
                     self._channel.post(peer, said)
         if work.told:
-            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over)
+            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over, work=said.work)
 
     # Waiting for others
 
-    def evaluated_s(self, peer: PeerId | None, round: int) -> float:
+    def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
+        """Whom this peer has waited for in that round, most of `wait_s`, and for how much of it as that one evaluated.
+        `waited_for`: whom it has seen to be late. None, as in a ring beyond the next peer, is the one that evaluated,
+        if this peer stood still when that ended, and had waited for nobody else for as long."""
+        if waited_for is None and self._unseen == round:
+            waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)
+        return waited_for, min(wait_s, self._evaluated_s(waited_for, round))
+
+    def _evaluated_s(self, peer: PeerId | None, round: int) -> float:
         """For how long that peer says it has evaluated before its part of that round; 0: it did not, as far as this
         peer has heard."""
         said = None if peer is None else self._evaluations.get(peer)
@@ -207,6 +219,8 @@ class Stalls:
         self._evaluations = {other: last for other, last in self._evaluations.items() if other in ids}
         if said.over and said.work == EVALUATION:
             self._evaluations[peer] = said
+            if self._meter.waits and not self._meter.late:
+                self._unseen = said.round
         if said.over:
             self._is_over(peer, _ended(said))
         else:
@@ -216,7 +230,7 @@ class Stalls:
     def _hear(self, peer: PeerId, said: Stalled) -> None:
         """Tell of it if we wait for that."""
         if self._awaited is not None and said.round <= self._round() + 1:
-            self._tell(peer, _in_words(said))
+            self._tell(peer, _in_words(said), work=said.work)
             self._judge()
 
     def _is_over(self, peer: PeerId, why: str) -> None:
@@ -224,7 +238,7 @@ class Stalls:
         if peer in self._told_at:
             self._tell(peer, why, over=True)
 
-    def _tell(self, peer: PeerId, why: str, *, over: bool = False) -> None:
+    def _tell(self, peer: PeerId, why: str, *, over: bool = False, work: str = "") -> None:
         now, last = self._now(), self._told_at.pop(peer, None)
         if not over:
             again = last is None or now >= last + _NOT_SOONER_S
@@ -232,7 +246,7 @@ class Stalls:
             if not again:
                 return
         for told in self.on_stall:
-            told(Stall(peer, why, over))
+            told(Stall(peer, why, over, work))
 
     # Going on without somebody
 

@@ -118,8 +118,9 @@ class Transport(Protocol):
         """The address that `peer` sends from, as far as it is known; else ""."""
         ...
 
-    def hang_up(self, peer: PeerId) -> None:
-        """Forget the way to `peer` and what still waits to be sent there. It may call again."""
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
+        """Forget the way to `peer` and what still waits to be sent there. `call`: close the connection by which it
+        calls, too, so that what it sends is read no more. It may call again."""
         ...
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class SimulatedTransport:
     def trouble(self, peer: PeerId) -> str | None:
         return None
 
-    def hang_up(self, peer: PeerId) -> None:
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         """Nothing to close."""
 
     def close(self) -> None:

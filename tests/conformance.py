@@ -88,8 +88,8 @@ class Wrapper:
     def trouble(self, peer: PeerId) -> str | None:
         return self.inner.trouble(peer)
 
-    def hang_up(self, peer: PeerId) -> None:
-        self.inner.hang_up(peer)
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
+        self.inner.hang_up(peer, call=call)
 
     def close(self) -> None:
         self.inner.close()
@@ -127,9 +127,9 @@ class Lossy(Wrapper):
         for late in self._late.pop(peer, ()):
             super().post(peer, *late)
 
-    def hang_up(self, peer: PeerId) -> None:
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         self._late.pop(peer, None)
-        super().hang_up(peer)
+        super().hang_up(peer, call=call)
 
 
 class Clogged(Wrapper):

@@ -91,6 +91,31 @@ def test_a_peer_that_tries_the_addresses_of_many_others_says_that_it_is_busy(mon
     between_two(visit)
 
 
+def test_hosts_that_others_name_are_tried_seldom_and_their_own_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks, and by whatever key: an invite is good for many."""
+    tried = list[str]()
+
+    async def try_to_connect(address: str) -> str:
+        tried.append(address)
+        return ""
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        monkeypatch.setattr(probe, "_try_to_connect", try_to_connect)
+        monkeypatch.setattr(probe, "_ELSEWHERE_S", 100.0)
+        monkeypatch.setattr(b, "whence", lambda peer: "198.51.100.7")
+        Prober(b, lambda: ())
+        for host in range(100):
+            (told,) = (await ask_reach(a, "b", [f"tcp://10.0.0.{host}:22"])).problems
+            assert told.startswith("not tried: it is another host than you call from") == (host >= 32)
+        own = ["tcp://198.51.100.7:4000", "tcp://[::ffff:198.51.100.7]:4000"]
+        assert (await ask_reach(a, "b", own)).problems == ("", "")
+        assert len(tried) == 34
+        await asyncio.sleep(100)
+        assert (await ask_reach(a, "b", ["tcp://10.0.0.1:22"])).problems == ("",)
+
+    between_two(visit)
+
+
 def test_a_newcomer_whose_contact_has_no_descriptor_left_hears_so_and_asks_again() -> None:
     async def main() -> None:
         company = Company(3, rounds=10**6)

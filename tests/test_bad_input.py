@@ -107,6 +107,9 @@ def complaint(result: Result) -> str:
         ("train good.py --period 0", "--period must be a whole number of local steps from 1 to"),
         ("train good.py --perid 3", "no such option '--perid'; did you mean --period?"),
         ("train good.py --no-reprt", "no such option '--no-reprt'; did you mean --no-report?"),
+        ("train good.py --run good.py", "good.py: no run can be kept there: file exists"),
+        ("train good.py --run good.py/run", "good.py/run: no run can be kept there: not a directory"),
+        ("simulate good.py --run /proc/run", "/proc/run: no run can be kept there: no such file or directory"),
         ("train good.py --schedule rin", "invalid value for '--schedule': 'rin' is not one of 'auto', 'ring', "),
         ("train", "missing argument 'TASK'; see samovar train --help"),
         ("trian good.py", "no such command 'trian'; did you mean train?"),
@@ -146,7 +149,10 @@ def complaint(result: Result) -> str:
         ("simulate judges.py --quiet", "in evaluate(): judges.py, line 6: ZeroDivisionError: division by zero"),
         ("simulate grades.py --quiet", "grades.py: evaluate() is to return a number, not 'good'"),
         ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
-        ("simulate diverges.py --quiet", "the loss is not finite any more at local step 16 (learning rate 0.1); lower"),
+        (
+            "simulate diverges.py --quiet",
+            "the loss of the first batch is not finite: look into data(), model() and loss()",
+        ),
         ("simulate misfit.py --quiet", "misfit.py, line 6: RuntimeError: "),
         ("simulate detached.py --quiet", "detached.py: what loss() returned does not depend on the model: was it"),
         ("simulate chained.py --quiet", "chained.py, line 7: TypeError: mine (from KeyError: 1)"),
@@ -384,8 +390,7 @@ def test_what_a_task_prints_is_no_part_of_the_json(folder: Path) -> None:
 def test_a_loss_that_becomes_nan_ends_the_run(folder: Path) -> None:
     ended = samovar(folder, "train", "diverges.py", "--peers", 2, "--period", 3, "--json")
     assert re.fullmatch(
-        r"peer \d: the loss is not finite any more at local step 3 \(learning rate 0\.1\); "
-        "lower the learning rate or clip gradients",
+        r"peer \d: the loss of the first batch is not finite: look into data\(\), model\(\) and loss\(\)",
         failed(ended),
     )
 

@@ -63,4 +63,6 @@ def test_a_peer_that_joined_from_elsewhere_is_in_the_result_and_the_report(tmp_p
     assert f"elsewhere {LATE}: {said}" in shown.get()
     (tmp_path / RESULT_FILE).write_text(result.to_json())
     assert read_run(tmp_path).result == result
-    assert said in page(read_run(tmp_path), "")
+    shown_page = page(read_run(tmp_path), "")
+    assert said in shown_page
+    assert ("No peer was lost, and no round had to do without one." in shown_page) != crashes

@@ -18,6 +18,7 @@ from torch import nn
 
 from samovar.peers.errors import EvaluationFailed
 from samovar.peers.evaluation import accuracy_of
+from samovar.peers.peer import Peer
 from samovar.peers.record_file import RecordFile
 from samovar.peers.records import RESULT_FILE, EventRecord, Record, RoundRecord, read_run
 from samovar.peers.report.write import page
@@ -26,7 +27,9 @@ from samovar.peers.settings import Settings
 from samovar.peers.tally import Tally
 from samovar.peers.task import Task
 from samovar.peers.training import Training
+from samovar.peers.verbs.board import Board
 from samovar.peers.verbs.progress import final_table
+from samovar.protocols.local_sgd import Contribution, Outcome
 from samovar.protocols.state import State
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Scenario
@@ -153,9 +156,53 @@ def test_a_peer_that_waits_for_one_that_evaluates_tells_for_whom_and_how_long() 
 
 
 @pytest.mark.usefixtures("slow_evaluation")
+@pytest.mark.parametrize("schedule", ["ring", "halving_doubling", "double_tree"])
+def test_also_who_waits_on_others_that_wait_for_the_one_that_evaluates_tells_so(schedule: str) -> None:
+    judged = replace(noisy_task(), evaluate=lambda model: 0.5)
+    _, records = played(judged, peers=5, schedule=schedule, evaluate_every=3)
+    rounds = [record for record in records if isinstance(record, RoundRecord) and record.round == 4]
+    waited = {record.peer: (record.waited_for, record.evaluation_wait_s) for record in rounds if record.peer != "0"}
+    assert waited == {peer: ("0", pytest.approx(EVALUATION_S, rel=0.02)) for peer in "1234"}
+    others = [record for record in records if isinstance(record, RoundRecord) and record.round not in (4,)]
+    assert {record.evaluation_wait_s for record in others} == {0.0}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+@pytest.mark.parametrize("slow", [1, 2, 3, 4])
+def test_who_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
+    slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In round 4 one peer is slower than the one that evaluates."""
+    average = Peer.average
+
+    async def late(peer: Peer, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
+        if peer.name == str(slow) and peer.state.round == 3:
+            await asyncio.sleep(4 * EVALUATION_S)
+        return await average(peer, contribution, compute_s=compute_s, steps=steps)
+
+    monkeypatch.setattr(Peer, "average", late)
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=5, schedule="ring", evaluate_every=3)
+    rounds = [record for record in records if isinstance(record, RoundRecord) and record.round == 4]
+    assert {record.waited_for for record in rounds} <= {"", str(slow)}
+    assert {record.evaluation_wait_s for record in rounds} == {0.0}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
 def test_a_usual_evaluation_is_no_event() -> None:
     _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=2)
     assert {record.event for record in records if isinstance(record, EventRecord)} <= {"started", "checkpoint"}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+def test_who_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.EVALUATION_S", 100.0)
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=3, steps=4, evaluate_every=1)
+    stalled = [record for record in records if isinstance(record, EventRecord) and record.event == "stalled"]
+    assert {record.peer for record in stalled} == set("012")
+    assert {(record.subject, record.work) for record in stalled} == {("0", "evaluation")}
+    found = Board(steps=4)
+    found.update(stalled[0])
+    assert "waiting for 0, which evaluates" in found.headline(1)
 
 
 # Of which round

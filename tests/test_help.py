@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from samovar.__main__ import main
 from samovar.peers.verbs.flags import GROUPS, GroupedCommand
 
 VERBS = {
@@ -37,6 +38,12 @@ def test_every_option_is_in_a_named_group_and_the_help_tells_each_in_a_line_of_8
     assert all(len(row) <= 80 for row in rows)
     assert not [row for row in rows if row.startswith("   ")], "no option takes two lines"
     assert sum(row.startswith("  ") for row in rows) == len(options)
+
+
+def test_the_help_of_the_command_line_fits_80_columns() -> None:
+    told = CliRunner().invoke(main, [], terminal_width=80).output
+    assert "samovar join ADDRESS TASK" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
 def test_the_help_of_train_begins_with_the_six_options_of_a_first_run() -> None:

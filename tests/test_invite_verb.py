@@ -9,6 +9,7 @@ from live import STEADY, Live, run_here, verb
 
 from samovar.peers.comings import reinvited
 from samovar.peers.door import Door
+from samovar.peers.keys import Invite
 from samovar.peers.settings import Settings, SettingsError
 from samovar.protocols.members.invitation import Invitation
 
@@ -99,3 +100,29 @@ def test_whatever_becomes_of_the_invite_but_a_key_that_comes_is_told() -> None:
     for more in (Invitation("g", 4, 1, 90.0), Invitation("g", 3, 0, 90.0), Invitation("g", 3, 1, 200.0)):
         assert "changed by a member" in reinvited(one, more)
     assert "changed by a member" in reinvited(one, Invitation("g", None, 1, None))
+
+
+def test_a_resumed_run_has_a_new_invite_with_the_limits_that_it_was_set_and_all_of_its_uses(tmp_path: Path) -> None:
+    """All its peers have new keys, so whoever was let in before has to come by it again."""
+    run = Live(tmp_path, *TRAIN, "--patience-s", 3, "--invite-uses", 1, "--invite-for", "2h")
+    run.until(lambda: run.rounds() >= 2 and (run.folder / "join.txt").exists(), "round 2")
+    old = (run.folder / "join.txt").read_text().splitlines()[0].split()
+    third = Live(tmp_path, *old[1:], "--json", "--run", "third", "--name", "third", "--no-report", run="third")
+    third.until(lambda: third.rounds() > 0, "a round of the newcomer")
+    assert json.loads(verb("invite", run.folder, "--json").stdout)["keys"] == 1
+    for one in (third, run):
+        one.signal(signal.SIGINT)
+        one.end()
+    before = run.rounds()
+    again = Live(tmp_path, "train", STEADY, "--resume", "run", "--invite-for", "1h", "--json")
+    again.until(
+        lambda: again.rounds() > before and (again.folder / "control.sock").exists(), "a round after the resume"
+    )
+    told = json.loads(verb("invite", again.folder, "--json").stdout)
+    assert (told["keys_max"], told["keys"]) == (1, 0)
+    assert 3500 < told["seconds"] < 3600
+    new = Invite.from_text(told["line"].split()[-1])
+    assert new.guest != Invite.from_text(old[-1]).guest
+    assert new.contact != Invite.from_text(old[-1]).contact
+    again.signal(signal.SIGINT)
+    again.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -116,6 +117,53 @@ def test_peers_that_are_killed_before_the_first_round_are_started_anew(tmp_path:
     assert (ended.code, ended.left) == (0, []), ended.err
     assert ended.result["rounds"] == 10
     assert "restarted: its process was killed by signal 9" in ended.err
+
+
+RAISES = """
+import sys
+
+sys.path.insert(0, {tasks!r})
+import steady
+from steady import evaluate, model, optimizer
+
+own, steps = [], []
+
+
+def data(part, parts):
+    own.append(part)
+    return steady.data(part, parts)
+
+
+def loss(model, batch):
+    steps.append(1)
+    if own == [{whose}] and len(steps) == 20:
+        raise KeyError("a label of mine")
+    return steady.loss(model, batch)
+"""
+
+
+@pytest.mark.parametrize("whose", [0, 1])
+def test_of_two_peers_of_which_one_raises_the_last_line_says_where_and_what(whose: int, tmp_path: Path) -> None:
+    """Also of the other, which cannot go on alone, and is told of first."""
+    (tmp_path / "task.py").write_text(RAISES.format(tasks=str(STEADY.parent), whose=whose))
+    options = ("--peers", 2, "--period", 4, "--steps", 40, "--quorum", 2, "--run", "run", "--json")
+    ended = samovar(tmp_path, "train", "task.py", *options)
+    assert (ended.code, ended.left) == (2, [])
+    assert ended.err.splitlines()[-1] == ended.complaint
+    cause = f"samovar: peer {whose}: task.py, line 19: KeyError: 'a label of mine'; see run/peer-{whose}.log; "
+    assert ended.complaint.startswith(cause)
+    assert f"; peer {1 - whose}: 1 of 2 peers are left, 2 are needed to go on; " in ended.complaint
+    assert ended.complaint.endswith("; round 4 is saved, go on with: samovar train task.py --resume run")
+
+
+def test_of_two_peers_of_which_one_raises_the_other_goes_on_and_the_result_says_where_and_what(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(RAISES.format(tasks=str(STEADY.parent), whose=1))
+    options = ("--peers", 2, "--period", 4, "--steps", 40, "--run", "run", "--no-report")
+    ended = samovar(tmp_path, "train", "task.py", *options)
+    assert (ended.code, ended.left) == (0, []), ended.err
+    (lost,) = [line for line in ended.out.splitlines() if line.startswith("lost ")]
+    why = "task.py, line 19: KeyError: 'a label of mine'; see run/peer-1.log"
+    assert re.fullmatch(rf"lost 1 at [^:]+: {re.escape(why)}", lost)
 
 
 def test_a_removed_folder_does_not_cost_the_result(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def committed(peer: str, number: int, **changes: Any) -> RoundRecord:
     return dataclasses.replace(record, **changes)
 
 
-def happened(peer: str, event: EventName, about: str = "", why: str = "") -> EventRecord:
-    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, why=why)
+def happened(peer: str, event: EventName, about: str = "", why: str = "", work: str = "") -> EventRecord:
+    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, why=why, work=work)
 
 
 def terminal(width: int = 120) -> Console:
@@ -123,6 +123,22 @@ def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_b
     assert "training" in row(drawn(found.render(1, 120)), "b")
 
 
+def test_of_a_peer_from_elsewhere_no_number_is_shown_that_only_it_knows() -> None:
+    found = board(committed("a", 3), committed("b", 3), happened("a", "joined", about="far"), steps=1000)
+    shown = row(drawn(found.render(1, 140), 140), "far")
+    assert re.split(r" {2,}", shown.strip())[:8] == ["far", "training", "-", "-", "-", "-", "-", "-"]
+    assert re.split(r" {2,}", row(drawn(found.render(1, 80), 80), "far").strip())[:3] == ["far", "training", "-"]
+    others = (happened("0", "joined", about=f"far{index}") for index in range(20))
+    many = board(*(committed(str(index), 3) for index in range(MOST_ROWS)), *others)
+    drawn_many = drawn(many.render(1, 140), 140)
+    assert f" {many.peers['0'].step:,} " in row(drawn_many, "all 36"), "the median is of those that tell theirs"
+    assert "far" not in drawn_many, "nobody knows whether these are the slowest"
+
+
+def test_before_any_peer_is_heard_of_there_is_no_empty_table() -> None:
+    assert drawn(board().render(2, 80), 80).split() == ["0:02", "getting", "together"]
+
+
 def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_round() -> None:
     why = "45 s of local steps, usually 0.12 s; now in data(), step 1603"
     found = board(committed("a", 1), committed("b", 1), happened("a", "stalled", about="b", why=why))
@@ -138,6 +154,16 @@ def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_roun
     assert "waiting for b, c, d and 1 more" in found.headline(1)
     found.update(committed("b", 2))
     assert "waiting for c, d, e " in found.headline(1)
+
+
+def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:
+    found = board(committed("a", 1), committed("b", 1), committed("c", 1))
+    found.update(happened("b", "stalled", about="a", why="60 s of evaluation, the first", work="evaluation"))
+    assert "waiting for a, which evaluates  " in found.headline(1)
+    found.update(happened("b", "stalled", about="c", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for c, a, which evaluates  " in found.headline(1)
+    found.update(happened("a", "stalled", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for a, c  " in found.headline(1)
 
 
 def test_a_stall_that_all_tell_of_is_told_once_and_again_when_it_lasts() -> None:

@@ -118,7 +118,7 @@ def test_the_loop_of_the_readme_trains_under_the_launcher_and_alone(home: Path) 
         told = re.fullmatch(r"accuracy (\d\.\d+)\n", said)
         assert told is not None, said
         assert float(told[1]) >= 0.95
-    assert "samovar: join from another machine: samovar.join(address='tcp://" in alone.err
+    assert "samovar: join from another machine: samovar.join('tcp://" in alone.err
 
 
 def test_make_demo_is_the_command_that_the_readme_shows() -> None:

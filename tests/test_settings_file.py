@@ -32,6 +32,7 @@ steps = 100
 seed = 7
 device = "cpu,cuda:1"
 threads = 1
+memory_limit = "8GB"
 patience_s = 0.5
 compute_patience_s = 60
 give_up_after_s = 600

@@ -44,6 +44,7 @@ from samovar.sims.sweeps.verdict import judge
 FOUND_BUGS = {
     1103: "who had lost one coordinator never gave up the next one",
     1286: "who led a change went on with it though another's view had come while its own word was written",
+    77021: "a peer that is joining may be told that it is let in no more",
     2187: "two led against each other for ever, as each promise came too late for its ballot",
     3250: "a former acceptor that did not answer was waited for without end",
     3566: "before the start two halves of a view decided, one with its senior member, one by the other's death",

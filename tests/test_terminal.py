@@ -13,10 +13,11 @@ import sys
 import termios
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
-from live import STEADY, Live
+from live import STEADY, Live, run_here
 
 from samovar.peers.units import bytes_text, loss_text, seconds_text
 from samovar.peers.verbs.command_line import STOPPED
@@ -109,10 +110,51 @@ def test_the_join_line_can_be_copied_off_the_screen_and_lets_in(columns: int, tm
     late = Live(tmp_path, "join", address, file, "--invite", invite, "--run", "late", "--threads", 1, run="late")
     late.until(lambda: late.rounds() > 0, "a round of who has copied it")
     late.signal(signal.SIGINT)
-    assert late.end().code == STOPPED
+    ended = late.end()
+    assert ended.code == STOPPED
+    assert ended.out.splitlines()[-1] == "stopped: this peer has left the run"
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == STOPPED
     shown = "\n".join(terminal.screen)
     assert "last event" not in shown, "no dead frame of the table is left"
     assert shown.count("samovar join tcp://") == 1
     assert "report: run/report.html" in shown
+
+
+SMALL = """
+import torch
+
+
+def model():
+    return torch.nn.Linear(2, 1)
+
+
+def data(part, parts):
+    return [torch.ones(4, 2)]
+
+
+def loss(model, batch):
+    return model(batch).mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "told"),
+    [
+        ({}, ("--site", "paris"), True),
+        ({"site": "rome", "site_period": 2, "period": "8"}, ("--site", "paris"), False),
+        ({}, (), False),
+    ],
+)
+def test_who_joins_with_a_site_is_told_when_the_run_has_no_use_for_it(
+    settings: dict[str, Any], flags: tuple[str, ...], told: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    idle = "--site does nothing: this run was started without --site-period"
+    with run_here(tmp_path / "run", **settings) as invitation:
+        way = (invitation["address"], "small.py", "--invite", invitation["invite"], "--name", "late")
+        terminal = Terminal(tmp_path, 80, "join", *way, *flags, "--run", "late", "--threads", 1)
+        terminal.until(idle if told else "getting together")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == STOPPED, terminal.screen
+    assert (idle in terminal.screen) == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -141,8 +142,15 @@ def test_a_contribution_is_weighted_by_samples_and_loading_begins_a_new_round() 
 def test_a_loss_that_is_no_number_is_told_with_its_step() -> None:
     task = noisy_task()
     nan = Task(task.path, task.model, task.data, lambda m, b: m(b[0]).mean() * float("nan"), None, task.optimizer)
-    with pytest.raises(Diverged, match=r"not finite any more at local step 2 \(learning rate 0\.01\)"):
+    with pytest.raises(Diverged, match=r"the loss of the first batch is not finite: look into data\(\), model\(\)"):
         trainer_of(nan).train(2)
+    losses = iter([1.0, 1.0, 1.0, math.nan, 1.0])
+    later = replace(noisy_task(), loss=lambda model, batch: model(batch[0]).mean() * next(losses))
+    trainer = trainer_of(later)
+    trainer.train(2)
+    trainer.load(trainer.vector)
+    with pytest.raises(Diverged, match=r"not finite any more at local step 4 \(learning rate 0\.01\); lower the"):
+        trainer.train(3)
 
 
 def test_training_stops_between_two_steps() -> None:

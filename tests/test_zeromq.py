@@ -132,6 +132,18 @@ async def test_bad_frames_of_one_who_was_let_in_are_refused_and_the_others_go_on
     assert await ask(a, b, 1) == 2
 
 
+async def test_the_connection_of_a_key_that_is_cut_off_is_closed_and_it_may_call_again(town: Town) -> None:
+    a, keys = await town.endpoint(), KeyPair.new()
+    a.admit(keys.public)
+    for _ in range(2):
+        caller = town.caller(a, keys)
+        await caller.event(SUCCEEDED)
+        for _ in range(20):
+            await caller.send(b"\xc1", b"")
+        await caller.event(zmq.EVENT_DISCONNECTED)
+    assert "cannot be taken" in a.refused[keys.public]
+
+
 async def test_a_frame_beyond_the_limit_is_cut_off_and_one_at_the_limit_comes(town: Town) -> None:
     b, friend, keys = town.station(), town.station(), KeyPair.new()
     b.transport.admit(keys.public)

@@ -98,7 +98,7 @@ def _longest_awaited(run: Run) -> str:
 
 def missing_table(missing: Sequence[Absence]) -> str:
     if not missing:
-        return '<p class="note">Every peer was there in every round.</p>'
+        return '<p class="note">No peer was lost, and no round had to do without one.</p>'
     body = (
         [
             _cell(absence.peer, "text name"),

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from ...protocols.works import EVALUATION
 from ..records import EventRecord, Record, RoundRecord, natural
 from ..units import as_of, bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
 from .fitting import SPACES, Phrases, natural_width, plain_table
@@ -87,6 +88,10 @@ class PeerState:
     """Since the run started; so are `bytes_received`."""
     bytes_received: int = 0
     event: str = ""
+    work: str = ""
+    """What it is at while it is stalled; empty: it has not said."""
+    tells: bool = False
+    """Its own records come here. Of one from elsewhere it is only known what others tell."""
     event_number: int = 0
     """Counts up over all peers."""
 
@@ -118,13 +123,16 @@ class Board:
 
     def _event(self, record: EventRecord) -> None:
         peer = self.peer(record.subject)
+        self.peer(record.peer).tells = True
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
+        peer.work = record.work
         if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
             peer.state = STATES.get(record.event, peer.state)
 
     def _round(self, record: RoundRecord) -> None:
         peer = self.peer(record.peer)
+        peer.tells = True
         peer.state = "done" if 0 < self.steps <= record.step else "training"
         peer.round, peer.step, peer.period = record.round, record.step, record.period
         peer.loss = peer.loss if record.caught_up else record.loss
@@ -173,14 +181,18 @@ class Board:
         there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
         there += max(0, self._members[1] - len(self.peers))
         away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
-        parts.append(", ".join([count_text(there, "peer"), *away]))
+        if self.peers:
+            parts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return parts + ([f"about {seconds_text(left)} left"] if left else [])
 
     def _awaited(self) -> str:
         """Whom the round waits for."""
-        stalled = sorted((peer.name for peer in self.peers.values() if peer.state == "stalled"), key=natural)
-        named = ", ".join(plain(name, 40) for name in stalled[:MOST_NAMED])
+        stalled = sorted(
+            (peer for peer in self.peers.values() if peer.state == "stalled"),
+            key=lambda peer: (peer.work == EVALUATION, natural(peer.name)),
+        )
+        named = ", ".join(plain(peer.name, 40) + _at_what(peer) for peer in stalled[:MOST_NAMED])
         more = len(stalled) - MOST_NAMED
         return f"waiting for {named}{f' and {more:,} more' if more > 0 else ''}" if stalled else ""
 
@@ -199,7 +211,10 @@ class Board:
         return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
-        """The headline and a table that fits `width` columns: the narrower, the fewer of them."""
+        """The headline and, once a peer has told anything, a table that fits `width` columns: the narrower, the fewer
+        of them."""
+        if not self.peers:
+            return Phrases(self._phrases(elapsed_s))
         shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
         rows, letters = [self._cells(peer) for peer in self._rows()], NAME_LETTERS
         while _room_needed(shown, rows, letters) > width:
@@ -215,30 +230,36 @@ class Board:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
         if len(peers) <= MOST_ROWS:
             return peers
-        active = (peer for peer in peers if peer.state not in (*GONE, *TROUBLE, "done"))
+        active = (peer for peer in peers if peer.tells and peer.state not in (*GONE, *TROUBLE, "done"))
         slow = sorted(active, key=lambda peer: peer.step)
         trouble = sorted((peer for peer in peers if peer.state in TROUBLE), key=lambda peer: -peer.event_number)
         return [self._sum(peers), *trouble[:LATEST], *slow[:SLOWEST]]
 
     def _sum(self, peers: list[PeerState]) -> PeerState:
-        states = Counter(peer.state for peer in peers)
+        states, telling = Counter(peer.state for peer in peers), [peer for peer in peers if peer.tells]
         return PeerState(
+            tells=True,
             name=f"all {len(peers):,}",
             state=f"{states['training']:,} training",
-            step=round(median(peer.step for peer in peers)),
+            step=round(median(peer.step for peer in telling)),
             steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
             round=self.round,
             loss=self.loss,
-            period=round(median(peer.period for peer in peers)),
+            period=round(median(peer.period for peer in telling)),
             bytes_sent=sum(peer.bytes_sent for peer in peers),
             bytes_received=sum(peer.bytes_received for peer in peers),
             event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
         )
 
     def _cells(self, peer: PeerState) -> dict[str, RenderableType]:
-        return {
+        told: dict[str, RenderableType] = {
             "peer": Text(plain(peer.name, 40)),
             "state": Text(peer.state, style=INK.get(peer.state, "")),
+            "last event": Text(peer.event, style="dim"),
+        }
+        if not peer.tells:
+            return dict.fromkeys(COLUMNS, "-") | {"": ""} | told
+        return told | {
             "steps/s": f"{peer.steps_per_s:,.1f}",
             "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
             "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
@@ -246,8 +267,11 @@ class Board:
             "period": f"{peer.period:,}" if peer.period else "-",
             "out": bytes_text(peer.bytes_sent),
             "in": bytes_text(peer.bytes_received),
-            "last event": Text(peer.event, style="dim"),
         }
+
+
+def _at_what(peer: PeerState) -> str:
+    return ", which evaluates" if peer.work == EVALUATION else ""
 
 
 def _room_needed(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> int:

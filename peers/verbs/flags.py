@@ -22,7 +22,9 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Peers that differ": ("pace", "drift", "site", "site_period"),
     "Connections": ("protocol", "schedule", "codec", "listen", "advertise", "link"),
     "Keys": ("invite", "peer_key", "key", "authorized", "insecure", "name", "invite_uses", "invite_for"),
-    "Faults, in seconds": ("patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit"),
+    "Faults, in seconds": (
+        "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "memory_limit",
+    ),
     "Computing": ("peers", "steps", "device", "threads", "seed", "step_time"),
     "Sweeps": ("sweep", "minimise"),
     "Files and output": (

@@ -29,6 +29,7 @@ from .output import Output, prints_aside, run_options, run_verb
 _FLAGS = (
     "device",
     "threads",
+    "memory_limit",
     "patience_s",
     "give_up_after_s",
     "listen",
@@ -125,4 +126,6 @@ async def _join(door: Door, task: Path, settings: Settings, name: str, as_json: 
     unwritten = output.end(result)
     if wrong := ended.unsaved or unwritten:
         return fail(wrong)
+    if not ended.finished:
+        output.say("stopped: this peer has left the run")
     return 0 if ended.finished else STOPPED

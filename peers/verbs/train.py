@@ -29,9 +29,9 @@ from .output import Output, run_options, run_verb
 _FLAGS = (
     "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
     "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
-    "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "listen", "advertise", "insecure",
-    "key", "authorized", "invite_uses", "invite_for", "run", "evaluate_every", "checkpoint_every_s", "link", "site",
-    "report",
+    "memory_limit", "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "listen",
+    "advertise", "insecure", "key", "authorized", "invite_uses", "invite_for", "run", "evaluate_every",
+    "checkpoint_every_s", "link", "site", "report",
 )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _conclude(launch: Launch, output: Output, folder: Path, wall_s: float, setti
         Lost(
             peer=peer.orders.name,
             when=peer.exited_s,
-            why=f"killed by signal {-peer.exit_code}" if peer.exit_code < 0 else peer.failure,
+            why=peer.killed if peer.exit_code < 0 else peer.failure,
         )
         for peer in launch.peers
         if peer.exit_code and not (peer.ended or {}).get("finished")

@@ -40,8 +40,12 @@ class Trust:
     Of each peer is told once in 30 s, and of four in one interval, those with most faults first.
     """
 
-    def __init__(self, whence: Callable[[PeerId], str] = lambda peer: "") -> None:
-        """`whence`: the address that a peer sends from."""
+    def __init__(
+        self, whence: Callable[[PeerId], str] = lambda peer: "", hang_up: Callable[[PeerId], None] = lambda peer: None
+    ) -> None:
+        """`whence`: the address that a peer sends from; `hang_up` closes the connection of one that is ignored, which
+        costs less than to read what it sends."""
+        self._hang_up = hang_up
         self._whence, self._addresses = whence, dict[PeerId, str]()
         self.refused: dict[PeerId, str] = {}
         """Peers that broke the rules, and how; of the latest 1024."""
@@ -61,6 +65,7 @@ class Trust:
             return False
         if peer in self.refused:
             self._untold[peer] += 1
+        self._hang_up(peer)
         return True
 
     def spotless(self, peer: PeerId) -> bool:

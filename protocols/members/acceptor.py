@@ -11,15 +11,19 @@ from collections.abc import Callable
 
 from ..channel import Channel, Envelope
 from ..transport import PeerId
+from ..wire import PeerMisbehaved
 from ..witness import sometimes
-from .backoff import Once
+from .backoff import Backoff, Once
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster, Standing
 from .view import NOBODY, Decree, Version
 
-_AHEAD_MAX = 1 << 36
-"""How far above what was promised a ballot may be: a million tries of each member (`change`)."""
+_AHEAD_MAX, _FAR_AHEAD_MAX = 1 << 36, 1 << 52
+"""How far above what was promised a ballot may be: a million tries of each member (`change`). Of the coordinator, to
+whom others may have proposed higher ones than to this member, much further."""
+_FREE = 2
+"""How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
 
 
 class Acceptor:
@@ -44,6 +48,13 @@ class Acceptor:
         self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
+        self.courtesy_s = channel.endpoint.interval_s
+        """For how long the coordinator lets lead who was heeded last."""
+        self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
+        self._due_s: dict[PeerId, float] = {}
+        """From when on those are heeded who have proposed without being coordinator, on the loop's clock."""
+        self._waiting: dict[PeerId, asyncio.TimerHandle] = {}
+        """Their last proposals, until then."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
         self._voted: Version | None = None
@@ -112,9 +123,9 @@ class Acceptor:
         """Whether it is this decree that this member has adopted: whoever says that it holds may be believed."""
         return self._adopted[1] == decree
 
-    def makes_sense(self, ballot: int) -> bool:
+    def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
         """Whether one may have come to that ballot: there is to be room above it for all others."""
-        return ballot <= self.promised + _AHEAD_MAX
+        return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when what was promised and adopted so far is on record."""
@@ -124,6 +135,7 @@ class Acceptor:
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether a member speaks of our generation. If not, one of the two is brought up to date, learner or not."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
+        view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):
             self._channel.post(sender, Behind(view.generation))
         elif generation < view.generation and self._latest is not None and (alone or sender in view.everybody):
@@ -134,7 +146,39 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
-        return self.of_now(envelope, question.generation) and self.votes and self.makes_sense(question.ballot)
+        if not self.of_now(envelope, question.generation) or not self.votes:
+            return False
+        leads = envelope.sender == self._roster.coordinator
+        if not self.makes_sense(question.ballot, _FAR_AHEAD_MAX if leads else _AHEAD_MAX):
+            raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
+        return not self._postponed(envelope)
+
+    def _postponed(self, envelope: Envelope) -> bool:
+        """Whether somebody would lead whose turn it is not, as far as this member knows, and has done so of late: as
+        each time all are kept from committing, it is heeded later each time, by its last word, after a patience at
+        most. Meanwhile `courtesy_s` becomes shorter."""
+        sender, loop = envelope.sender, asyncio.get_running_loop()
+        if sender == self._roster.coordinator:
+            self.courtesy_s = self._channel.endpoint.interval_s
+        if sender == self._roster.coordinator or envelope.message.ballot <= self.promised:
+            return False
+        now, before = loop.time(), self._waiting.pop(sender, None)
+        if before is not None:
+            before.cancel()
+        if (due_s := self._due_s.get(sender, now)) > now:
+            again = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
+            self._waiting[sender] = loop.call_later(due_s - now, again, envelope)
+            return True
+        seconds, interval_s = self._impatient.again(sender), self._channel.endpoint.interval_s
+        self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
+        self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
+        self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
+        return False
+
+    def stop(self) -> None:
+        """Heed nobody any more."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message

@@ -154,8 +154,8 @@ class Admission:
             return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
         if why := self._roster.invites.why_not(sender, self._roster.invites.came_by(sender)):
             return why
-        if sender not in view.everybody and not view.has_room(join.member):
-            return f"the run is full: {len(view.everybody)} members"
+        if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):
+            return f"the run is full: {len(view.ids)} members"
         if join.ready and self._roster.id in self._roster.finished:
             return "the run is over: its last round is committed"
         return None

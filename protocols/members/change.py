@@ -115,6 +115,7 @@ class Change:
     def stop(self) -> None:
         """Lead no more."""
         self.occasion.stop()
+        self.acceptor.stop()
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
@@ -144,7 +145,7 @@ class Change:
     async def _lead(self, view: View) -> None:
         pause_s = self._channel.endpoint.interval_s
         if self.promised:
-            await asyncio.sleep(pause_s)  # another leads: let it
+            await asyncio.sleep(self.acceptor.courtesy_s)  # another leads: let it
         while self._roster.view is view and self._due():
             enough = await self._try(view)
             if enough is None:
@@ -279,6 +280,7 @@ class Change:
 
     def _on_install(self, envelope: Envelope) -> None:
         decree: Decree = envelope.message.decree
+        self._roster.view.check_sense(decree.view.generation)
         believed = self._outsiders.believes(envelope.sender) or self.acceptor.has_adopted(decree)
         if believed and self._roster.view.may_precede(decree.view.generation):
             self._take(decree, envelope.sender)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..transport import PeerId
 from ..wire import in_words
 from .invites import Uses
 from .messages import Promise
+from .places import GAVE_WAY
 from .roster import Roster
 from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
@@ -31,7 +32,9 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
     learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
     learning = [one for one in learners if one not in learned]
-    came = _named(_fitting(roster, [*staying, *learners], uses), [*staying, *learners])
+    came, gave_way = _fitting(roster, [*staying, *learned], learning, uses)
+    learning = [one for one in learning if one not in gave_way]
+    came = _named(came, [*staying, *learned, *learning])
     if view.started and not {*donors} & {one.id for one in (*staying, *learned)}:
         holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
         learned, came = learned + holders, [one for one in came if one not in holders]
@@ -47,7 +50,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     stayed = {member.id for member in staying}
     apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
     next_view = View(generation, members, started, tuple(learning), apart, uses.invitation, uses.let_in)
-    return Decree(next_view, base, tuple(donors), _departed(roster, ids), given)
+    return Decree(next_view, base, tuple(donors), _departed(roster, ids, gave_way), given)
 
 
 def idle_change(roster: Roster) -> bool:
@@ -56,7 +59,8 @@ def idle_change(roster: Roster) -> bool:
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
-        (came.member.id in view.everybody or view.has_room(came.member)) and not invites.why_not(newcomer, came.guest)
+        (came.member.id in view.everybody or has_place(roster, came.member))
+        and not invites.why_not(newcomer, came.guest)
         for newcomer, came in roster.newcomers.items()
     )
     return roster.id not in roster.finished and (lost or comes or bool(roster.learned) or invites.wish is not None)
@@ -91,13 +95,25 @@ def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, 
     return base, list(dict.fromkeys(have))
 
 
-def _fitting(roster: Roster, staying: list[Member], uses: Uses) -> list[Member]:
-    view, newcomers = View(0, tuple(staying), False), []
+def has_place(roster: Roster, newcomer: Member) -> bool:
+    """Whether the next view can hold `newcomer`, maybe in a learner's place."""
+    learning = [one for one in roster.view.learners if one.id not in roster.learned]
+    staying = [one for one in (*roster.view.members, *roster.view.learners) if one not in learning]
+    return roster.places.for_one(newcomer, staying, learning) is not None
+
+
+def _fitting(
+    roster: Roster, staying: list[Member], learning: list[Member], uses: Uses
+) -> tuple[list[Member], list[Member]]:
+    """The newcomers that the next view holds, and the learners that give way to them."""
+    newcomers, gave_way = list[Member](), list[Member]()
     for came in roster.newcomers.values():
-        if view.has_room(came.member) and uses.let(came.member.id, came.guest):
+        left = [one for one in learning if one not in gave_way]
+        giving_way = roster.places.for_one(came.member, staying, [*left, *newcomers])
+        if giving_way is not None and uses.let(came.member.id, came.guest):
             newcomers.append(came.member)
-            view = View(0, (*view.members, came.member), False)
-    return newcomers
+            gave_way += giving_way
+    return newcomers, gave_way
 
 
 def _named(newcomers: list[Member], known: list[Member]) -> list[Member]:
@@ -110,13 +126,14 @@ def _named(newcomers: list[Member], known: list[Member]) -> list[Member]:
     return named
 
 
-def _departed(roster: Roster, staying: Collection[PeerId]) -> tuple[Departed, ...]:
+def _departed(roster: Roster, staying: Collection[PeerId], gave_way: Sequence[Member]) -> tuple[Departed, ...]:
     departed = []
     for peer in roster.view.ids:
         if peer in roster.leaving and peer not in staying:
             departed.append(Departed(peer, in_words(roster.leaving[peer]), left=True))
         elif peer in roster.gone:
             departed.append(Departed(peer, in_words(roster.gone[peer].why), left=False))
+    departed += [Departed(learner.id, GAVE_WAY, left=False) for learner in gave_way]
     return tuple(departed[:_DEPARTED_MAX])
 
 

@@ -50,9 +50,10 @@ class Learning:
     def _on_learned(self, envelope: Envelope) -> None:
         told, roster, sender = envelope.message, self._roster, envelope.sender
         view = roster.view
-        member, learner = self._of_now(envelope, told.generation), sender in view.everybody
-        if member or not learner or told.generation != view.generation or roster.coordinator != roster.id:
+        member, learner = self._of_now(envelope, told.generation), view.anybody(sender)
+        if member or learner is None or told.generation != view.generation or roster.coordinator != roster.id:
             return
+        roster.places.tells(learner)
         if told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")
             self._channel.post(sender, TooSlow(view.generation, self._within_s(sender)))

@@ -58,6 +58,7 @@ class Outsiders:
     def _on_stale(self, envelope: Envelope) -> None:
         stale: Stale = envelope.message
         roster = self._roster
+        roster.view.check_sense(stale.generation)
         behind = roster.id in roster.view.everybody and roster.view.may_precede(stale.generation)
         if behind and self.believes(envelope.sender) and roster.id not in stale.members and roster.failed is None:
             self.expel(stale)

@@ -16,6 +16,7 @@ from .errors import NoQuorum as NoQuorum
 from .invitation import Invitation
 from .invites import Invites
 from .messages import Anew, Introduce, Learned, Suspicion
+from .places import Places
 from .view import NOBODY, Gone, Member, Version, View
 from .view import Standing as Standing
 from .waiting import Waiting
@@ -42,6 +43,7 @@ class Roster(Waiting):
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
+        self.places = Places(channel.endpoint.patience_s)
         self.learned: dict[PeerId, Learned] = {}
         """Learners that the next view is to have among its members, and what they hold."""
         self.over: set[int] = set()
@@ -215,6 +217,7 @@ class Roster(Waiting):
         members, and whoever is gone is so since it answered. All other suspicions are over."""
         before, self.view, self.base, self.given = self.view, view, base, given
         self.invites.take(view)
+        self.places.follow(view)
         self.waits_no_more()
         for peer in sorted(self._old_links):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member

@@ -4,8 +4,9 @@
        ^          |          |         |
        |          +----------+---------+--> expelled --+                  the others went on without it: it joins again
        +-----------------------------------------------+
-                             |         |
-                             +---------+--> leaving, finished, failed     the ends
+                  |          |         |
+                  |          +---------+--> leaving, finished, failed     the ends
+                  +------------------------------------> failed           it is let in no more
 
 A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another goes back to
 outside, from where the first one's introduction may still let it in.
@@ -43,7 +44,7 @@ _ENDS = (State.LEAVING, State.FINISHED, State.EXPELLED, State.FAILED)
 
 TABLE: dict[State, frozenset[State]] = {
     State.OUTSIDE: frozenset({State.JOINING, State.LEARNER, State.MEMBER}),
-    State.JOINING: frozenset({State.OUTSIDE, State.LEARNER, State.MEMBER, State.LEADING, State.EXPELLED}),
+    State.JOINING: frozenset({State.OUTSIDE, State.LEARNER, State.MEMBER, State.LEADING, State.EXPELLED, State.FAILED}),
     State.LEARNER: frozenset({State.MEMBER, State.LEADING, State.OUTSIDE, State.LEAVING, State.EXPELLED, State.FAILED}),
     State.MEMBER: frozenset({State.CHANGING, State.LEADING, State.OUTSIDE, *_ENDS}),
     State.CHANGING: frozenset({State.MEMBER, State.LEADING, State.OUTSIDE, *_ENDS}),

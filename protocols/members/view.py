@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ...aggregation.shares import by_bandwidth, coarse
 from ..transport import PeerId
+from ..wire import PeerMisbehaved
 from .edge import Edge as Edge
 from .invitation import Invitation
 
@@ -147,6 +148,11 @@ class View:
     def may_precede(self, generation: int) -> bool:
         """Whether a view of `generation` may come after this one: there is to be room above it for all others."""
         return 0 < generation - self.generation <= _AHEAD_MAX
+
+    def check_sense(self, generation: int) -> None:
+        """Raises PeerMisbehaved when nobody can know of a view of `generation`, and this one."""
+        if generation > self.generation + _AHEAD_MAX:
+            raise PeerMisbehaved(f"spoke of generation {generation}, this is {self.generation}")
 
     def has_room(self, member: Member) -> bool:
         return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX

@@ -22,6 +22,9 @@ from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """What peers that are not in the view may have waiting here, all together and each of them."""
 
+_ROUNDS_AHEAD_MAX = 16
+"""In one view. Nobody gets further than a round ahead of a member, whose part in each sum is waited for."""
+
 
 @message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,9 @@ class Inbox:
     def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:
         view, sender = self._view(), envelope.sender
         if chunk.generation <= view.generation:
+            generation, round = self._floor
+            if chunk.generation == generation and chunk.round > round + _ROUNDS_AHEAD_MAX:
+                raise PeerMisbehaved(f"sent a chunk of round {chunk.round}, the present one is {round}")
             return chunk.generation == view.generation and sender in view.ids
         if not view.may_precede(chunk.generation):
             raise PeerMisbehaved(f"sent a chunk of generation {chunk.generation}, this is {view.generation}")

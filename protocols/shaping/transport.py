@@ -131,12 +131,12 @@ class Shaped:
             way = self._ways[peer] = Way()
         return way
 
-    def hang_up(self, peer: PeerId) -> None:
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         """What it has told is kept: it may not notice that it was hung up on."""
         self._way(peer).told = False
         for one in [one for one in self._leaving.all if one.peer == peer]:
             self._leaving.take(one)
-        self._inner.hang_up(peer)
+        self._inner.hang_up(peer, call=call)
 
     def close(self) -> None:
         for one in list(self._leaving.all):

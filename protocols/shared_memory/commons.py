@@ -143,6 +143,7 @@ class Commons:
     def _hear(self, envelope: Envelope) -> None:
         """What is of a generation to come waits for it."""
         view, told = self._view(), envelope.message
+        view.check_sense(told.generation)
         if told.generation > self._generation:
             self._keep(envelope)
         elif told.generation == self._generation == view.generation and envelope.sender in view.ids:

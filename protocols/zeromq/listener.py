@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 
 from ..addresses import advertised, split_address
+from .gate import Gate
 
 
 class Listener:
@@ -17,6 +19,7 @@ class Listener:
         """The address that the inbox is bound to."""
         self.address = listen
         """What others dial."""
+        self.gate: Gate | None = None
 
     def open(self, bind: Callable[[str], str]) -> None:
         """Raises OSError naming the address and what to do when it cannot be bound."""
@@ -28,3 +31,8 @@ class Listener:
             why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, error.strerror)
             raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
         self.address = f"tcp://{self._advertise or advertised(host)}:{split_address(self.bound)[1]}"
+        self.gate = Gate(asyncio.get_running_loop(), self.bound)
+
+    def close(self) -> None:
+        if self.gate is not None:
+            self.gate.close()

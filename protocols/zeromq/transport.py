@@ -21,6 +21,7 @@ from ..addresses import dialable, own_way
 from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire import Buffer
+from .gate import BACKLOG
 from .listener import Listener
 from .options import OPTIONS
 from .redial import Redial
@@ -148,7 +149,7 @@ class ZeroMQTransport:
         self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
         # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
         # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
-        inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), 4096
+        inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), BACKLOG
         if self.encrypted:
             doorman = self._context.socket(zmq.REP)
             doorman.bind("inproc://zeromq.zap.01")
@@ -270,8 +271,8 @@ class ZeroMQTransport:
         for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
             tap.serve()
 
-    def hang_up(self, peer: PeerId) -> None:
-        self._ways.hang_up(peer)
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
+        self._ways.hang_up(peer, call=call)
 
     def close(self) -> None:
         """Last acknowledgements get a moment to leave; everything else was drained by the endpoint."""
@@ -280,6 +281,7 @@ class ZeroMQTransport:
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._ways.close(_LINGER_MS)
+        self._listener.close()
         for tap in self._taps:
             tap.close()
         self._context.destroy()

@@ -168,8 +168,11 @@ class Ways:
         if peer in self._calls and (link is None or not link.connected):
             self._reconnected(peer)
 
-    def hang_up(self, peer: PeerId) -> None:
-        """Forget every way to `peer` and what waits there."""
+    def hang_up(self, peer: PeerId, *, call: bool) -> None:
+        """Forget every way to `peer` and what waits there. `call`: and close the connection by which it calls."""
+        calls = self._guests if is_guest(peer) else self._calls
+        if call and peer in calls:
+            calls.pop(peer).close()
         self._calls.pop(peer, None)
         self.hang_up_out(peer)
 

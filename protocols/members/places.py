@@ -1,0 +1,57 @@
+"""Places: which learners give way to newcomers when a view is full.
+
+Whoever has an invite can fill it with learners that never learn anything. So whoever has been one for a while
+without becoming a member may lose its place to a newcomer: first those that have never told that they hold a state,
+and of these the one that came first. It may come again; by then others have had their turn.
+On loss: each peer knows since when a learner is in its views, and what it has told the coordinators that this peer was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..witness import sometimes
+from .view import Member, View
+
+_SAFE_PATIENCES = 16
+"""For so long nobody loses its place: less than a newcomer goes on asking."""
+GAVE_WAY = "it was a learner for long, and its place was wanted by another"
+
+
+class Places:
+    """As one peer sees them."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._safe_s = _SAFE_PATIENCES * patience_s
+        self._since_s: dict[int, float] = {}
+        """When the life of each learner came into the view, on the loop's clock."""
+        self._told: set[int] = set()
+
+    def follow(self, view: View) -> None:
+        """This view holds now."""
+        now = asyncio.get_running_loop().time()
+        self._since_s = {learner.life: self._since_s.get(learner.life, now) for learner in view.learners}
+        self._told &= self._since_s.keys()
+
+    def tells(self, learner: Member) -> None:
+        """It tells that it holds a state."""
+        self._told.add(learner.life)
+
+    def for_one(self, newcomer: Member, staying: Sequence[Member], learners: Sequence[Member]) -> list[Member] | None:
+        """Which of the `learners` give way so that there is room for `newcomer` beside them and those `staying`; None:
+        there is none now."""
+        left, give_way = list(learners), list[Member]()
+        while not View(0, (*staying, *left), True).has_room(newcomer):
+            old = [one for one in left if self._is_old(one)]
+            if not old:
+                return None
+            sometimes("a learner gave way to a newcomer")
+            first = min(old, key=lambda one: (one.life in self._told, self._since_s[one.life], one.since))
+            left.remove(first)
+            give_way.append(first)
+        return give_way
+
+    def _is_old(self, learner: Member) -> bool:
+        since_s = self._since_s.get(learner.life)
+        return since_s is not None and asyncio.get_running_loop().time() - since_s >= self._safe_s

@@ -1,0 +1,135 @@
+"""The gate: connections are let in only while there are descriptors for them, and some more.
+
+Each connection takes a descriptor, also that of a stranger who never says a word, until its handshake is given up.
+libzmq accepts as long as it can, and then spins, and this process can open no file (Z19). So some are held in reserve.
+When few are left beside them the gate is shut: a filter at the listening socket drops what would begin a connection,
+those that wait there are closed, and the reserve is given up to the files of this process. The gate opens when the
+reserve can be held again. Connections that were there before feel nothing; newcomers call again. Such filters are
+Linux's; elsewhere, and where there are hardly any descriptors, there is no gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import socket
+import stat
+import struct
+import sys
+
+from ..addresses import split_address
+
+BACKLOG = 32
+"""Connections that wait to be accepted: at most so many come in after the gate is shut."""
+_RESERVE_MAX, _SHARE = 64, 8
+_LOOK_S = 0.25
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+_DROP = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # one instruction: return 0, no byte of it
+_PROGRAM = struct.pack("HP", 1, ctypes.addressof(_DROP))
+
+
+class Gate:
+    """Of the socket that listens at `bound`, which somebody else accepts from."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bound: str) -> None:
+        self._loop, self._size = loop, min(_RESERVE_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)
+        self._listening = _listening_at(bound) if sys.platform == "linux" and self._size >= _SHARE else None
+        self._reserve: list[int] = []
+        self.shut = False
+        """Whether nobody is let in now."""
+        if self._listening is not None:
+            self._hold(self._size)
+            self._timer = loop.call_later(_LOOK_S, self._look_again)
+            loop.add_reader(self._listening, self.look)
+
+    def look(self) -> None:
+        """Shut or open the gate, as there are descriptors. Called for each connection that waits, too."""
+        spare = self._size // 2
+        if not self.shut and not _are_free(spare):
+            self._set_shut(True)
+        elif self.shut and _are_free(len(self._missing) + 2 * spare):
+            self._set_shut(False)
+        if self.shut:
+            self._turn_away()
+
+    @property
+    def _missing(self) -> range:
+        """Of the reserve."""
+        return range(self._size - len(self._reserve))
+
+    def _set_shut(self, shut: bool) -> None:
+        assert self._listening is not None
+        try:
+            self._listening.setsockopt(
+                socket.SOL_SOCKET, *((_ATTACH_FILTER, _PROGRAM) if shut else (_DETACH_FILTER, 0))
+            )
+        except OSError:  # not allowed here
+            return
+        self.shut = shut
+        if not shut:
+            self._hold(len(self._missing))
+
+    def _turn_away(self) -> None:
+        """Close what waits, then give up the reserve: whoever accepts would take it for what waits."""
+        assert self._listening is not None
+        while True:
+            try:
+                self._listening.accept()[0].close()
+            except BlockingIOError:
+                break
+            except OSError:  # no descriptor for it
+                if not self._reserve:
+                    return
+                os.close(self._reserve.pop())
+        while self._reserve:
+            os.close(self._reserve.pop())
+
+    def _hold(self, count: int) -> None:
+        with contextlib.suppress(OSError):
+            self._reserve += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(count)]
+
+    def _look_again(self) -> None:
+        self._timer = self._loop.call_later(_LOOK_S, self._look_again)
+        self.look()
+
+    def close(self) -> None:
+        """Let go of all. Twice is harmless."""
+        if self._listening is not None:
+            self._timer.cancel()
+            self._loop.remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+        while self._reserve:
+            os.close(self._reserve.pop())
+
+
+def _are_free(count: int) -> bool:
+    """Whether so many more descriptors can be had."""
+    had: list[int] = []
+    try:
+        had.extend(os.dup(0) for _ in range(count))
+    except OSError:
+        return False
+    finally:
+        for one in had:
+            os.close(one)
+    return True
+
+
+def _listening_at(bound: str) -> socket.socket | None:
+    """A descriptor of our own of the socket that listens there: libzmq does not tell its own."""
+    host, port = split_address(bound)
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it is closed by now, or no socket
+            status = os.stat(int(name))
+            if stat.S_ISSOCK(status.st_mode):
+                one = socket.socket(fileno=os.dup(int(name)))
+                listens = one.family != socket.AF_UNIX and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and one.getsockname()[:2] == (host.strip("[]"), port):
+                    one.setblocking(False)
+                    return one
+                one.close()
+    return None

@@ -1,0 +1,105 @@
+"""What a member says that no honest one would: it is refused by name, and holds up the others seldom."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from company import Company
+from simulated import simulate
+
+from samovar.protocols.catch_up import PART_BYTES, AskManifest
+from samovar.protocols.members.acceptor import _AHEAD_MAX
+from samovar.protocols.members.messages import Install, Propose, Stale
+from samovar.protocols.members.view import Decree, Version, View
+from samovar.protocols.reduction.chunks import Chunk
+from samovar.protocols.shared_memory.commons import Use
+
+FAR = 2**63 - 1
+SPAN_S = 120.0
+
+
+def rounds_while(attack: Callable[[Company], Awaitable[None]]) -> int:
+    """Of three, in two minutes."""
+
+    async def main() -> int:
+        company = Company(3, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        began, task = company[0].sgd.state.round, asyncio.create_task(attack(company))
+        await asyncio.sleep(SPAN_S)
+        task.cancel()
+        made = company[0].sgd.state.round - began
+        await company.over()
+        return made
+
+    return simulate(main(), within_s=2_000.0)
+
+
+async def nothing(company: Company) -> None: ...
+
+
+async def proposals(company: Company) -> None:
+    """Of the highest ballot that makes sense, twice a second, by one that does not coordinate."""
+    while True:
+        for other in ("p0", "p1"):
+            company[2].endpoint.post(other, Propose(company[2].membership.view.generation, _AHEAD_MAX))
+        await asyncio.sleep(0.5)
+
+
+def test_a_member_that_proposes_again_and_again_keeps_the_others_from_few_rounds() -> None:
+    usual = rounds_while(nothing)
+    assert usual > 100
+    assert rounds_while(proposals) >= 0.7 * usual
+
+
+def test_a_coordinator_to_whom_ballots_far_ahead_were_proposed_is_followed_all_the_same() -> None:
+    async def main() -> None:
+        company = Company(4, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        generation = company[0].membership.view.generation
+        for times in (1, 2):
+            company[2].endpoint.post("p0", Propose(generation, times * _AHEAD_MAX))
+        await company.until(lambda: company[0].membership.view.generation > generation)
+        reached = company[0].sgd.state.round + 3
+        await company.until(lambda: company[1].sgd.state.round >= reached)
+        assert company[1].membership.coordinator == "p0"
+        await company.over()
+
+    simulate(main(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("said", ["propose", "install", "stale", "use", "chunk", "state"])
+def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str) -> None:
+    async def main() -> None:
+        company = Company(3, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        victim, villain = company[0], company[2]
+        view, round = victim.membership.view, victim.sgd.state.round
+        members = View(FAR, view.members, True)
+        words = {
+            "propose": (Propose(view.generation, FAR), "proposed the ballot"),
+            "install": (Install(Decree(members, Version(1, 0), view.ids, ())), "spoke of generation"),
+            "stale": (Stale(FAR, "p2", ("p2",)), "spoke of generation"),
+            "use": (Use(FAR, 10, all_have_it=True), "spoke of generation"),
+            "chunk": (Chunk(view.generation, round + 100, 0, 0, 0, 1), "sent a chunk of round"),
+            "state": (AskManifest(1, 0), "asked for the state over and over"),
+        }
+        message, why = words[said]
+        for _ in range(130 if said == "state" else 1):
+            await villain.endpoint.send("p0", message, bytes(4) if said == "chunk" else b"")
+        await company.until(lambda: why in victim.endpoint.refused.get("p2", ""))
+        await company.over()
+
+    simulate(main(), within_s=2_000.0)
+
+
+def test_one_who_fetches_a_large_state_in_many_pieces_is_refused_nothing() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=1000, size=16 * PART_BYTES, link="10mbit,20ms", train_s=lambda index: 0.5)
+        await company.gathered(1)
+        late = company.add(3, "p0")
+        await company.until(lambda: "p3" in company[0].membership.view.ids)
+        assert all("p3" not in walker.endpoint.refused for walker in company.walkers)
+        assert late.error is None
+        await company.over()
+
+    simulate(main(), within_s=4_000.0)
