@@ -14,7 +14,7 @@ from .records import EventName, Missing
 
 
 class Tell(Protocol):
-    """Writes an event."""
+    """Writes an event: what is `about` another peer, `why`, at what `work` that is, and the `key` it is known by."""
 
     def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
 

@@ -273,21 +273,10 @@ class Peer:
         self._record(record)
         self._comings.were_there(record.members)
 
-    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
-        """Write an event."""
+    def tell(self, event: EventName, **said: str) -> None:
+        """Write an event. `said`: as `Tell` has it."""
         now_s, generation = self.elapsed_s, self.membership.view.generation
-        self._record(
-            EventRecord(
-                peer=self.name,
-                time_s=now_s,
-                event=event,
-                about=about,
-                why=why,
-                work=work,
-                generation=generation,
-                key=key,
-            )
-        )
+        self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, **said))
 
     async def finish(self) -> None:
         """The run is over here: wait for the others, who may still need this peer."""
