@@ -126,10 +126,10 @@ class Donor:
     finish the one it began."""
 
     def __init__(self, channel: Channel, state: Callable[[], State]) -> None:
-        self._channel, self._state = channel, state
+        self._channel, self._endpoint, self._state = channel, channel.endpoint, state
         self._offers: dict[int, _Offer] = {}
         self._answers: set[asyncio.Task[None]] = set()
-        self._readings = Readings(channel.endpoint.interval_s)
+        self._readings = Readings(self._endpoint.interval_s)
         channel.on(AskManifest, self._answer)
         channel.on(AskPart, self._answer)
 
@@ -145,9 +145,7 @@ class Donor:
     def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
         """Of a state, that it takes to answer: half for the hashes, half for all pieces of it."""
         kept = None if isinstance(question, AskManifest) else self._offers.get(question.round)
-        return (
-            0.5 if kept is None else 0.5 * min(1.0, self._channel.endpoint.chunk_bytes(peer) / max(1, len(kept.blob)))
-        )
+        return 0.5 if kept is None else 0.5 * min(1.0, self._endpoint.chunk_bytes(peer) / max(1, len(kept.blob)))
 
     async def _reply(self, envelope: Envelope) -> None:
         to, question = envelope.sender, envelope.message
@@ -159,10 +157,7 @@ class Donor:
                 return
             piece: bytes | memoryview = b""
             if (kept := self._kept(question.round)) is not None:
-                begin, most = (
-                    question.index * kept.part_bytes,
-                    max(_PIECE_BYTES_MIN, self._channel.endpoint.chunk_bytes(to)),
-                )
+                begin, most = question.index * kept.part_bytes, max(_PIECE_BYTES_MIN, self._endpoint.chunk_bytes(to))
                 part = memoryview(kept.blob)[begin : begin + kept.part_bytes]
                 piece = part[question.start : question.start + most]
             await self._channel.send(to, Part(question.ask, question.round, question.index, question.start), piece)

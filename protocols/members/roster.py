@@ -57,7 +57,7 @@ class Roster(Waiting):
         self.addresses: dict[PeerId, str] = {}
         """The other members, the last ones known when this peer is none itself."""
         self.on_news: list[Callable[[], None]] = []
-        self._channel = channel
+        self._channel, self._endpoint = channel, channel.endpoint
         self._former: set[PeerId] = set()
         """Members that have said that they vote for a former life."""
         self._anew: set[PeerId] = set()
@@ -89,7 +89,7 @@ class Roster(Waiting):
     def former(self) -> list[PeerId]:
         """Members that were started anew and vote still as they would have."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
-        return [peer for peer in self.gone if peer in voters and self._channel.endpoint.is_lost(peer) is None]
+        return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
 
     @property
     def near(self) -> list[PeerId]:
@@ -144,7 +144,7 @@ class Roster(Waiting):
 
     def _lost(self, peer: PeerId, why: str) -> None:
         self._old_links.discard(peer)
-        if self._channel.endpoint.has_ended(peer):
+        if self._endpoint.has_ended(peer):
             self.life_is_over(peer)
         learner = peer in self.view.everybody and peer not in self.view.ids
         if learner and self.coordinator == self.id:
@@ -161,7 +161,7 @@ class Roster(Waiting):
 
     def dismiss_lost(self) -> None:
         """Newcomers that are lost before they were let in may come again."""
-        for peer in [peer for peer in self.newcomers if self._channel.endpoint.is_lost(peer) is not None]:
+        for peer in [peer for peer in self.newcomers if self._endpoint.is_lost(peer) is not None]:
             del self.newcomers[peer]
 
     def news(self) -> None:
@@ -205,8 +205,8 @@ class Roster(Waiting):
 
     def tell_former(self, peer: PeerId, message: object) -> None:
         """Post `message` to who is no member any more, unless it joins anew and knows. It may not have missed us."""
-        if peer not in self._anew and not self._channel.endpoint.has_ended(peer):
-            self._channel.endpoint.retry(peer)
+        if peer not in self._anew and not self._endpoint.has_ended(peer):
+            self._endpoint.retry(peer)
             self._channel.post(peer, message)
 
     # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
@@ -223,11 +223,7 @@ class Roster(Waiting):
             self._end_link(peer)  # it has had a generation's time to hear that it is no member
         known = (*before.members, *before.learners)
         for peer in (one.id for one in known if not view.holds(one) and one.id != self.id):
-            told = (
-                (led or peer in self.leaving)
-                and peer not in self._anew
-                and self._channel.endpoint.is_lost(peer) is None
-            )
+            told = (led or peer in self.leaving) and peer not in self._anew and self._endpoint.is_lost(peer) is None
             if told and view.anybody(peer) is None:
                 self._old_links.add(peer)  # it still has to hear it
             else:
@@ -255,7 +251,7 @@ class Roster(Waiting):
         others = [one for one in (*view.members, *view.learners) if one.id != self.id]
         self.addresses = {one.id: one.address for one in others if one.id in view.ids}
         for one in others:
-            self._channel.endpoint.dial(one.id, one.address)
+            self._endpoint.dial(one.id, one.address)
 
     def retire(self) -> None:
         """Be a member of nothing, in order to become one anew: another life, if this one was in a view."""
@@ -269,7 +265,7 @@ class Roster(Waiting):
         self.newcomers.clear()
         self.failed = None
         if in_it:
-            self.me = replace(self.me, life=self._channel.endpoint.draw())
+            self.me = replace(self.me, life=self._endpoint.draw())
         self.watch()
         self.notify()
 
@@ -289,7 +285,7 @@ class Roster(Waiting):
 
     def gave_up(self, peer: PeerId) -> None:
         """`peer` is about to join anew and has ended the link by which it says so."""
-        self._channel.endpoint.forget(peer)
+        self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)
         self.life_is_over(peer)
@@ -297,6 +293,6 @@ class Roster(Waiting):
 
     def _end_link(self, peer: PeerId) -> None:
         """Talk to `peer` over a new link only."""
-        if peer not in self._anew or self._channel.endpoint.is_lost(peer) is not None:
-            self._channel.endpoint.forget(peer)
+        if peer not in self._anew or self._endpoint.is_lost(peer) is not None:
+            self._endpoint.forget(peer)
         self._old_links.discard(peer)
