@@ -151,7 +151,7 @@ def reduce_all(
 
     async def main() -> list[Tensor]:
         endpoints = company(network, len(vectors))
-        inboxes = [Inbox(endpoint) for endpoint in endpoints]
+        inboxes = [Inbox(over(endpoint)) for endpoint in endpoints]
         await opened(endpoints)
         ids = [endpoint.id for endpoint in endpoints]
         if cut is not None:
@@ -160,7 +160,7 @@ def reduce_all(
         try:
             return await asyncio.gather(
                 *(
-                    allreduce(endpoint, inbox, ids, schedule, vector, turn=TURN)
+                    allreduce(over(endpoint), inbox, ids, schedule, vector, turn=TURN)
                     for endpoint, inbox, vector in zip(endpoints, inboxes, vectors, strict=True)
                 )
             )
@@ -248,7 +248,9 @@ def test_only_a_flat_cpu_tensor_is_taken(broken: Callable[[Tensor], Any]) -> Non
     async def main() -> None:
         endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
         with pytest.raises(ValueError, match="flat CPU tensor"):
-            await allreduce(endpoint, Inbox(endpoint), ["p0"], SCHEDULES["ring"], broken(torch.zeros(4)), turn=TURN)
+            await allreduce(
+                over(endpoint), Inbox(over(endpoint)), ["p0"], SCHEDULES["ring"], broken(torch.zeros(4)), turn=TURN
+            )
 
     simulate(main())
 
@@ -256,7 +258,7 @@ def test_only_a_flat_cpu_tensor_is_taken(broken: Callable[[Tensor], Any]) -> Non
 async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
     """An honest p0 sums 10 floats with p1, who sends `chunks`."""
     endpoints = company(Network(parse_link(LINK), 1), 2)
-    inbox = Inbox(endpoints[0])
+    inbox = Inbox(over(endpoints[0]))
     await opened(endpoints)
 
     async def lie() -> None:
@@ -265,7 +267,7 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 
     lying = asyncio.create_task(lie())
     try:
-        await allreduce(endpoints[0], inbox, ["p0", "p1"], SCHEDULES["ring"], torch.zeros(10), turn=TURN)
+        await allreduce(over(endpoints[0]), inbox, ["p0", "p1"], SCHEDULES["ring"], torch.zeros(10), turn=TURN)
     finally:
         await lying
         for endpoint in endpoints:
@@ -308,7 +310,7 @@ def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeyp
 
     async def main() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)
-        inbox = Inbox(receiver)
+        inbox = Inbox(over(receiver))
         await opened(endpoints)
         payload = bytes(100_000)
         for _ in range(CREDIT_BYTES_MIN // len(payload) + 1):
@@ -333,7 +335,7 @@ def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeyp
 def test_chunks_may_come_before_their_round_is_begun() -> None:
     async def main() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)
-        inbox = Inbox(receiver)
+        inbox = Inbox(over(receiver))
         await opened(endpoints)
         await over(sender).send("p1", Chunk(2, 1, 0, 0, 0, 1), b"next generation")
         await over(sender).send("p1", Chunk(1, 2, 0, 0, 0, 1), b"next round")
@@ -351,12 +353,12 @@ def test_chunks_may_come_before_their_round_is_begun() -> None:
 def test_a_cancelled_attempt_leaves_nothing_behind_and_the_vector_untouched() -> None:
     async def main() -> None:
         endpoints = company(Network(parse_link(LINK), 1), 3)
-        inboxes = [Inbox(endpoint) for endpoint in endpoints]
+        inboxes = [Inbox(over(endpoint)) for endpoint in endpoints]
         await opened(endpoints)
         vectors = vectors_of(3, 100)
         ids = [endpoint.id for endpoint in endpoints]
         attempts = [
-            asyncio.create_task(allreduce(endpoint, inbox, ids, SCHEDULES["ring"], vector, turn=TURN))
+            asyncio.create_task(allreduce(over(endpoint), inbox, ids, SCHEDULES["ring"], vector, turn=TURN))
             for endpoint, inbox, vector in list(zip(endpoints, inboxes, vectors, strict=True))[:2]
         ]  # p2 never comes
         await asyncio.sleep(3)
@@ -383,7 +385,7 @@ def test_a_small_vector_takes_one_hop_and_has_the_bits_of_two(world: int, monkey
         await opened(endpoints)
         members = tuple(Member(e.id, e.id, e.address, rank, 1) for rank, e in enumerate(endpoints))
         view = View(1, members, True)
-        reducers = [Reducer(endpoint, lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
+        reducers = [Reducer(over(endpoint), lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
         sums = (one.sum(vector, KEY) for one, vector in zip(reducers, vectors, strict=True))
         results = await asyncio.gather(*sums)
         for endpoint in endpoints:

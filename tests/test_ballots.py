@@ -1,6 +1,7 @@
 """Deciding the next view: two halves never both do, and what may have been decided is kept."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,10 +9,12 @@ from company import Company, assert_one_truth
 from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
 from samovar.peers.links import parse_link
+from samovar.protocols.channel import Envelope
 from samovar.protocols.local_sgd import LocalSGD
 from samovar.protocols.members.membership import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
 from samovar.protocols.members.view import Decree, Member, Version, View
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.verdict import Commit, Have
 from samovar.sims.network import Network
 
@@ -77,10 +80,11 @@ class Puppet:
         self.others = {name: endpoint_in(self.network, name) for name in ("p0", "p2")}
         self.heard: list[tuple[str, Any]] = []
         for other in self.others.values():
-            for kind in (Promise, Adopted, Have):
-                over(other, MEMBERS).on(
-                    kind, lambda envelope, name=other.id: self.heard.append((name, envelope.message))
-                )
+            for kind, channel in ((Promise, MEMBERS), (Adopted, MEMBERS), (Have, LOCAL_SGD)):
+                over(other, channel).on(kind, partial(self._hear, other.id))
+
+    def _hear(self, name: str, envelope: Envelope) -> None:
+        self.heard.append((name, envelope.message))
 
     @property
     def sgd(self) -> LocalSGD:
@@ -98,7 +102,8 @@ class Puppet:
     async def tell(self, sender: str, message: object) -> list[Any]:
         """Say something to p1 and return what it answers."""
         self.heard.clear()
-        over(self.others[sender], MEMBERS).post("p1", message)
+        channel = LOCAL_SGD if isinstance(message, Commit) else MEMBERS
+        over(self.others[sender], channel).post("p1", message)
         await asyncio.sleep(0.5)
         return [heard for name, heard in self.heard if name == sender]
 

@@ -80,7 +80,7 @@ def test_whoever_asks_over_and_over_what_is_over_gets_the_view_once_an_interval(
     async def play() -> None:
         company, late = await with_a_silent_learner()
         told = list[Decree]()
-        late.endpoint.reception._handlers[Install] = lambda envelope: told.append(envelope.message.decree)
+        late.endpoint.reception._handlers[MEMBERS, Install] = lambda envelope: told.append(envelope.message.decree)
         for number in range(500):
             over(late.endpoint, MEMBERS).post("p0", Learned(1, Version(1, number), 0.1))
             await asyncio.sleep(0.01)

@@ -28,6 +28,7 @@ from samovar.protocols.catch_up import (
 )
 from samovar.protocols.catch_up import Part as PartMessage
 from samovar.protocols.channel import Envelope
+from samovar.protocols.delivery.reception import Handler
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.view import Version
 from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
@@ -47,6 +48,11 @@ def state_of(round: int, size: int = SIZE, outer: int = 1) -> State:
     return State(round, 10 * round, vectors[0], tuple(vectors[1:]), period)
 
 
+def replace_handler(donor: Endpoint, kind: type, handler: Handler) -> None:
+    del donor.reception._handlers["test", kind]
+    over(donor).on(kind, handler)
+
+
 class Town:
     """Some donors d0, d1, ... and a newcomer; what the newcomer asks is counted."""
 
@@ -57,18 +63,17 @@ class Town:
         self.newcomer = endpoint_in(self.network, "newcomer")
         self.donors = [endpoint_in(self.network, f"d{index}") for index in range(len(states))]
         self.asked: Counter[tuple[str, type]] = Counter()
-        self.handlers = [Donor(donor, lambda i=i: self.states[i]) for i, donor in enumerate(self.donors)]
+        self.handlers = [Donor(over(donor), lambda i=i: self.states[i]) for i, donor in enumerate(self.donors)]
         for donor in self.donors:
             for kind in (AskManifest, AskPart):
                 self.count(donor, kind)
 
     def count(self, donor: Endpoint, kind: type) -> None:
-        handler = donor.reception._handlers[kind]
+        handler = donor.reception._handlers.pop(("test", kind))
 
         def counted(envelope: Envelope) -> None:
-            self.asked[donor.id, kind] += not getattr(
-                envelope.message, "start", 0
-            )  # a part's first piece stands for it
+            # A part's first piece stands for it.
+            self.asked[donor.id, kind] += not getattr(envelope.message, "start", 0)
             handler(envelope)
 
         over(donor).on(kind, counted)
@@ -90,7 +95,7 @@ class Town:
 
     async def fetch(self, *, round: int = 0) -> State:
         donors, outer = [donor.id for donor in self.donors], len(self.states[0].outer)
-        return await fetch_state(self.newcomer, donors, self.layout, outer=outer, wanted=Version(round, 0))
+        return await fetch_state(over(self.newcomer), donors, self.layout, outer=outer, wanted=Version(round, 0))
 
 
 def in_town(town: Town, visit: Callable[[], Awaitable[Any]] | None = None, **wanted: int) -> Any:
@@ -196,7 +201,7 @@ def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
         town.lying.append(asyncio.ensure_future(over(town.donors[0]).send(envelope.sender, answer, bytes(PART_BYTES))))
 
     town.lying = []  # type: ignore[attr-defined]
-    over(town.donors[0]).on(AskPart, lie)
+    replace_handler(town.donors[0], AskPart, lie)
     assert same(in_town(town), state_of(5))
     assert 0 < town.asked["liar", AskPart] <= 16, "it is not asked on and on"
     assert town.parts_of(1) > 30
@@ -218,7 +223,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
 def test_without_donors_it_says_so() -> None:
     async def visit() -> None:
         with pytest.raises(CatchUpFailed, match="there is no other peer"):
-            await fetch_state(town.newcomer, [], town.layout, outer=1, wanted=Version(1, 0))
+            await fetch_state(over(town.newcomer), [], town.layout, outer=1, wanted=Version(1, 0))
 
     town = Town()
     in_town(town, visit)
@@ -245,7 +250,7 @@ def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifes
         )
 
     async def visit() -> None:
-        over(town.donors[0]).on(AskManifest, answer)
+        replace_handler(town.donors[0], AskManifest, answer)
         with pytest.raises(CatchUpFailed, match=said):
             await town.fetch()
 

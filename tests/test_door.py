@@ -9,10 +9,12 @@ from samovar.peers import door
 from samovar.peers.door import Door, NoEntry, cores_for_one
 from samovar.peers.keys import Invite
 from samovar.peers.settings import Settings
+from samovar.protocols.channel import Channel
 from samovar.protocols.delivery.link import BEGAN_ANEW, PeerLost
 from samovar.protocols.greeting import Greeter
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Invites
+from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.transport import PeerId
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -35,7 +37,7 @@ async def test_who_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again
         host = await town.endpoint()
         Greeter(host, run="run", settings="{}")
         invite = Invite.to(host.id)
-        Invites(host, Invitation(invite.guest.public), members=lambda: ())
+        Invites(Channel(host, MEMBERS), Invitation(invite.guest.public), members=lambda: ())
         proxy, address = await town.proxy(host.address)
         proxy.flowing.clear()
         way = Door.of(address, invite.to_text(), None, SETTINGS)

@@ -28,7 +28,7 @@ async def house(post: Post, members: Iterable[str] = ()) -> Endpoint:
     """A peer that lets in whom a guest asks for."""
     endpoint = await opened(post, "a", 1)
     Greeter(endpoint, run="run", settings="{}")
-    Invites(endpoint, Invitation("guest"), members=lambda: members)
+    Invites(Channel(endpoint, MEMBERS), Invitation("guest"), members=lambda: members)
     return endpoint
 
 

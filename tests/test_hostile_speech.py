@@ -11,7 +11,7 @@ import torch
 
 from samovar.protocols.members.messages import Install, Join
 from samovar.protocols.reduction.chunks import Chunk
-from samovar.protocols.wire import encode, kinds
+from samovar.protocols.wire import encode, kind_of, kinds
 from samovar.sims import hostile
 from samovar.sims.hostile import Speech
 from samovar.sims.life import Life
@@ -76,16 +76,19 @@ def test_nothing_grows_with_what_hostile_keys_say(who: tuple[int, ...], monkeypa
 
 def test_every_kind_is_said_and_can_be_sent() -> None:
     speech, said = Speech(random.Random(1), ["peer-0", "peer-1"]), Counter[str]()
+    channels = set[str]()
     for heard in (Install, Join, Chunk):
-        speech.hear(encode(speech._of(heard), 0, incarnation=1, towards=2, seq=3), 0)
+        speech.hear(encode(speech._of(heard), 0, incarnation=1, towards=2, seq=3, channel="members"), 0)
     for _ in range(3000):
-        message, payload = speech.next()
-        said[type(message).__name__] += 1
+        channel, message, payload = speech.next()
+        said[kind_of(message)] += 1
+        channels.add(channel)
         try:
-            encode(message, len(payload), incarnation=1, towards=2, seq=3)
+            encode(message, len(payload), incarnation=1, towards=2, seq=3, channel=channel)
         except ValueError:
             said["too large"] += 1
-    assert {*kinds()} - {*said} == {"AskReach"}
+    assert {*kinds()} - {*said} == {"reach.AskReach"}
+    assert channels == {"", "members"}
     assert said["too large"] < 300
 
 

@@ -41,7 +41,7 @@ def test_who_catches_up_learns_what_the_others_agreed_on() -> None:
 def test_nothing_is_known_before_anything_was_sent() -> None:
     async def main() -> None:
         company = Company(2)
-        assert measured(company[0].endpoint, ("p0",)) == UNKNOWN
+        assert measured(company[0].sgd.channel, ("p0",)) == UNKNOWN
 
     simulate(main())
 
