@@ -134,7 +134,7 @@ class Reception:
         """Raises PeerMisbehaved when its sender floods us with what nobody here takes, is a guest and says what only a
         peer may, or says what the handler of its kind does not take of it."""
         kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
-        if is_guest(envelope.sender) and kind is not self.guests_say:
+        if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
