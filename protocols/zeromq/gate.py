@@ -22,13 +22,18 @@ import sys
 
 from ..addresses import split_address
 
-BACKLOG = 32
-"""Connections that wait to be accepted: at most so many come in after the gate is shut."""
+_BACKLOG_MIN, _BACKLOG_MAX, _BACKLOG_SHARE = 32, 1024, 16
 _RESERVE_MAX, _SHARE = 64, 8
 _LOOK_S = 0.25
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 _DROP = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # one instruction: return 0, no byte of it
 _PROGRAM = struct.pack("HP", 1, ctypes.addressof(_DROP))
+
+
+def backlog() -> int:
+    """How many connections wait to be accepted. At most so many come in after the gate is shut; beyond it the kernel
+    lets a newcomer wait for a second at least."""
+    return max(_BACKLOG_MIN, min(_BACKLOG_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _BACKLOG_SHARE))
 
 
 class Gate:
@@ -47,7 +52,7 @@ class Gate:
 
     def look(self) -> None:
         """Shut or open the gate, as there are descriptors. Called for each connection that waits, too."""
-        spare = self._size // 2
+        spare = max(self._size // 2, backlog() - _BACKLOG_MIN)
         if not self.shut and not _are_free(spare):
             self._set_shut(True)
         elif self.shut and _are_free(len(self._missing) + 2 * spare):

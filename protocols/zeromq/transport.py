@@ -21,7 +21,7 @@ from ..addresses import dialable, own_way
 from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire import Buffer
-from .gate import BACKLOG
+from .gate import backlog
 from .listener import Listener
 from .options import OPTIONS
 from .redial import Redial
@@ -149,7 +149,7 @@ class ZeroMQTransport:
         self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
         # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
         # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
-        inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), BACKLOG
+        inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), backlog()
         if self.encrypted:
             doorman = self._context.socket(zmq.REP)
             doorman.bind("inproc://zeromq.zap.01")

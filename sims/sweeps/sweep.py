@@ -36,6 +36,7 @@ PLACES = (
 TOO_RARE = (
     "a bad sum was made again",
     "a broken edge works again",
+    "a learner gave way to a newcomer",
     "a learner is too slow",
     "a learner lost all members",
     "a site's sum was bad and none was taken",
