@@ -26,9 +26,14 @@ from .post import Post, opened
 
 async def house(post: Post, members: Iterable[str] = ()) -> Endpoint:
     """A peer that lets in whom a guest asks for."""
+    endpoint = await greeter(post)
+    Invites(Channel(endpoint, MEMBERS), Invitation("guest"), members=lambda: members)
+    return endpoint
+
+
+async def greeter(post: Post) -> Endpoint:
     endpoint = await opened(post, "a", 1)
     Greeter(endpoint, run="run", settings="{}")
-    Invites(Channel(endpoint, MEMBERS), Invitation("guest"), members=lambda: members)
     return endpoint
 
 
@@ -93,7 +98,7 @@ def test_nobody_dials_a_host_that_a_guest_names_nor_tells_it_anything() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False
-        a = await house(post)
+        a = await greeter(post)
         dialled, answered = list[str](), list[object]()
         a._transport.dial = lambda peer, address: dialled.append(address)  # type: ignore[method-assign]
         rude = await opened(post, "guest/01", 2)
