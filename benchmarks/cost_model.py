@@ -43,7 +43,7 @@ class Scheduled(Ours):
     """On TCP, by whatever schedule is asked for."""
 
     def __init__(self, index: int, peers: int) -> None:
-        super().__init__("TCP", index, peers, host(index))
+        super().__init__("TCP", index, peers, host(index), apart=True)
         Prober(self.endpoint, lambda: self.membership.view.members)
 
     async def taken_by(self, name: str, elements: int) -> float:
