@@ -77,11 +77,11 @@ def disagreeing(monkeypatch, *, different: dict[str, float]) -> None:
     """Let the machines of these peers add up wrongly, once."""
     honest = reducer_module.allreduce
 
-    async def allreduce(endpoint, *args, **kwargs) -> torch.Tensor:
-        total = await honest(endpoint, *args, **kwargs)
-        if endpoint.id in different:
+    async def allreduce(channel, *args, **kwargs) -> torch.Tensor:
+        total = await honest(channel, *args, **kwargs)
+        if (peer := channel.endpoint.id) in different:
             total = total.clone()  # it may still be on its way to others
-            total[0] += different.pop(endpoint.id)
+            total[0] += different.pop(peer)
         return total
 
     monkeypatch.setattr(reducer_module, "allreduce", allreduce)

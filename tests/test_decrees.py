@@ -4,9 +4,10 @@ import pytest
 from simulated import LINK, endpoint_in, no_complaints  # noqa: F401
 
 from samovar.peers.links import parse_link
+from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.decree import next_decree, with_data_parts
-from samovar.protocols.members.messages import Introduce, Promise
+from samovar.protocols.members.messages import MEMBERS, Introduce, Promise
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import VIEW_BYTES_MAX, Departed, Gone, Member, Version, View
 from samovar.protocols.wire import encode, in_words
@@ -22,7 +23,7 @@ def promise(*, state: Version = STATE, result: Version | None = None, has: bool 
 def roster_of(count: int, *, started: bool = True) -> tuple[Roster, dict[str, Promise]]:
     members = tuple(Member(f"p{i}", f"p{i}", "", i, i + 1, life=i + 1) for i in range(count))
     endpoint: Endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
-    roster = Roster(endpoint, members[0])
+    roster = Roster(Channel(endpoint, MEMBERS), members[0])
     roster.me = members[0]
     roster.view = View(7, members, started)
     return roster, {member.id: promise() for member in members}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samovar.protocols.wire import kinds
+from samovar.sims.frames import names
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.harsh import HARSHNESS, harsher
 from samovar.sims.scenarios.scenario import Kind, Scenario
@@ -46,7 +46,7 @@ def test_faults_amid_messages_are_aimed_at_messages_that_there_are() -> None:
     amid = [fault.at_message for seed in range(200) for fault in with_only("amid messages", seed).faults]
     found = {moment.message for moment in amid if moment is not None}
     assert found >= {"Propose", "Promise", "Adopt", "Adopted", "Install", "Have", "Commit", "Part"}
-    assert found <= {*kinds()}
+    assert found <= {*names()}
     assert {moment.sent for moment in amid if moment is not None} == {True, False}
 
 

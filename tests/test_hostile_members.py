@@ -9,10 +9,13 @@ from simulated import simulate
 
 from samovar.protocols.catch_up import PART_BYTES, AskManifest
 from samovar.protocols.members.acceptor import _AHEAD_MAX
-from samovar.protocols.members.messages import Install, Propose, Stale
+from samovar.protocols.members.messages import MEMBERS, Install, Propose, Stale
 from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import Chunk
+from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.shared_memory.commons import Use
+
+from .conformance import over
 
 FAR = 2**63 - 1
 SPAN_S = 120.0
@@ -41,7 +44,7 @@ async def proposals(company: Company) -> None:
     """Of the highest ballot that makes sense, twice a second, by one that does not coordinate."""
     while True:
         for other in ("p0", "p1"):
-            company[2].endpoint.post(other, Propose(company[2].membership.view.generation, _AHEAD_MAX))
+            over(company[2].endpoint, MEMBERS).post(other, Propose(company[2].membership.view.generation, _AHEAD_MAX))
         await asyncio.sleep(0.5)
 
 
@@ -57,7 +60,7 @@ def test_a_coordinator_to_whom_ballots_far_ahead_were_proposed_is_followed_all_t
         await company.gathered(2)
         generation = company[0].membership.view.generation
         for times in (1, 2):
-            company[2].endpoint.post("p0", Propose(generation, times * _AHEAD_MAX))
+            over(company[2].endpoint, MEMBERS).post("p0", Propose(generation, times * _AHEAD_MAX))
         await company.until(lambda: company[0].membership.view.generation > generation)
         reached = company[0].sgd.state.round + 3
         await company.until(lambda: company[1].sgd.state.round >= reached)
@@ -84,8 +87,9 @@ def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str)
             "state": (AskManifest(1, 0), "asked for the state over and over"),
         }
         message, why = words[said]
+        channel = MEMBERS if said in ("propose", "install", "stale") else LOCAL_SGD
         for _ in range(130 if said == "state" else 1):
-            await villain.endpoint.send("p0", message, bytes(4) if said == "chunk" else b"")
+            await over(villain.endpoint, channel).send("p0", message, bytes(4) if said == "chunk" else b"")
         await company.until(lambda: why in victim.endpoint.refused.get("p2", ""))
         await company.over()
 
