@@ -23,6 +23,7 @@ from common import Row, arguments, missed, rows_of, show
 from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.shares import bottleneck, shares
 from samovar.protocols.channel import Channel
+from samovar.protocols.group import Group
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.reduction.allreduce import allreduce
 from samovar.protocols.reduction.chunks import Inbox
@@ -53,8 +54,16 @@ async def taken(links: Sequence[float], size: int, cut: tuple[float, ...]) -> fl
     clock, times = asyncio.get_running_loop().time, list[float]()
 
     async def one(channel: Channel, inbox: Inbox, index: int, turn: int) -> None:
-        own = torch.full((size,), index + 1.0)
-        total = await allreduce(channel, inbox, ids, SCHEDULES["sharded"], own, turn=(1, turn, 0), shares=cut)
+        own, group = torch.full((size,), index + 1.0), Group(tuple(ids), 1, index)
+        total = await allreduce(
+            channel,
+            inbox,
+            Group(tuple(ids), 1, ids.index(channel.endpoint.id)),
+            SCHEDULES["sharded"],
+            own,
+            turn=(1, turn, 0),
+            shares=cut,
+        )
         assert bool((total == len(ids) * (len(ids) + 1) / 2).all()), "a wrong sum"
 
     for turn in range(1, WARM + ROUNDS + 1):

@@ -93,7 +93,7 @@ class Peer:
             Channel(endpoint, LOCAL_SGD),
             lambda standing, installed: self._join(member, run, agreement or Agreement.on(layout), standing, installed),
             layout=layout,
-            schedule=lambda view: schedule_for(settings, size_bytes(len(view.ids)), view, self.state.links),
+            schedule=lambda group: schedule_for(settings, size_bytes(len(group.ids)), group, self.state.links),
             period=period_policy(settings),
             outer=outer_step(settings, parameters, state),
             state=state,

@@ -9,7 +9,7 @@ from ..aggregation.codecs.known import parse_codec
 from ..aggregation.schedules.known import SCHEDULES
 from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout
-from ..protocols.members.view import View
+from ..protocols.group import Group
 from ..protocols.reduction.reducer import ONE_HOP_BYTES, takes_one_hop
 from .settings import Settings
 
@@ -22,20 +22,20 @@ CODED_BYTES = 32 * 1024
 What is longer goes in cells (`coded.CELL`), hardly fewer of them so, and all of them by one peer."""
 
 
-def schedule_for(settings: Settings, size_bytes: int, view: View, costs: LinkCosts) -> Schedule:
+def schedule_for(settings: Settings, size_bytes: int, group: Group, costs: LinkCosts) -> Schedule:
     """The schedule of ``--schedule``, for what a round sums up. On one machine the sharded one is done in shared
     memory, but what a codec encodes at each hop is sent; what is very small takes one hop with it; else it is the
     fastest for what the links cost, as all have measured and agreed."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
-    if view.one_machine:
+    if group.one_machine:
         return SCHEDULES["naive" if _encodes_hops(settings.codec) and size_bytes <= CODED_BYTES else "sharded"]
-    if takes_one_hop(size_bytes, len(view.ids)):
+    if takes_one_hop(size_bytes, len(group.ids)):
         return SCHEDULES["sharded"]
     usual = "halving_doubling" if size_bytes <= SMALL_MODEL_BYTES else "ring"
     others = [name for name in SCHEDULES if name != usual]
     known = [SCHEDULES[name] for name in (usual, *others)]
-    return fastest(known, costs, len(view.ids), size_bytes, view.bandwidths_Bps)
+    return fastest(known, costs, len(group.ids), size_bytes, group.levels_Bps)
 
 
 @cache

@@ -88,7 +88,7 @@ class Bandwidths:
         def seconds(shares: tuple[float, ...] | None) -> float:
             return latency_s + self._size_bytes * bottleneck(shares or alike, bandwidths, everybody)
 
-        return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.shares)
+        return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.group(self._channel.endpoint.id).shares)
 
 
 def make_sense(levels: Levels, world: int) -> bool:

@@ -37,13 +37,14 @@ from .bandwidths import Bandwidths
 from .catch_up import Donor
 from .channel import Channel
 from .entry import Entry
+from .group import Group
 from .inquest import Inquest
 from .lag import Lag, Wanted
 from .lateness import Lateness
 from .learner import Learner
 from .link_costs import measured
 from .members.membership import Membership, Standing
-from .members.view import Decree, Version, View
+from .members.view import Decree, Version
 from .reduction.bound import NORM_LIMIT, Bound
 from .reduction.choice import chosen
 from .reduction.reducer import Reducer
@@ -72,7 +73,7 @@ class LocalSGD:
         membership: Callable[[Callable[[], Standing], Callable[[Decree], None]], Membership],
         *,
         layout: Layout,
-        schedule: Callable[[View], Schedule],
+        schedule: Callable[[Group], Schedule],
         period: PeriodPolicy,
         outer: OuterStep,
         state: State,
@@ -85,7 +86,7 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a view;
+        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a group;
         `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
         out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
         run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""

@@ -8,7 +8,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.delivery.lane import Outbound
 from samovar.protocols.delivery.link import Link
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.group import Group
 from samovar.protocols.transport import Arrivals, PeerId, Transport
 from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
@@ -242,6 +243,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
 def over(endpoint: Endpoint, channel: str = "test") -> Channel:
     """What a test says goes over a channel of its own, if it is not about another."""
     return Channel(endpoint, channel)
+
+
+def group_of(ids: Sequence[PeerId], endpoint: Endpoint) -> Group:
+    """These peers, as that of the `endpoint` sees them."""
+    return Group(tuple(ids), 1, [*ids].index(endpoint.id))
 
 
 def collect(endpoint: Endpoint, *, consume: bool = True) -> dict[type, list[Envelope]]:

@@ -27,7 +27,7 @@ from samovar.protocols.reduction.chunks import Chunk, Inbox
 from samovar.protocols.reduction.reducer import Reducer
 from samovar.sims.network import Network
 
-from .conformance import over
+from .conformance import group_of, over
 
 KEY, TURN = (1, 1), (1, 1, 0)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
@@ -160,7 +160,7 @@ def reduce_all(
         try:
             return await asyncio.gather(
                 *(
-                    allreduce(over(endpoint), inbox, ids, schedule, vector, turn=TURN)
+                    allreduce(over(endpoint), inbox, group_of(ids, endpoint), schedule, vector, turn=TURN)
                     for endpoint, inbox, vector in zip(endpoints, inboxes, vectors, strict=True)
                 )
             )
@@ -249,7 +249,12 @@ def test_only_a_flat_cpu_tensor_is_taken(broken: Callable[[Tensor], Any]) -> Non
         endpoint = endpoint_in(Network(parse_link(LINK), 1), "p0")
         with pytest.raises(ValueError, match="flat CPU tensor"):
             await allreduce(
-                over(endpoint), Inbox(over(endpoint)), ["p0"], SCHEDULES["ring"], broken(torch.zeros(4)), turn=TURN
+                over(endpoint),
+                Inbox(over(endpoint)),
+                group_of(["p0"], endpoint),
+                SCHEDULES["ring"],
+                broken(torch.zeros(4)),
+                turn=TURN,
             )
 
     simulate(main())
@@ -267,7 +272,14 @@ async def with_liar(chunks: list[tuple[Chunk, bytes]]) -> Inbox:
 
     lying = asyncio.create_task(lie())
     try:
-        await allreduce(over(endpoints[0]), inbox, ["p0", "p1"], SCHEDULES["ring"], torch.zeros(10), turn=TURN)
+        await allreduce(
+            over(endpoints[0]),
+            inbox,
+            group_of(["p0", "p1"], endpoints[0]),
+            SCHEDULES["ring"],
+            torch.zeros(10),
+            turn=TURN,
+        )
     finally:
         await lying
         for endpoint in endpoints:
@@ -358,7 +370,9 @@ def test_a_cancelled_attempt_leaves_nothing_behind_and_the_vector_untouched() ->
         vectors = vectors_of(3, 100)
         ids = [endpoint.id for endpoint in endpoints]
         attempts = [
-            asyncio.create_task(allreduce(over(endpoint), inbox, ids, SCHEDULES["ring"], vector, turn=TURN))
+            asyncio.create_task(
+                allreduce(over(endpoint), inbox, group_of(ids, endpoint), SCHEDULES["ring"], vector, turn=TURN)
+            )
             for endpoint, inbox, vector in list(zip(endpoints, inboxes, vectors, strict=True))[:2]
         ]  # p2 never comes
         await asyncio.sleep(3)

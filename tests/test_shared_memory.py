@@ -24,7 +24,7 @@ from samovar.protocols.shared_memory.commons import Commons, Offer, Use
 from samovar.protocols.shared_memory.segment import Segment, machine
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
 
-from .conformance import over
+from .conformance import group_of, over
 
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
 SIZES = (1, 5, 1000, SMALL_BYTES // 4, SMALL_BYTES // 4 + 1, 300_001)
@@ -58,7 +58,14 @@ async def by_messages(vectors: list[Tensor], schedule: str = "sharded") -> Tenso
     ids = [endpoint.id for endpoint in endpoints]
     results = await asyncio.gather(
         *(
-            allreduce(over(endpoint), Inbox(over(endpoint)), ids, SCHEDULES[schedule], vector, turn=(1, 1, 0))
+            allreduce(
+                over(endpoint),
+                Inbox(over(endpoint)),
+                group_of(ids, endpoint),
+                SCHEDULES[schedule],
+                vector,
+                turn=(1, 1, 0),
+            )
             for endpoint, vector in zip(endpoints, vectors, strict=True)
         )
     )

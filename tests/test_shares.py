@@ -176,7 +176,7 @@ def test_a_slow_peer_comes_to_own_nothing_and_rounds_take_as_much_less_as_the_cl
         company = simulate(unlike(4, {3: "10mbit,5ms"}, rounds=9, size=size).run())
         company.agree()
         view = company[0].membership.view
-        assert view.shares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
+        assert view.group("p0").shares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
         by_view: dict[int, list[float]] = {}
         for outcome in company[0].outcomes:
             by_view.setdefault(outcome.generation, []).append(outcome.wait_s + outcome.transfer_s)
@@ -191,15 +191,15 @@ def test_where_links_are_alike_no_view_is_changed_for_their_sake() -> None:
     company = simulate(unlike(4, {}, size=300_000).run())
     company.agree()
     assert {outcome.generation for outcome in company[0].outcomes} == {company[0].outcomes[0].generation}
-    assert company[0].membership.view.shares is None
+    assert company[0].membership.view.group("p0").shares is None
 
 
 def test_when_a_peer_dies_the_others_go_on_with_shares_of_their_own() -> None:
     async def main() -> Company:
         company = unlike(5, {1: "10mbit,5ms"}, rounds=14, size=300_000)
         company.start()
-        await company.until(lambda: company[0].membership.view.shares is not None)
-        assert company[0].membership.view.shares == pytest.approx([0.25, 0.0, 0.25, 0.25, 0.25])
+        await company.until(lambda: company[0].membership.view.group("p0").shares is not None)
+        assert company[0].membership.view.group("p0").shares == pytest.approx([0.25, 0.0, 0.25, 0.25, 0.25])
         company[3].crash()
         await company.ended()
         return company
@@ -207,7 +207,7 @@ def test_when_a_peer_dies_the_others_go_on_with_shares_of_their_own() -> None:
     company = simulate(main())
     company.agree()
     assert company[0].membership.view.ids == ("p0", "p1", "p2", "p4")
-    assert company[0].membership.view.shares == pytest.approx([1 / 3, 0.0, 1 / 3, 1 / 3])
+    assert company[0].membership.view.group("p0").shares == pytest.approx([1 / 3, 0.0, 1 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,10 @@ def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> N
 def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
     settings, nbytes, costs = Settings(peers=8), 16_000_000, LinkCosts(0.005, 1e-7)
     members = tuple(Member(f"p{index}", f"p{index}", "", index, 1) for index in range(8))
-    assert schedule_for(settings, nbytes, View(1, members, True), costs).name == "ring"
+    assert schedule_for(settings, nbytes, View(1, members, True).group("p0"), costs).name == "ring"
     known = View(2, tuple(replace(m, bandwidth_Bps=10**7 // (1 + 3 * (m.data_part % 2))) for m in members), True)
-    assert known.shares == pytest.approx([0.25, 0.0] * 4)
-    assert schedule_for(settings, nbytes, known, costs).name == "sharded"
+    assert known.group("p0").shares == pytest.approx([0.25, 0.0] * 4)
+    assert schedule_for(settings, nbytes, known.group("p0"), costs).name == "sharded"
 
 
 def test_what_peers_on_one_machine_have_to_send_takes_fewest_messages_unless_it_is_large() -> None:
@@ -264,7 +264,7 @@ def test_what_peers_on_one_machine_have_to_send_takes_fewest_messages_unless_it_
     view, costs = View(1, members, True), LinkCosts(0.005, 1e-7)
 
     def chosen(codec: str, nbytes: int) -> str:
-        return schedule_for(Settings(peers=4, codec=codec), nbytes, view, costs).name
+        return schedule_for(Settings(peers=4, codec=codec), nbytes, view.group("p0"), costs).name
 
     assert chosen("int8", 20_000) == "naive", "each hop is encoded, so it is sent"
     assert chosen("int8", 200_000) == "sharded"

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...aggregation.shares import by_bandwidth, coarse
+from ..group import Group
 from ..transport import PeerId
 from ..wire import PeerMisbehaved
 from .edge import Edge as Edge
@@ -91,25 +91,16 @@ class View:
     @cached_property
     def one_machine(self) -> bool:
         """Whether all say that they are on the same machine, and can share memory there."""
-        return len({member.machine for member in self.members}) == 1 and self.members[0].machine != ""
+        return self.group("").one_machine
 
-    @cached_property
-    def bandwidths_Bps(self) -> tuple[float, ...] | None:
-        """Of each member, as it counts; None: nothing is known of any."""
-        known = [member.bandwidth_Bps for member in self.members]
-        return coarse(known) if any(known) else None
-
-    @cached_property
-    def shares(self) -> tuple[float, ...] | None:
-        """Which share of a vector each member sums up for the others in a sharded allreduce; None: as much as any."""
-        return None if self.bandwidths_Bps is None else by_bandwidth(self.bandwidths_Bps)
-
-    @cached_property
-    def ranks_apart(self) -> tuple[tuple[int, int], ...]:
-        """The ranks of those who cannot reach each other, the lower one first."""
+    def group(self, me: PeerId) -> Group:
+        """The members, as `me` sees them."""
         rank = {peer: rank for rank, peer in enumerate(self.ids)}
         edges = (sorted((rank[edge.one], rank[edge.other])) for edge in self.apart if {edge.one, edge.other} <= {*rank})
-        return tuple((low, high) for low, high in sorted(edges))
+        apart = tuple((low, high) for low, high in sorted(edges))
+        bandwidths_Bps = tuple(member.bandwidth_Bps for member in self.members)
+        machines = tuple(member.machine for member in self.members)
+        return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines)
 
     def after(self, peer: PeerId, count: int) -> tuple[PeerId, ...]:
         """The next `count` members and learners after `peer`, in a ring."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from torch import Tensor
 from ...aggregation.schedules.schedule import Op, Schedule
 from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
+from ..group import Group
 from ..transport import PeerId
 from ..wire import Buffer
 from .bound import Guard
@@ -53,14 +53,14 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector over `members` (in rank order) by `schedule`. `shares`: of its parts, None if
+    """One attempt at summing a vector over a group by `schedule`. `shares`: of its parts, None if
     they are equal. `guard`: looks at what comes, of which the last `tail` elements are no model's."""
 
     def __init__(
         self,
         channel: Channel,
         inbox: Inbox,
-        members: Sequence[PeerId],
+        group: Group,
         schedule: Schedule,
         turn: Turn,
         shares: tuple[float, ...] | None = None,
@@ -68,11 +68,11 @@ class Allreduce:
         guard: Guard | None = None,
         tail: int = 0,
     ) -> None:
-        self._channel, self._inbox, self._members, self._turn = channel, inbox, members, turn
+        self._channel, self._inbox, self._members, self._turn = channel, inbox, group.ids, turn
         self._guard, self._tail = guard, tail
         self._schedule: Value = schedule
         self._shares = shares
-        self._rank = members.index(channel.endpoint.id)
+        self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
         """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
@@ -274,7 +274,7 @@ class Allreduce:
 async def allreduce(
     channel: Channel,
     inbox: Inbox,
-    members: Sequence[PeerId],
+    group: Group,
     schedule: Schedule,
     vector: Tensor,
     *,
@@ -291,4 +291,4 @@ async def allreduce(
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(channel, inbox, members, schedule, turn, shares, guard=guard, tail=tail).run(vector)
+    return await Allreduce(channel, inbox, group, schedule, turn, shares, guard=guard, tail=tail).run(vector)

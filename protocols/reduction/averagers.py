@@ -178,7 +178,7 @@ class GatherAverager(_Remembering):
         else:
             corrected = feedback.correct(contribution.vector - anchor)
             brought_by(contribution, corrected[:0])  # the rest is looked at when it is encoded
-            coded = self._codec.encode(corrected, seed_of(key, self._reducer.rank))
+            coded = self._codec.encode(corrected, seed_of(key, self._reducer.group.rank))
             feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
         tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
         return torch.cat((coded, torch.tensor(tail, dtype=torch.float64).view(torch.uint8))), feedback

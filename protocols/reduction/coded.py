@@ -9,7 +9,6 @@ Cost: the schedule's, with the codec's bytes. On loss, lateness, death: as for a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from ...aggregation.schedules.schedule import Op, Schedule
 from ...aggregation.vector import parts
 from ..channel import Channel, Envelope
 from ..delivery.link import PeerLost
+from ..group import Group
 from ..transport import PeerId
 from ..wire import Buffer
 from .allreduce import Allreduce, Array
@@ -41,7 +41,7 @@ class CodedAllreduce(Allreduce):
         self,
         channel: Channel,
         inbox: Inbox,
-        members: Sequence[PeerId],
+        group: Group,
         schedule: Schedule,
         turn: Turn,
         shares: tuple[float, ...] | None = None,
@@ -50,7 +50,7 @@ class CodedAllreduce(Allreduce):
         tail: int,
         guard: Guard | None = None,
     ) -> None:
-        super().__init__(channel, inbox, members, schedule, turn, shares, guard=guard, tail=tail)
+        super().__init__(channel, inbox, group, schedule, turn, shares, guard=guard, tail=tail)
         self._codec = codec
         self._final: dict[int, bytes] = {}
 

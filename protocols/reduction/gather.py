@@ -7,7 +7,6 @@ peer: as for an allreduce.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step
 from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
+from ..group import Group
 from ..transport import PeerId
 from .allreduce import Allreduce
 from .chunks import Inbox, Turn
@@ -42,17 +42,15 @@ class _ToAll:
 async def gather(
     channel: Channel,
     inbox: Inbox,
-    members: Sequence[PeerId],
+    group: Group,
     payload: Tensor,
     *,
     turn: Turn,
-    apart: tuple[Pair, ...] = (),
 ) -> list[tuple[PeerId, Tensor]]:
-    """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. `apart`: ranks that cannot
-    reach each other. Raises PeerLost."""
-    size, rank = payload.numel(), members.index(channel.endpoint.id)
-    own = torch.empty(size * len(members), dtype=torch.uint8)
+    """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. Raises PeerLost."""
+    size, rank = payload.numel(), group.rank
+    own = torch.empty(size * len(group.ids), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload
-    everything = await Allreduce(channel, inbox, members, _ToAll(apart), turn).run(own)
+    everything = await Allreduce(channel, inbox, group, _ToAll(group.apart), turn).run(own)
     everything[size * rank : size * (rank + 1)] = payload
-    return list(zip(members, everything.view(len(members), size), strict=True))
+    return list(zip(group.ids, everything.view(len(group.ids), size), strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from ...aggregation.schedules.naive import Naive
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
+from ..group import Group
 from ..in_order import sum_all
 from ..members.view import View
 from ..rounds import Key
@@ -53,23 +53,18 @@ def on_one_machine(nbytes: int) -> Schedule:
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
-def _among(view: View, members: Collection[PeerId]) -> View:
-    """`view` with these members alone."""
-    return replace(view, members=tuple(member for member in view.members if member.id in members))
-
-
 def _number(key: Key, stage: int) -> int:
     return STAGES * key[1] + stage
 
 
 class Reducer:
-    """One peer's part in the sums of a run. `schedule` chooses one for a view; `view` is the present one; `bound`: how
+    """One peer's part in the sums of a run. `schedule` chooses one for a group; `view` is the present one; `bound`: how
     large a mean may be."""
 
     def __init__(
         self,
         channel: Channel,
-        schedule: Callable[[View], Schedule],
+        schedule: Callable[[Group], Schedule],
         view: Callable[[], View],
         bound: Bound = Bound(),  # noqa: B008  # a value
     ) -> None:
@@ -92,24 +87,24 @@ class Reducer:
     @property
     def shares_memory(self) -> bool:
         """Whether sums are made in shared memory, if the members come to have any: then one after another."""
-        view = self._view()
-        apart = self.guard is not None or bool(view.apart)
-        return not apart and view.one_machine and isinstance(self._schedule(view), Sharded)
+        group = self.group
+        apart = self.guard is not None or bool(self._view().apart)
+        return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
         """How long a sum of so many bytes should take in the present view, on links that cost this; None: nothing is
         known, or memory is shared. What a codec leaves out is not taken off: to encode takes time, too, and who catches
         up, and the sums of sites, take all of it."""
-        view = self._view()
+        group = self.group
         if self.shares_memory:
             return None
-        schedule, shares = self._cut(view)
-        return seconds_of(schedule, costs, len(view.ids), size_bytes, view.bandwidths_Bps, shares)
+        schedule, shares = self._cut(group)
+        return seconds_of(schedule, costs, len(group.ids), size_bytes, group.levels_Bps, shares)
 
     @property
-    def rank(self) -> int:
-        """This peer's in the present view."""
-        return self._view().ids.index(self._channel.endpoint.id)
+    def group(self) -> Group:
+        """The members of the present view."""
+        return self._view().group(self._channel.endpoint.id)
 
     async def sum(
         self,
@@ -126,13 +121,13 @@ class Reducer:
         `tail`: elements at the end that are no model's. `codec`: encodes all others on their way. `gain`: so much
         larger than a model they may be. Raises PeerLost."""
         guard = None if self.guard is None else self.guard.times(gain)
-        view, turn = await self._begin(key), self._turn(key, stage)
+        group, turn = await self._begin(key), self._turn(key, stage)
         if codec is not None:
-            schedule, shares = self._cut(view)
+            schedule, shares = self._cut(group)
             coded = CodedAllreduce(
                 self._channel,
                 self.inbox,
-                view.ids,
+                group,
                 schedule,
                 turn,
                 shares,
@@ -147,11 +142,11 @@ class Reducer:
             self._in_place = sums
             self.bytes_shared += sums.moved_bytes
             return total
-        return await self._by_messages(view, vector, turn, tail, guard)
+        return await self._by_messages(group, vector, turn, tail, guard)
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
         """The same among some of the members, by messages. `turn`: of several such sums before the round's, from 1."""
-        some = _among(await self._begin(key), members)
+        some = (await self._begin(key)).among(members)
         return await self._by_messages(some, vector, (*key, STAGES + turn), 1)
 
     async def shown(
@@ -159,9 +154,8 @@ class Reducer:
     ) -> list[Brought]:
         """What each of these members brings to the round, or to a `turn` from 1 before it, in rank order: see `shown`.
         Raises PeerLost."""
-        some, stage = _among(await self._begin(key), members), _SHOWN + (WITNESSES + 1) * turn
-        apart = some.ranks_apart
-        return await shown(self._channel, self.inbox, some.ids, message, key=key, stage=stage, tail=tail, apart=apart)
+        some, stage = (await self._begin(key)).among(members), _SHOWN + (WITNESSES + 1) * turn
+        return await shown(self._channel, self.inbox, some, message, key=key, stage=stage, tail=tail)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
@@ -173,20 +167,20 @@ class Reducer:
             self.guard = None
 
     async def _by_messages(
-        self, view: View, vector: Tensor, turn: Turn, tail: int, guard: Guard | None = None
+        self, group: Group, vector: Tensor, turn: Turn, tail: int, guard: Guard | None = None
     ) -> Tensor:
-        schedule, shares = self._cut(view)
+        schedule, shares = self._cut(group)
         if isinstance(schedule, Sharded) and guard is None:
-            if view.one_machine:
+            if group.one_machine:
                 shares = None
-                schedule = around(on_one_machine(vector.nbytes), view.ranks_apart, len(view.ids))
-            elif takes_one_hop(vector.nbytes, len(view.ids)):
-                everything = await self._gathered(view, vector.view(torch.uint8), turn)
+                schedule = around(on_one_machine(vector.nbytes), group.apart, len(group.ids))
+            elif takes_one_hop(vector.nbytes, len(group.ids)):
+                everything = await self._gathered(group, vector.view(torch.uint8), turn)
                 return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(
             self._channel,
             self.inbox,
-            view.ids,
+            group,
             schedule,
             vector,
             turn=turn,
@@ -195,18 +189,18 @@ class Reducer:
             tail=tail,
         )
 
-    def _cut(self, view: View) -> tuple[Schedule, tuple[float, ...] | None]:
+    def _cut(self, group: Group) -> tuple[Schedule, tuple[float, ...] | None]:
         """The schedule among these, and what each of them owns of the sum, if that is not alike."""
-        wanted = self._schedule(view) if self.guard is None else Sharded()
-        schedule = around(wanted, view.ranks_apart, len(view.ids))
-        return schedule, view.shares if isinstance(schedule, Sharded) else None
+        wanted = self._schedule(group) if self.guard is None else Sharded()
+        schedule = around(wanted, group.apart, len(group.ids))
+        return schedule, group.shares if isinstance(schedule, Sharded) else None
 
     async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
         """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
         return await self._gathered(await self._begin(key), payload, self._turn(key, 0))
 
-    async def _gathered(self, view: View, payload: Tensor, turn: Turn) -> list[tuple[PeerId, Tensor]]:
-        return await gather(self._channel, self.inbox, view.ids, payload, turn=turn, apart=view.ranks_apart)
+    async def _gathered(self, group: Group, payload: Tensor, turn: Turn) -> list[tuple[PeerId, Tensor]]:
+        return await gather(self._channel, self.inbox, group, payload, turn=turn)
 
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
         """Raises BadSum when a mean is too large for what all had before, `anchor`. Under a guard nothing is."""
@@ -226,23 +220,23 @@ class Reducer:
     def _turn(self, key: Key, stage: int) -> Turn:
         return (*key, stage if self.guard is None else _GUARDED + stage)
 
-    async def _begin(self, key: Key) -> View:
-        """The present view, for one more sum. If it is another than that of `key`, this attempt is over, and about to
-        be cancelled: it must not speak for the new view."""
+    async def _begin(self, key: Key) -> Group:
+        """The members of the present view, for one more sum. If that is another than that of `key`, this attempt is
+        over, and about to be cancelled: it must not speak for the new view."""
         if self._view().generation != key[0]:
             await asyncio.get_running_loop().create_future()
         self._in_place = None
         self.inbox.advance(key)
-        return self._view()
+        return self.group
 
     async def _shared(self, count: int, dtype: torch.dtype) -> Sums | None:
         """Sums of such vectors in memory that all members share; None if they share none, or have another schedule."""
         if not self.shares_memory:
             return None
-        rank, members = self.rank, self._view().ids
-        segment = await self._commons.segment(bytes_for(count, dtype, len(members)))
+        group = self.group
+        segment = await self._commons.segment(bytes_for(count, dtype, len(group.ids)))
         if segment is None:
             return None
         if self._sums is None or not self._sums.are_of(segment, count, dtype):
-            self._sums = Sums(segment, members, rank, count, dtype, self.inbox.meter)
+            self._sums = Sums(segment, group.ids, group.rank, count, dtype, self.inbox.meter)
         return self._sums

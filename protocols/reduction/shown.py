@@ -9,7 +9,6 @@ lateness or death of a peer: as for an allreduce.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,8 +21,8 @@ from ...aggregation.evidence import FIELDS, Brought, brought, shifts
 from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step, adds, sends
 from ..channel import Channel
+from ..group import Group
 from ..rounds import Key
-from ..transport import PeerId
 from .allreduce import Allreduce, Array
 from .chunks import Inbox
 from .gather import gather
@@ -75,24 +74,22 @@ class _Looking(Allreduce):
 async def shown(
     channel: Channel,
     inbox: Inbox,
-    members: Sequence[PeerId],
+    group: Group,
     message: Tensor,
     *,
     key: Key,
     stage: int,
     tail: int,
-    apart: tuple[Pair, ...] = (),
 ) -> list[Brought]:
     """What every member brings, in rank order, as most who saw it say: the same on all members. `message`: this peer's,
     as `contribute` makes it; `tail`: elements at its end that are no model's; `stage`: the first of four that these
-    sums take of the round's; `apart`: ranks that cannot reach each other, and do not see each other's. Raises
-    PeerLost."""
-    world = len(members)
+    sums take of the round's. Ranks that are apart do not see each other's. Raises PeerLost."""
+    world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan
     for shift, seen in enumerate(statements):
         turn = (*key, stage + shift)
-        await _Looking(channel, inbox, members, _Shown(shift, apart), turn, seen=seen, tail=tail).run(message)
+        await _Looking(channel, inbox, group, _Shown(shift, group.apart), turn, seen=seen, tail=tail).run(message)
     payload = torch.from_numpy(statements).view(-1).view(torch.uint8)
-    told = await gather(channel, inbox, members, payload, turn=(*key, stage + len(statements)), apart=apart)
+    told = await gather(channel, inbox, group, payload, turn=(*key, stage + len(statements)))
     return brought(torch.stack([one.clone().view(torch.float64).view(statements.shape) for _, one in told]))
