@@ -61,9 +61,11 @@ class Reception:
         """`first_ask`: a random number, so that what answers a past self of this peer, or another, answers nothing."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
-        self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
+        self._asks: dict[int, tuple[PeerId, str, asyncio.Future[Envelope]]] = {}
         self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
+        self._closed = set[str]()
+        """Channels that had handlers: whoever goes on to speak on one cannot know."""
         self.bytes_received_by = Counter[str]()
         """In messages that were taken here, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
@@ -73,18 +75,20 @@ class Reception:
     @property
     def asked(self) -> set[PeerId]:
         """Peers that owe an answer."""
-        return {peer for peer, _ in self._asks.values()}
+        return {peer for peer, _, _ in self._asks.values()}
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
         """Raises ValueError when that channel has a handler of that kind."""
         if (channel, kind) in self._handlers:
             raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
         self._handlers[channel, kind] = handler
+        self._closed.discard(channel)
         if (channel, kind) in self._unclaimed:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
     def off(self, channel: str) -> None:
         """That channel has no handlers any more."""
+        self._closed.add(channel)
         self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
 
     def _claim(self, kind: _Kind) -> None:
@@ -95,12 +99,15 @@ class Reception:
                 else:
                     self._handle(handler, envelope)
 
-    async def ask(self, to: PeerId, send: Callable[[int], Awaitable[None]], within_s: float | None) -> Envelope:
-        """Have a question sent with the number that it is given; returns the answer. Raises PeerLost."""
+    async def ask(
+        self, to: PeerId, channel: str, send: Callable[[int], Awaitable[None]], within_s: float | None
+    ) -> Envelope:
+        """Have a question sent with the number that it is given; returns the answer, which comes on the same channel.
+        Raises PeerLost."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[ask] = (to, answer)
+        self._asks[ask] = (to, channel, answer)
         try:
             await send(ask)
             async with asyncio.timeout(within_s):
@@ -126,7 +133,7 @@ class Reception:
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
         """Tell those who wait for an answer of `peer`, None for all, that it does not come."""
-        for to, answer in list(self._asks.values()):
+        for to, _, answer in list(self._asks.values()):
             if peer in (to, None) and not answer.done():
                 answer.set_exception(PeerLost(to, why))
 
@@ -141,8 +148,8 @@ class Reception:
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
         elif handler is None and self._first_ask < ask <= self._last_ask:
-            to, answer = self._asks.get(ask, ("", None))
-            if answer is None or answer.done() or to != envelope.sender:
+            to, channel, answer = self._asks.get(ask, ("", "", None))
+            if answer is None or answer.done() or (to, channel) != (envelope.sender, envelope.channel):
                 envelope.done()  # too late: nobody waits for it any more
             elif isinstance(envelope.message, Unanswered):
                 answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
@@ -157,17 +164,29 @@ class Reception:
         own = [other for other in kept if other.sender == envelope.sender]
         full = len(kept) >= _UNCLAIMED_MAX or sum(other.cost for other in kept) > _UNCLAIMED_BYTES_MAX
         many = len(own) >= _UNCLAIMED_PER_PEER_MAX or sum(other.cost for other in own) > _UNCLAIMED_BYTES_PER_PEER_MAX
-        if full or many:
+        late = [other for other in kept if other.channel in self._closed]
+        if (full or many) and late:
+            self._forget(lambda other: other.channel in self._closed)
+            self._keep(kind, envelope)
+        elif full or many:
             envelope.done()
-            raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
-        self._unclaimed.setdefault(kind, []).append(envelope)
+            if envelope.channel not in self._closed:
+                raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
+        else:
+            self._unclaimed.setdefault(kind, []).append(envelope)
+
+    def _forget(self, which: Callable[[Envelope], bool]) -> None:
+        """Some messages that nobody has taken."""
+        for kind, envelopes in list(self._unclaimed.items()):
+            for envelope in [envelope for envelope in envelopes if which(envelope)]:
+                envelopes.remove(envelope)
+                envelope.done()
+            if not envelopes and kind not in self._handlers:
+                del self._unclaimed[kind]  # as anybody may make up channels
 
     def drop(self, peer: PeerId) -> None:
         """The link to `peer` has ended: what nobody has taken of it is of no use any more."""
-        for kind, envelopes in list(self._unclaimed.items()):
-            envelopes[:] = [envelope for envelope in envelopes if envelope.sender != peer]
-            if not envelopes and kind not in self._handlers:
-                del self._unclaimed[kind]  # as anybody may make up channels
+        self._forget(lambda envelope: envelope.sender == peer)
         for told in self.on_ended:
             told(peer)
 
@@ -179,8 +198,9 @@ class Reception:
         self._count(envelope)
         try:
             handler(envelope)
-        except PeerMisbehaved:
+        except PeerMisbehaved as error:
             envelope.done()
+            self.refuse(envelope, str(error))
             raise
         except Exception as error:
             envelope.done()
