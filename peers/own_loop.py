@@ -38,6 +38,7 @@ from .synchronous import Synchronous
 from .wrapped import Losses, Wrapped
 
 T = TypeVar("T")
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:
@@ -82,7 +83,7 @@ class Run:
         """How others join: ``samovar.join(**invitation)``. None under `samovar train`, which prints it."""
         return self._invitation
 
-    def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls; with
         ``average="gradients"`` its gradients instead, while ``backward()`` computes them.
 
