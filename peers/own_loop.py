@@ -220,7 +220,7 @@ class Run:
             if outcome.caught_up or not self._steps:
                 self._take(outcome.vector)
             else:
-                self._wrapped.merge(outcome.vector, brought.vector, outcome.part, self._opening.settings.mixing)
+                self._wrapped.merge(outcome.vector, brought.vector, outcome.part, self._opening.settings.overlap_share)
 
     def _average_at_site(self, peer: Peer) -> None:
         before, steps = peer.state, self._steps

@@ -17,7 +17,7 @@ from samovar.peers.task import load_task
 PERIOD = 10
 
 
-def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Tensor:
+def by_hand(period: int, fragments: int = 1, overlap_share: float | None = None) -> Tensor:
     """Delayed averaging of two peers, in plain PyTorch: x <- m + (x - b), or what is mixed, one period late, fragment
     by fragment."""
     task = load_task(ROOT / "tests/tasks/union.py")
@@ -43,7 +43,11 @@ def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Ten
         if brought:
             here = averaged(round_ - 1)
             for x, b in zip(now, brought, strict=True):
-                x[here] = agreed[here] + (x - b)[here] if mixing is None else (mixing * x + (1 - mixing) * agreed)[here]
+                x[here] = (
+                    agreed[here] + (x - b)[here]
+                    if overlap_share is None
+                    else (overlap_share * x + (1 - overlap_share) * agreed)[here]
+                )
             for model, vector in zip(models, now, strict=True):
                 nn.utils.vector_to_parameters(vector.clone(), model.parameters())
         brought = now
@@ -51,7 +55,7 @@ def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Ten
     return agreed
 
 
-@pytest.mark.parametrize("streaming", [{}, {"fragments": 2}, {"fragments": 3, "mixing": 0.5}])
+@pytest.mark.parametrize("streaming", [{}, {"fragments": 2}, {"fragments": 3, "overlap_share": 0.5}])
 def test_two_scripts_do_delayed_averaging_and_end_with_the_same_bits(
     tmp_path: Path, streaming: dict[str, object]
 ) -> None:
