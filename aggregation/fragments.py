@@ -11,7 +11,8 @@ Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arX
                      and alpha is ``--overlap-share``
 
 What peers agree on is a whole model all the same: each fragment as it was averaged last. A peer trains on with its own
-values of all fragments but the one that has just been averaged; who comes late, or back, takes all from the others.
+values of all fragments but the one that has just been averaged; a peer that joins late or returns takes all of them
+from the others.
 
 Cost: a round sends 1/P of the bytes, and there are P times as many of them: the same bytes on average, 1/P at a time.
 """
