@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,13 @@ def test_a_script_that_fails_amid_a_round_holds_nobody_up(tmp_path: Path) -> Non
     events = [(event.event, event.about, event.why) for event in read_run(tmp_path / "0").events]
     assert ("left", "1", "its script failed: RuntimeError: out of luck") in events
     assert rounds(tmp_path / "0") == list(range(1, 6))
+
+
+def test_a_script_is_told_of_a_setting_s_former_name_and_may_write_names_with_hyphens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with begin(tmp_path / "run", overlap=True, period=8, mixing=0.5, schedule="halving-doubling"):
+        pass
+    assert "samovar: samovar.join: mixing is called overlap_share now" in capsys.readouterr().err.splitlines()
+    settings = json.loads((tmp_path / "run/settings.json").read_text("utf-8"))
+    assert (settings["overlap_share"], settings["schedule"]) == (0.5, "halving_doubling")
