@@ -74,7 +74,7 @@ _MEMBERS = (State.MEMBER, State.LEADING)
 
 class _Living:
     """Keeps which members of the newest view are alive. A process restarted without a record, a newcomer that no member
-    has heard of, a peer whose numbers were spoiled and one that has proposed a view without itself do not count as
+    has heard of, a peer whose numbers were spoiled and one that has decided a view without itself do not count as
     alive. A peer that was let in and has taken part in no round yet is not missed."""
 
     def __init__(self, patience_s: float) -> None:
