@@ -66,7 +66,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     INT8: {"outer": OUTER, "period": str(PERIOD), "codec": "int8"},
     STREAMING: IN_PARTS,
     DELAYED: {**IN_PARTS, "overlap": True},
-    MIXED: {**IN_PARTS, "overlap": True, "mixing": 0.5},
+    MIXED: {**IN_PARTS, "overlap": True, "overlap_share": 0.5},
     PLAIN: {"period": str(PERIOD)},
     MOMENTS: {"period": str(PERIOD), "inner": "averaged"},
 }
