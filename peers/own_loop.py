@@ -1,7 +1,7 @@
 """A peer's part in a run, as somebody's own PyTorch loop holds it: what `samovar.join` gives (`script`).
 
 The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer, which stays the same
-object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period` calls of step() the
+object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period` steps the
 hook averages the model with the other peers; with `overlap` the loop goes on at once and waits a period later.
 """
 
