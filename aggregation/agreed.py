@@ -1,4 +1,4 @@
-"""What all have agreed that links cost, and what follows: the schedule they go by, and how long it should take."""
+"""Link costs that all peers have agreed on, and the schedule and the predicted time that follow from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .schedules.schedule import Schedule
 from .shares import by_bandwidth
 
 OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
-"""What a chunk costs its two ends, and to add a byte, on a usual processor."""
+"""Seconds that a chunk costs its two ends, and that adding a byte takes, on a usual processor."""
 CHUNK_BYTES = 64 * 1024
-"""As chunks are on a usual link."""
+"""The size of chunks on a usual link."""
 _WORLD_MOST = 16
-"""In a larger one to predict takes too long to be done within a round."""
+"""In a larger world a prediction takes too long for a round."""
 
 
 class LinkCosts(NamedTuple):
-    """What links cost, summed up over those who know: seconds from end to end, seconds a byte, and the share of those
-    who know."""
+    """Costs of links, averaged over all peers; a peer that has measured none adds 0. `alpha_s`: seconds from end to
+    end; `s_per_byte`: seconds a byte; `known`: the share of peers that have measured, by which the two are divided."""
 
     alpha_s: float
     s_per_byte: float
@@ -29,7 +29,7 @@ class LinkCosts(NamedTuple):
 
     @property
     def bandwidth_Bps(self) -> float | None:
-        """Of a link; None: nobody knows."""
+        """Bytes a second of a usual link; None: no peer has measured one."""
         return self.known / self.s_per_byte if self.known and self.s_per_byte else None
 
 

@@ -1,13 +1,13 @@
-"""Who brought numbers that cannot be right, by what the others saw of each one's contribution.
+"""Finds the peers that contributed numbers which cannot be right, from the statements of others on each contribution.
 
 Every part of everybody's message (`mean`) is seen by up to `WITNESSES` ranks beside its sender: rank r + s sees part r,
-for s from 0 on. What counts of a part is the middle of what its witnesses say, or the less of two: no single one can
-have an innocent taken for guilty, nor, of three, save who is guilty.
+for s from 0 on. The median of the witnesses' statements on a part counts, or the lesser of two: no single witness can
+have an innocent peer taken for guilty, nor, of three, save a guilty one.
 
     statement of a witness on a sender's part   [square of its norm, its largest magnitude, the sender's weight]
 
 The norm is of the model's elements alone; the largest magnitude counts signals and the weight, too. The weight is NaN
-but from those who see the message's last element.
+but from the witnesses of the message's last element.
 """
 
 import math

@@ -8,10 +8,11 @@ Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arX
     t_p, H/P apart   round r is about fragment (r - 1) mod P, and rounds are ``period`` local steps apart
     theta_p(t - H)   the fragment in ``anchor``, as all peers have had it since it was averaged last
     tau, alpha       0: the next local steps begin when the fragment is there; with ``--overlap`` tau is one ``period``
-                     and alpha is ``--mixing``
+                     and alpha is ``--overlap-share``
 
 What peers agree on is a whole model all the same: each fragment as it was averaged last. A peer trains on with its own
-values of all fragments but the one that has just been averaged; who comes late, or back, takes all from the others.
+values of all fragments but the one that has just been averaged; a peer that joins late or returns takes all of them
+from the others.
 
 Cost: a round sends 1/P of the bytes, and there are P times as many of them: the same bytes on average, 1/P at a time.
 """

@@ -1,7 +1,7 @@
 """The weighted mean as a plain sum, so that any allreduce can carry it.
 
 Source: FedAvg (McMahan et al., AISTATS 2017, Algorithm 1), ``x = sum_i w_i x_i / sum_i w_i``. The weights travel inside
-the sum, so the division is by those who really contributed: whoever is missing above is missing below.
+the sum, so the division is by the peers that really contributed: one missing above is missing below.
 
     message of peer i    [w_i x_i (n elements), w_i s_i (one per signal), w_i]
     sum over the peers   [sum w x,              sum w s,                  sum w]

@@ -1,4 +1,4 @@
-"""Peers that take different numbers of local steps in a round: how many each, and their mean without a bias.
+"""Peers that take different numbers of local steps in a round: the number for each, and a mean without bias.
 
 Source: FedNova (Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
 NeurIPS 2020, arXiv 2007.07481), equation 6, with a_i = (1, ..., 1), that is plain local SGD:
@@ -12,7 +12,7 @@ NeurIPS 2020, arXiv 2007.07481), equation 6, with a_i = (1, ..., 1), that is pla
     p_i        proportional to the samples in a step of peer i, not to those it saw in the round
     tau_eff    `effective`: the paper's is sum_i p_i tau_i, and any will do, as where it ends does not depend on it
 
-The plain mean weighted by what each saw ends where sum_i p_i tau_i grad F_i = 0: who is fast pulls harder. This ends
+The plain mean weighted by the samples seen ends where sum_i p_i tau_i grad F_i = 0: a fast peer pulls harder. This ends
 where sum_i p_i grad F_i = 0, whatever the tau_i, as far as a peer's way is tau_i times its gradient: peers that go far
 between two averages still drift, each at its own rate, and that is left over.
 

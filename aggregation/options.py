@@ -1,4 +1,7 @@
-"""How a user asks for one of several things: by name, with options after colons, as in ``top_k:0.01:fp16``."""
+"""How a user asks for one of several things: by name, with options after colons, as in ``top_k:0.01:fp16``.
+
+The tables of names use underscores. A user may write hyphens (`spelled`).
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -13,13 +16,19 @@ class OptionError(ValueError):
     """There is something of that name, but not with such options. One line."""
 
 
+def spelled(text: str) -> str:
+    """`text` with its name, up to the first colon, as the tables spell it: ``top-k:0.01`` becomes ``top_k:0.01``."""
+    name, colon, options = text.partition(":")
+    return name.replace("-", "_") + colon + options
+
+
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str) -> T:
     """What `text` asks for. `known`, by name: what makes it out of its options, texts, and how many options it takes at
     most; `what` all of them are.
 
     Raises ValueError, in one line, on a name that is unknown, OptionError on options that are silly.
     """
-    name, *options = text.strip().split(":")
+    name, *options = spelled(text.strip()).split(":")
     if name not in known:
         raise ValueError(f"there is no {what} {name!r:.60}; there are {', '.join(known)}")
     if len(text) > TEXT_MAX:

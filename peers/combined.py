@@ -32,8 +32,8 @@ def check(wished: Fields) -> None:
         _hierarchical(wished, wished.site_period)
     if wished.overlap:
         _overlapped(wished)
-    elif wished.mixing is not None:
-        raise SettingsError("is for --overlap, where local steps go on before a mean is there", "mixing")
+    elif wished.overlap_share is not None:
+        raise SettingsError("is for --overlap, where local steps go on before a mean is there", "overlap_share")
     if wished.fragments > 1 and wished.codec != "none" and parse_codec(wished.codec).family == "sketch":
         raise SettingsError(f"cannot be with {wished.codec}, which needs the whole model: leave out one", "fragments")
     for name in ("key", "authorized", "invite_uses", "invite_for"):

@@ -26,10 +26,11 @@ class SettingsError(ValueError):
         self.problem, self.name = problem, name
 
 
-def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False) -> Any:
+def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False, former: str = "") -> Any:
     """`help`: a few words, which fit into a line of 80 columns behind the flag. `agreed`: all peers of a run have the
-    same. A default of None allows None."""
-    return dataclasses.field(default=default, metadata={"rule": rule, "help": help, "agreed": agreed})
+    same. `former`: the name that the setting had before, which is still taken. A default of None allows None."""
+    metadata = {"rule": rule, "help": help, "agreed": agreed, "former": former}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +49,12 @@ class Fields:
         "kept", rules.one_of("kept", "averaged", "reset"), "The optimizer's own state then.", agreed=True
     )
     overlap: bool = _setting(False, rules.flag(), "Take the next local steps while the last are averaged.", agreed=True)
-    mixing: float | None = _setting(
+    overlap_share: float | None = _setting(
         None,
         rules.share(),
         "With --overlap: the share of a peer's own model.",
         agreed=True,
+        former="mixing",
     )
     average: str = _setting(
         "model",

@@ -8,11 +8,11 @@ one whole period. At peer i, with H local steps to a round:
     meanwhile: H local steps from x_i
     x_i <- m_k + (x_i - b_i),         what becomes of the b_j in round k, and what i has done since; then b_i = x_i ...
 
-So the mean of all x_i is m_k plus the mean of what all have done since, as if nobody had been ahead. With ``mixing``
-alpha in place of that, as Streaming DiLoCo has it: x_i <- alpha x_i + (1 - alpha) m_k, which holds peers closer
-together and forgets some of what they have done since. With fragments both are for the one of round k. It is merged
-where the local steps end, not when m_k is there: the same run gives the same bits on any link. Nothing is left to do
-meanwhile in the last round: it is waited for, and its result is what all end with.
+So the mean of all x_i is m_k plus the mean of what all have done since, as if nobody had been ahead. With an
+``--overlap-share`` alpha the last line is x_i <- alpha x_i + (1 - alpha) m_k, as Streaming DiLoCo has it: that holds
+peers closer together and forgets some of what they have done since. With fragments both are for the one of round k. It
+is merged where the local steps end, not when m_k is there: the same run gives the same bits on any link. Nothing is
+left to do meanwhile in the last round: it is waited for, and its result is what all end with.
 
 Cost: a round takes max(local steps, averaging), and memory for one more model. On loss and death the round is decided
 as without it. Who catches up takes the model that it fetches as it is, and its next local steps from there: what it has
@@ -109,8 +109,8 @@ class Overlapped(Training):
     async def _take_over(self, under_way: UnderWay, outcome: Outcome) -> None:
         self._under_way = None
         if not outcome.caught_up:
-            trainer, brought, mixing = self._trainer, under_way.brought, self._peer.settings.mixing
-            await self._compute.run(lambda: trainer.merge(outcome.vector, brought.vector, outcome.part, mixing))
+            trainer, brought, overlap_share = self._trainer, under_way.brought, self._peer.settings.overlap_share
+            await self._compute.run(lambda: trainer.merge(outcome.vector, brought.vector, outcome.part, overlap_share))
             self._begun_from = outcome.state
 
     def _note(self, evaluation: Evaluation) -> None:

@@ -1,9 +1,8 @@
 """A peer's part in a run, as somebody's own PyTorch loop holds it: what `samovar.join` gives (`script`).
 
-The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer it is given, which stays
-the very same object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period`
-calls of step() the hook averages the model with the other peers, and only then does the loop go on; with `overlap` it
-goes on at once, and waits for that after the next period.
+The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer, which stays the same
+object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period` steps the
+hook averages the model with the other peers; with `overlap` the loop goes on at once and waits a period later.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from .synchronous import Synchronous
 from .wrapped import Losses, Wrapped
 
 T = TypeVar("T")
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:
@@ -82,7 +82,7 @@ class Run:
         """How others join: ``samovar.join(**invitation)``. None under `samovar train`, which prints it."""
         return self._invitation
 
-    def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls; with
         ``average="gradients"`` its gradients instead, while ``backward()`` computes them.
 
@@ -220,7 +220,7 @@ class Run:
             if outcome.caught_up or not self._steps:
                 self._take(outcome.vector)
             else:
-                self._wrapped.merge(outcome.vector, brought.vector, outcome.part, self._opening.settings.mixing)
+                self._wrapped.merge(outcome.vector, brought.vector, outcome.part, self._opening.settings.overlap_share)
 
     def _average_at_site(self, peer: Peer) -> None:
         before, steps = peer.state, self._steps

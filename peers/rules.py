@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..aggregation.codecs.known import CODECS, parse_codec
+from ..aggregation.options import spelled
 from ..aggregation.outer import OUTER_STEPS, parse_outer
 from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import PERIODS, parse_period
@@ -88,9 +89,9 @@ def text(said: str, metavar: str, pattern: str) -> Rule:
 
 def one_of(*choices: str) -> Rule:
     def take(value: object) -> str:
-        if not isinstance(value, str) or value not in choices:
+        if not isinstance(value, str) or spelled(value) not in choices:
             raise ValueError
-        return value
+        return spelled(value)
 
     said = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
     metavar = "|".join(choices)
@@ -105,7 +106,7 @@ def period() -> Rule:
     def take(value: object) -> str:
         asked = value.strip() if isinstance(value, str) else str(whole(1, PERIOD_LIMIT).take(value))
         policy = parse_period(asked)
-        return str(policy.steps) if isinstance(policy, Fixed) else asked
+        return str(policy.steps) if isinstance(policy, Fixed) else spelled(asked)
 
     names = ", ".join(PERIODS)
     said = (
@@ -120,7 +121,7 @@ def codec() -> Rule:
             raise ValueError
         if value != "none":
             parse_codec(value)
-        return value
+        return spelled(value)
 
     return Rule(take, f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01", "none|CODEC", str)
 
@@ -130,7 +131,7 @@ def outer() -> Rule:
         if not isinstance(value, str):
             raise ValueError
         parse_outer(value)
-        return value
+        return spelled(value)
 
     return Rule(take, f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9", "plain|STEP", str)
 

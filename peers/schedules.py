@@ -18,8 +18,8 @@ SMALL_MODEL_BYTES = 256 * 1024
 known of them."""
 
 CODED_BYTES = 32 * 1024
-"""So much or less, encoded on one machine: as peers have its processors in common, fewest messages take least time.
-What is longer goes in cells (`coded.CELL`), hardly fewer of them so, and all of them by one peer."""
+"""Up to this size, encoded vectors on one machine use the naive schedule: peers share the cores, so the fewest messages
+win. Longer vectors go in cells (`coded.CELL`): naive saves hardly any of those, and one peer would handle all."""
 
 
 def schedule_for(settings: Settings, size_bytes: int, group: Group, costs: LinkCosts) -> Schedule:

@@ -28,6 +28,7 @@ from .opening import Opening, open_for_launcher, orders_of_launcher
 from .own_loop import Run
 from .settings import Settings, of_tasks
 from .stop import Stop
+from .toml_file import Entry
 from .torch_imports import import_all_of_torch
 from .ways_in import WaysIn
 
@@ -69,9 +70,16 @@ def _settings(wished: dict[str, Any]) -> Settings:
     if idle := of_tasks(wished):
         raise SettingsError(f"a training script decides that itself: leave out {idle}")
     try:
-        return Settings.read(None, {key: str(v) if isinstance(v, os.PathLike) else v for key, v in wished.items()})
+        return Settings.from_entries(
+            [
+                Entry(key, str(value) if isinstance(value, os.PathLike) else value, "samovar.join")
+                for key, value in wished.items()
+                if value is not None
+            ],
+            {},
+        )
     except SettingsError as error:
-        raise SettingsError(error.problem, error.name) from None  # it names a flag, and here there is none
+        raise SettingsError(error.problem, error.name) from None  # a caller knows where it called
 
 
 async def _launched() -> Opening:

@@ -56,15 +56,17 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def merged(now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, mixing: float | None) -> Tensor:
+def merged(
+    now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, overlap_share: float | None
+) -> Tensor:
     """`now` [n], with what became of that `part` of `brought` in a round in its place: agreed + (now - brought), or
-    mixing * now + (1 - mixing) * agreed; for its `parameters`, the first elements. Buffers stay this peer's own: a
-    variance plus a difference of others may be below 0. Changes `now`."""
+    overlap_share * now + (1 - overlap_share) * agreed; for its `parameters`, the first elements. Buffers stay this
+    peer's own: a variance plus a difference of others may be below 0. Changes `now`."""
     here = slice(part.start, min(part.stop, parameters))
-    if mixing is None:
+    if overlap_share is None:
         now[here] += agreed[here] - brought[here]
     else:
-        now[here].lerp_(agreed[here], 1 - mixing)
+        now[here].lerp_(agreed[here], 1 - overlap_share)
     return now
 
 

@@ -137,7 +137,7 @@ class Trainer:
             raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {shown(loss)}")
         if not loss.requires_grad:
             raise TaskError(f"{self.task.path}: what loss() returned does not depend on the model: was it detached?")
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         if self.variate is not None:
             self.variate.step(self._averaged.trained())
@@ -182,9 +182,9 @@ class Trainer:
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 
-    def merge(self, agreed: Tensor, brought: Tensor, part: Part, mixing: float | None = None) -> None:
+    def merge(self, agreed: Tensor, brought: Tensor, part: Part, overlap_share: float | None = None) -> None:
         """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
-        self.take_over(merged(self.vector, agreed, brought, part, self.parameters, mixing))
+        self.take_over(merged(self.vector, agreed, brought, part, self.parameters, overlap_share))
 
     def go_back(self, to: Contribution, steps: int) -> None:
         """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""

@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a peer's training ended. `accuracy`: of the final model, from the peer that evaluated it; `unsaved`: why the
-    last checkpoint could not be written, empty: it was."""
+    """How a peer's training ended. `accuracy`: of the final model, None on a peer that did not evaluate it; `unsaved`:
+    why the last checkpoint could not be written, "" if it was."""
 
     finished: bool
     accuracy: float | None
@@ -42,7 +42,7 @@ class Ended:
 
 
 class Training:
-    """One peer's training run. `keep` writes a checkpoint, None: nobody wants one."""
+    """One peer's training run. `keep` writes a checkpoint; None: none is written."""
 
     def __init__(
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
@@ -54,18 +54,18 @@ class Training:
         self._begun_from: State | None = None
         self._outcome: Outcome | None = None
         self._saved_at = -math.inf
-        """So that there is a checkpoint from the first round on, however long the steps are in which Ctrl-C comes."""
+        """The first round is due for a checkpoint, so that there is one however early Ctrl-C comes after it."""
         self._compute_s, self._computed_steps = 0.0, 0
         self._evaluation = NOT_EVALUATED
-        """Of what came of the last round."""
+        """Of the last round's outcome."""
         self._saving: tuple[State, asyncio.Task[str]] | None = None
         """The checkpoint that is written while this peer waits for others."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
-        """Train until the run is over or stopped; `contact`: whom to join through, None to found the run.
+        """Train until the run is over or stopped. `contact`: the peer to join through, None to found the run.
 
-        Raises what the peer or the trainer raise; what this peer has committed by then is saved first.
+        Raises the errors of the peer and of the trainer; the state that this peer has committed is saved before.
         """
         try:
             return await self._run(contact)
@@ -89,7 +89,7 @@ class Training:
         if trainer.steps > 0:
             # Resumed, with steps of its own since. If the others are further, the state that is fetched is another.
             self._begun_from = peer.state
-            self._computed_steps = trainer.steps_in_round  # which no record has told of
+            self._computed_steps = trainer.steps_in_round  # no record has counted them yet
         late = await self._stop.unless(lambda: self._start(contact))
         if late is None:
             return Ended(False, None)
@@ -113,8 +113,8 @@ class Training:
         return await self._peer.start(await contact)
 
     async def _from(self, state: State, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Do numerical work that begins with what the peers agreed on, which the trainer takes over if it has not yet:
-        not in a piece of its own, as to hand work over and back takes longer than many a local step."""
+        """Run `work` on the compute thread, first loading the agreed model if that has not happened. Both in one
+        hand-over, because a thread switch costs more than a small step."""
         fresh, self._begun_from = state is not self._begun_from, state
         outcome = self._outcome
         vector = state.vector if outcome is None or outcome.state is not state else outcome.vector
@@ -132,8 +132,8 @@ class Training:
             await self._average(brought)
 
     async def _local_steps(self) -> Contribution | None:
-        """Those of a round, from what the peers agreed on; None when it was stopped before the last, or the round was
-        over before."""
+        """The local steps of a round, from the agreed model. None when the run was stopped before the last of them, or
+        the round was over before."""
         peer, trainer = self._peer, self._trainer
         state, elapsed_s = peer.state, peer.elapsed_s
         brought = await self._stretch(state, elapsed_s, trainer.steps_in_round if state is self._begun_from else 0)
@@ -148,8 +148,8 @@ class Training:
     async def _stretch(
         self, state: State, elapsed_s: float, taken: int, vector: Tensor | None = None
     ) -> Contribution | None:
-        """The local steps up to the next average, of the site or of all, when `taken` of the round are taken; from
-        `vector` on, None: from the model as it is."""
+        """The local steps up to the next average, of the site or of all. `taken`: steps of the round so far; `vector`:
+        the model to start from, None: the trainer's as it is."""
         began, due = asyncio.get_running_loop().time(), self._peer.stretch(taken)
 
         def local_steps() -> Contribution | None:
@@ -177,7 +177,7 @@ class Training:
             peer.note(self._evaluation)
 
     async def _after(self, outcome: Outcome | None) -> None:
-        """The round's result is there: evaluate it and save it when it is time to."""
+        """Evaluate a round's outcome and write a checkpoint, if they are due."""
         if outcome is None:
             return
         self._outcome = outcome
@@ -193,14 +193,15 @@ class Training:
             self._saved_at = asyncio.get_running_loop().time()
 
     def _evaluates(self) -> bool:
-        """Whether it is this peer that does: one of all that take part."""
+        """Whether this peer evaluates: of all members, the coordinator does."""
         return self._trainer.task.evaluate is not None and self._peer.membership.coordinator == self._peer.endpoint.id
 
     async def _evaluated(self, state: State) -> float | None:
         return await self._from(state, self._trainer.evaluate)
 
     def _save_meanwhile(self) -> None:
-        """This peer waits for others who may not come back: what it has committed is safe, whatever ends it then."""
+        """Write a checkpoint while this peer waits for others. They may not come back; whatever ends this peer then,
+        the state that it has committed is safe."""
         state = self._peer.state
         if self._peer.started and self._keep is not None and (self._saving is None or self._saving[0] is not state):
             self._saving = state, asyncio.create_task(self._save_amid(), name="checkpoint")
@@ -210,8 +211,8 @@ class Training:
         return await self._save()
 
     async def _save(self, *, failed: bool = False) -> str:
-        """Write a checkpoint; returns why it could not be written, empty: it was. `failed`: the training did, and what
-        a divergence has spoilt is left out."""
+        """Write a checkpoint; returns why it could not be written, "" if it was. `failed`: the training failed; a
+        model that has numbers that are not finite goes back to the agreed one first."""
         state = self._peer.state
         write = self._writer(state)
 
@@ -223,7 +224,7 @@ class Training:
         return await self._written(self._from(state, recovered), state)
 
     def _writer(self, state: State) -> Callable[[], None]:
-        """Writes the trainer as it is when that is called, with `state` and what belongs to it."""
+        """A function that writes the trainer as it is when called, with `state` and the present residual and time."""
         keep, elapsed_s, residual = self._keep, self._peer.elapsed_s, self._peer.averaging.residual
 
         def write() -> None:
@@ -233,7 +234,7 @@ class Training:
         return write
 
     async def _written(self, writing: Awaitable[None], state: State) -> str:
-        """Write a checkpoint of `state`, and tell what comes of it; returns why it could not be written."""
+        """Write a checkpoint of `state`, and record the outcome; returns why it could not be written, "" if it was."""
         try:
             with self._peer.stalls.at_work("writing a checkpoint"):
                 await writing
@@ -246,7 +247,7 @@ class Training:
 
 
 def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tensor | None = None) -> Snapshot:
-    """One snapshot of a peer: its trainer, the state that all peers agreed on last, and what its codec left out."""
+    """One snapshot of a peer: its trainer, the last agreed state, and its codec's residual."""
     tensors = {**trainer.tensors, "state/vector": state.vector}
     if residual is not None:
         tensors["residual"] = residual
@@ -264,7 +265,7 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tens
 
 def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float, Tensor | None]:
     """Bring `trainer` back to where `snapshot` was taken; returns the agreed state, the seconds trained before, and
-    what the codec had left out.
+    the codec's residual.
 
     Raises CheckpointError.
     """

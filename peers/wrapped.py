@@ -88,9 +88,9 @@ class Wrapped:
         if self._inner == "reset":
             self._optimizer.state.clear()
 
-    def merge(self, agreed: torch.Tensor, brought: torch.Tensor, part: Part, mixing: float | None) -> None:
+    def merge(self, agreed: torch.Tensor, brought: torch.Tensor, part: Part, overlap_share: float | None) -> None:
         """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
-        self.take_over(merged(self._vector(), agreed, brought, part, self.parameters, mixing))
+        self.take_over(merged(self._vector(), agreed, brought, part, self.parameters, overlap_share))
 
     def take_over(self, vector: torch.Tensor) -> None:
         """Go on from there amid a round."""

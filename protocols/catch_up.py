@@ -144,8 +144,9 @@ class Donor:
 
     def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
         """Of a state, that it takes to answer: half for the hashes, half for all pieces of it."""
-        kept = None if isinstance(question, AskManifest) else self._offers.get(question.round)
-        return 0.5 if kept is None else 0.5 * min(1.0, self._endpoint.chunk_bytes(peer) / max(1, len(kept.blob)))
+        if isinstance(question, AskManifest) or (kept := self._offers.get(question.round)) is None:
+            return 0.5
+        return 0.5 * min(1.0, min(kept.part_bytes, self._endpoint.chunk_bytes(peer)) / max(1, len(kept.blob)))
 
     async def _reply(self, envelope: Envelope) -> None:
         to, question = envelope.sender, envelope.message
@@ -196,8 +197,7 @@ async def fetch_state(
     """The state of one of `donors`, tried in turn, preferably of the `wanted` round. `exact`: that version and no
     other; a fingerprint of 0: nobody has told it. `outer`: how many tensors the outer step has. `kept`: parts by their
     hashes, from one try to the next. Raises CatchUpFailed."""
-    kept = {} if kept is None else kept
-    failures = list[str]()
+    kept, failures = {} if kept is None else kept, list[str]()
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):

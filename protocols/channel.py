@@ -50,7 +50,8 @@ class Channel:
             self.endpoint.links.watch(self.name, set(peers))
 
     def close(self) -> None:
-        """Take no more messages and watch nobody: the name is free for another conversation."""
+        """Take no more messages and watch nobody: the name is free for another conversation, which gets what comes
+        from now on as far as there is room for it."""
         self.endpoint.reception.off(self.name)
         self.watch(set())
 
@@ -77,7 +78,9 @@ class Channel:
     ) -> Envelope:
         """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
         peer has been silent for the patience, or, though it is there, has not answered `within_s`."""
-        return await self.endpoint.reception.ask(to, lambda ask: self.send(to, question(ask), payload), within_s)
+        return await self.endpoint.reception.ask(
+            to, self.name, lambda ask: self.send(to, question(ask), payload), within_s
+        )
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
         """Tell the peer that asked that there is no answer, and why; an `error` is told here, too."""

@@ -1,7 +1,7 @@
 """An endpoint: one peer's end of all its links, which its conversations share, each through a `Channel` of its own.
 
-Both worlds keep the same delivery rules: between two peers messages of one lane arrive exactly once and in order, and a
-peer that stays silent for `patience_s` is lost, which everybody who waits for it is told.
+The delivery rules are the same over sockets and in simulation. Between two peers, the messages of one lane arrive
+exactly once and in order. A watched peer that stays silent for `patience_s` is lost, and its waiters are told.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lan
 from .witness import buggify
 
 SMALLEST_CHUNK_BYTES = 16
-"""Of what no link needs, but a conversation has to live with."""
+"""No link needs chunks so small, but a conversation has to work with them: simulations choose them at times."""
 
 
 class Endpoint:
-    """One peer's mouth and ears, over any transport."""
+    """Sends and receives all messages of one peer, over any transport."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         """`patience_s`: how long a peer may be silent before it is lost. `rng` draws incarnations."""
@@ -40,10 +40,10 @@ class Endpoint:
         self.reception = Reception(self.draw(), self.post)
         self.links = Links(transport, rng, self._deliver, ended=self.reception.drop, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
-        """Told of each peer with whom a link has ended: what came by it is of no use any more."""
+        """Called with each peer whose link has ended: its messages that have no handler are dropped."""
         self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
-        """Peers that sent what cannot be taken, and what it was; who is told of them, at a bounded rate."""
+        """Peers of which a message was refused, with the reason; and listeners for reports, at a bounded rate."""
         self._heartbeats = Heartbeats(
             self.links,
             patience_s,
@@ -63,7 +63,7 @@ class Endpoint:
 
     @property
     def machine(self) -> str:
-        """What this peer has in common with those with whom it can share memory; "" where it cannot."""
+        """A name that peers have in common if they can share memory; "" where none can."""
         return self._transport.machine
 
     @property
@@ -72,12 +72,12 @@ class Endpoint:
 
     @property
     def held_bytes(self) -> int:
-        """What has arrived and no conversation has used up yet."""
+        """Bytes that have arrived and that no conversation has consumed yet."""
         return self.links.held_bytes
 
     @property
     def interval_s(self) -> float:
-        """Between two heartbeats: four of them make the patience."""
+        """Seconds between two heartbeats: a quarter of the patience."""
         return self._heartbeats.interval_s
 
     async def open(self) -> None:
@@ -94,13 +94,13 @@ class Endpoint:
         self._ticking = asyncio.create_task(self._heartbeats.beat(), name="heartbeats")
 
     def admit(self, peer: PeerId, *, guest: tuple[str, type] | None = None) -> None:
-        """Let `peer` talk to us. `guest`: it is a key that guests share, who may say nothing but that kind, on that
-        channel."""
+        """Let `peer` talk to this one. `guest`: `peer` is a key that guests share, and the one kind of message that
+        they may send, with its channel."""
         self._transport.admit(peer, shared=guest is not None)
         self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
-        """Let `peer`, or all who share that key, talk to us no more."""
+        """Refuse `peer`, or all guests that share that key, from now on."""
         self.links.forget_key(peer, "it is let in no more")
         self._transport.dismiss(peer)
 
@@ -126,18 +126,18 @@ class Endpoint:
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
-        """What the way to `to` carries, in bytes a second, as far as measured."""
+        """Bandwidth of the way to `to`, in bytes a second; None: not measured yet."""
         return None if (link := self.links.get(to)) is None else link.bandwidth_Bps
 
     def round_trip_s(self, to: PeerId) -> float | None:
-        """What the way to `to` and back takes, as far as measured."""
+        """Seconds of the way to `to` and back; None: not measured yet."""
         return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
         return None if (link := self.links.get(peer)) is None else link.lost
 
     def has_ended(self, peer: PeerId) -> bool:
-        """Whether the process that `peer` was is proven to be over, and no other has called since."""
+        """Whether the process of `peer` is proven to have ended, and no new one has called since."""
         return peer in self._ended
 
     def draw(self) -> int:
@@ -149,13 +149,13 @@ class Endpoint:
         self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
-        """Who has seen the end of `peer` says so: it is lost now, and not only when its silence tells."""
+        """Declare `peer` lost now, for a caller that has seen its end and need not wait for its silence."""
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
 
     def forget(self, peer: PeerId) -> None:
-        """Close the link to `peer`, who is not one of ours any more. It may still call again."""
+        """Close the link to `peer`, which is no peer of ours any more. It may still call again."""
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
@@ -175,7 +175,7 @@ class Endpoint:
             self.abort()
 
     def abort(self) -> None:
-        """Close now; what is still under way is lost, and who waits for a peer gets PeerLost."""
+        """Close now. Messages in flight are lost, and every open question ends with PeerLost."""
         if self._ticking is not None:
             self._ticking.cancel()
         self.links.close()
@@ -217,8 +217,8 @@ class Endpoint:
             self._misbehaved(link.peer, str(error))
 
     def _other_version(self, sender: PeerId, why: str) -> None:
-        """It is told our version, so that its user learns of it too; but once an interval, or two endpoints of
-        different versions would talk for ever."""
+        """Tell a peer of another version this peer's version, so that its user learns of it too; at most once an
+        interval, or the two would answer each other for ever."""
         link = self.links.get(sender) or self.links.answer(sender)
         if self._trust.spotless(sender):
             link.pulse()
@@ -232,7 +232,7 @@ class Endpoint:
             self._count(sender, why)
 
     def _count(self, sender: PeerId, why: str) -> None:
-        """Count what `sender` did against it; too often, and it is cut off."""
+        """Count a fault of `sender`, and cut it off after too many."""
         if self._trust.fault(sender):
             self._trust.refuse(sender, why)
             if (link := self.links.get(sender)) is not None:
@@ -247,7 +247,7 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """`peer` is lost, and why: tell all who wait for it."""
+        """Tell every waiter for `peer` that it is lost, and why."""
         self.reception.fail_asks(peer, why)
         self.reception.drop(peer)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)

@@ -1,21 +1,22 @@
-"""Lateness: whose connection holds up a round for longer than bytes and bandwidth say, and how all go on without it.
+"""Stragglers: a connection that holds up a round for longer than bytes and bandwidth explain is given up.
 
-Who brings its part to a round, or catches up with the others, foresees how long that takes: by the schedule's cost for
-the bytes, on links that cost what all agreed on in the round before. The patience and `TIMES` that later, each
-interval, it tells the two most senior members that the round is Late, with what the ways to it carry now
-(`dispersion`). Who has not begun tells nothing: it computes, and nobody is given up for that. When all have told, the
-slowest connection is given up if it carries an eighth of the usual or less, and enough are left; where all are as slow
-as each other, nobody is, and the next round's costs say so. A connection counts as in `bandwidths`: one slow way may be
-so for either end. The coordinator judges all others, the next in seniority judges the coordinator.
+A peer that has contributed to a round, or catches up with the others, predicts how long the sum should take: the
+schedule's cost for the bytes, on links with the costs that all agreed on in the round before. Its deadline is the
+patience plus `TIMES` the prediction. Past that it tells the two most senior members once an interval that the round is
+`Late`, with the measured bandwidth of the ways to it (`dispersion`). A peer that has not contributed yet tells nothing:
+it computes, and nobody is given up for that. When all members have told, the slowest connection is given up if it
+carries an eighth of the usual bandwidth or less, and enough members are left. Where all are equally slow nobody is
+given up, and the next round's costs account for it. Connections are rated as in `bandwidths`, because a slow way may be
+the fault of either end. The coordinator judges all others; the next in seniority judges the coordinator.
 
-The patience is for what comes to pass now and then. What a round takes beyond that `TIMES`, the next ones have less of
-it, down to an interval. And costs are the best that were ever agreed on here: one who has become slow must not make all
-take it for usual. Who was given up is let in again only after a while (`probation`).
+The patience is for rare delays. Time that a round takes beyond `TIMES` its prediction shortens the patience of the next
+ones, down to an interval. Predictions use the best costs ever agreed on here: a peer that has become slow must not make
+that usual. A peer that was given up is let in again only after a while (`probation`).
 
-Cost: none in a round that takes less than the patience. In a late one two small messages an interval, and a train to
-each of four members, at moments each twice as far apart as those before: 0.4 % of the bandwidth for a patience.
-On loss: what one interval does not tell the next one does. Who tells nothing for a patience is lost (`endpoint`). In
-memory that the members share there is no bandwidth, and no deadline; nor in a view of more than 64.
+Cost: none in a round that takes less than the patience. A late one costs two small messages an interval, and trains of
+packets to each of four members, at moments each twice as far apart as those before: 0.4 % of the bandwidth for a
+patience. On loss: the next interval's message replaces a lost one. A peer that is silent for the patience is lost
+(`endpoint`). There is no deadline in shared memory, which has no bandwidth, nor in a view of more than 64 members.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from .wire import message
 from .witness import buggify, sometimes
 
 TIMES = 8
-"""How many times as long as foreseen a sum may take. Costs are agreed on to within a factor of two or so; unequal
-connections that a round bears at all, and others who use the same lines, make up as much again."""
+"""A sum may take so many times its prediction. Agreed costs are right to within a factor of two or so; the rest is for
+connections that are unequal, but not too much so, and for other traffic on the same lines."""
 _SLOWER_LEVELS = 6
-"""An eighth: half octaves are told."""
+"""An eighth of the bandwidth: a level is half an octave."""
 _TRAIN = 1 / 1000
-"""Of the patience, how long a train takes on a usual way: so four to one that is 100 times slower, all at once, keep
-its heartbeats waiting for less than half of it."""
+"""The share of the patience that a train of packets takes on a usual way. Four trains at once to a peer that is 100
+times slower delay its heartbeats by less than half the patience."""
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Told to the two most senior: the sum of this round has not come about here by its deadline. `levels`: of the ways
-    from the members to me, in rank order."""
+    """Told to the two most senior members: the sum of this round is past its deadline here. `levels`: bandwidths of
+    the ways from the members to me, in rank order."""
 
     generation: int
     round: int
@@ -62,8 +63,8 @@ class Late:
 
 
 class Lateness:
-    """One peer's part in it, and the judge's. `size_bytes`: what is summed up in a round; `costs`: what links cost, as
-    agreed."""
+    """Tells of late sums on one peer, and judges those of others if it is one of the two judges. `size_bytes`: of the
+    vector that a round sums; `costs` returns the link costs that all agreed on."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Lateness:
         self._generation = 0
         self._best = UNKNOWN
         self._foreseen: tuple[int, float | None] | None = None
-        """In which generation, and how long."""
+        """The generation and the seconds of the last prediction."""
         self._began_s = self._train_s = self._over_s = 0.0
         self._is_late = False
         self._timer: asyncio.TimerHandle | None = None
@@ -89,7 +90,8 @@ class Lateness:
 
     @contextmanager
     def of(self, key: Key, filling: Filling | None = None) -> Iterator[None]:
-        """While that attempt at a round is made, or caught up for. `filling`: of this peer's, if it is not whole."""
+        """Watch an attempt at a round, or a catch-up with it. `filling`: of this peer's contribution, if it is not
+        complete yet."""
         self._key, self._is_late = key, False
         if self._generation != key[0]:
             self._generation, self._over_s = key[0], 0.0
@@ -104,7 +106,7 @@ class Lateness:
             self._end()
 
     def _begin(self, key: Key) -> None:
-        """This peer's part is whole."""
+        """This peer's contribution is complete: begin to count time."""
         if key == self._key and 1 < len(self._membership.view.ids) <= WORLD_MOST:
             self._began_s = self._train_s = self._now()
             if buggify("an early deadline for a part"):
@@ -124,13 +126,13 @@ class Lateness:
             self._over_s = min(max(0.0, self._over_s + over_s), self._channel.endpoint.patience_s)
 
     def _look(self) -> None:
-        """Most rounds are over by now: only for the others it is worth it to foresee anything."""
+        """Predict the time of the sum and set the deadline. Most rounds are over by now, and need no prediction."""
         foreseen_s = self._foreseen_s()
         if foreseen_s is not None:
             self._call_in(TIMES * foreseen_s, self._tell)
 
     def _foreseen_s(self) -> float | None:
-        """How long the sum takes, on links as good as they have ever been; None when this peer has no part in it."""
+        """Predicted seconds of the sum, on links as good as they ever were; None when this peer takes no part."""
         if self._channel.endpoint.id not in self._membership.view.ids or len(self._membership.view.ids) < 2:
             return None
         costs, generation = self._costs(), self._membership.view.generation
@@ -168,7 +170,7 @@ class Lateness:
             self._judge()
 
     def _judge(self) -> None:
-        """Give up whoever holds up the round, if that is for us to say, and when all who are there wait for it."""
+        """Give up the connection that holds up the round, if this peer is its judge and all members wait for it."""
         view, membership = self._membership.view, self._membership
         if self._key is None or not self._is_late:
             return

@@ -1,4 +1,4 @@
-"""Where the time of a round goes: this peer's own part in it, waiting for others, or transfer; each moment to one."""
+"""Where the time of a round goes: each moment is compute, wait, transfer, or hidden behind local steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from .transport import PeerId
 
 Late = Callable[[], Collection[PeerId]]
-"""Whose own part a sum waits for now."""
+"""Returns the peers whose own contribution a sum waits for now."""
 
 
 class Meter:
-    """Of sums, several of which may be under way at a time. While this peer's part is not ready all is compute,
-    whatever is sent meanwhile: that costs it nothing. Else it waits while all sums stand still, as nobody has begun
-    with what is due, or while it has to be agreed on who takes part. All other time is transfer. Of who stands still it
-    asks whose own part is late: not of those who only pass on what they wait for themselves. What is averaged while
-    local steps go on is hidden behind them, whatever it is."""
+    """Counts the seconds of a round, in which several sums may be under way at a time. Until this peer's own
+    contribution is complete, time counts as compute, even if chunks are already being sent. Averaging behind local
+    steps counts as hidden. Time counts as wait while all sums are stalled, because a contribution has not begun to
+    arrive, or while the members of the round are being agreed on. All other time is transfer. A stalled sum names the
+    peers whose own contribution it waits for; a peer that only passes on late contributions of others is not named."""
 
     def __init__(self) -> None:
         self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
@@ -31,8 +31,8 @@ class Meter:
         self._waited_for_s: defaultdict[PeerId, float] = defaultdict(float)
 
     def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
-        """A round begins. `computing`: what this peer brings is not ready before what this gives is called. `goes_on`:
-        it had begun, and local steps came between."""
+        """Begin a round. `computing`: this peer's contribution is incomplete until the returned function is called.
+        `goes_on`: the round had begun before, local steps came between, and its seconds are kept."""
         if not goes_on:
             self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
             self._waited_for_s.clear()
@@ -48,7 +48,7 @@ class Meter:
         return ready
 
     def read(self) -> None:
-        """Bring the seconds up to date."""
+        """Count the seconds up to now."""
         now = asyncio.get_running_loop().time()
         spent_s, self._at = now - self._at, now
         if self._computing:
@@ -74,18 +74,18 @@ class Meter:
             self._sums -= 1
 
     def stands(self, late: Late) -> None:
-        """A sum that is under way has come to stand still."""
+        """A sum under way is stalled; `late` tells by whom."""
         self.read()
         self._still.append(late)
 
     def goes_on(self, late: Late) -> None:
-        """It does so no more."""
+        """That sum is not stalled any more."""
         self.read()
         self._still.remove(late)
 
     @contextmanager
     def standing(self, late: Late) -> Iterator[None]:
-        """One is, and stands still all the time."""
+        """A sum is under way, and is stalled all the time."""
         with self.summing():
             self.stands(late)
             try:
@@ -95,7 +95,7 @@ class Meter:
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
-        """It is being agreed on who takes part."""
+        """The members of the round are being agreed on."""
         self.read()
         self._unsettled += 1
         try:
@@ -106,7 +106,7 @@ class Meter:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Local steps go on."""
+        """Local steps go on: time is hidden behind them."""
         self.read()
         self._hidden = True
         try:
@@ -116,23 +116,23 @@ class Meter:
             self._hidden = False
 
     def in_vain(self, since_s: float) -> None:
-        """All transfer since `transfer_s` was `since_s` came to nothing: that was waiting for who did not come."""
+        """Count the transfer since `transfer_s` was `since_s` as wait: it came to nothing, for a peer did not come."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()
 
     @property
     def waits(self) -> bool:
-        """Whether all sums stand still, or it is being agreed on who takes part."""
+        """Whether all sums are stalled, or the members of the round are being agreed on."""
         return self._unsettled > 0 or 0 < self._sums == len(self._still)
 
     @property
     def late(self) -> set[PeerId]:
-        """Whose own part is waited for now."""
+        """The peers whose own contribution is waited for now."""
         return {peer for late in self._still for peer in late()}
 
     @property
     def waited_for(self) -> PeerId | None:
-        """Whose own part this peer has waited for, more than half of its waiting; None: nobody's."""
+        """The peer whose contribution took more than half of this peer's waiting; None: no such peer."""
         longest_s, peer = max(((spent_s, peer) for peer, spent_s in self._waited_for_s.items()), default=(0.0, None))
         return peer if 2 * longest_s > self.wait_s else None

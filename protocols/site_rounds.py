@@ -1,4 +1,4 @@
-"""Between two rounds the peers of one site take the mean of their models among themselves: hierarchical local SGD.
+"""Between two rounds the peers of one site average their models among themselves: hierarchical local SGD.
 
 Source: Lin et al., "Don't use large mini-batches, use local SGD" (ICLR 2020, arXiv 1808.07217), section 5 and appendix
 D: after every H local steps the workers of a block average, after H H^b of them all do.
@@ -10,18 +10,20 @@ D: after every H local steps the workers of a block average, after H H^b of them
 | block | the members of the view at one `Member.site` |
 | x_i | `Contribution.vector`, weighted by the samples of the round so far |
 
-What all peers agree on is the state after a round, as ever: who joins, comes back or resumes begins from that, and a
-site's mean is a part of its peers' way to the next one. So nothing of a turn concerns another site.
+The agreed state is the one after a round, as without sites: a peer that joins, comes back or resumes begins from it.
+A site's mean is an intermediate model of its peers, so no other site needs to know of it.
 
-A turn, in one generation: each tells its site where it stands, and waits until all there stand as far. Those who stand
-at this turn sum; each then tells the others that it holds the mean, and takes it when all of them do.
+A turn within one generation has three steps. Each peer tells its site which turn it has reached (`Stand`), and waits
+until all of the site have reached that turn. The peers at this turn sum their models. Each then tells the others that
+it holds the mean (`Hold`), and adopts the mean when all of them hold it.
 Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
-On loss, lateness, death: the view changes, and all tell again where they stand. What anyone took all have held: so if
-all of the last attempt who are left hold its mean, they take it; else nobody has taken it, and those who stand here sum
-anew. Who comes to a turn that the others have passed passes it too, with its own model: also who holds a mean of it, if
-they have taken another since, as nobody tells any more whether they took that one. Of two at a site who cannot reach
-each other one goes on by itself; and who has begun to sum with one that it does not reach any more goes on with its own
-model, as that one may have taken the mean.
+On loss, lateness, death: the view changes, and all tell again which turn they have reached. A mean that any peer has
+adopted was held by all. So if all peers of the last attempt that are left hold its mean, they adopt it; otherwise
+nobody has adopted it, and the peers at this turn sum anew. A peer that reaches a turn after its site has moved on skips
+it and keeps its own model. This holds even if it has that turn's mean, when the others have adopted a later one: it
+can no longer learn whether they adopted this one. If two peers of a site cannot reach each other, one of them goes on
+by itself. A peer that began to sum with one that it no longer reaches keeps its own model: that one may have adopted
+the mean.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ from .wire import message
 from .witness import sometimes, witness
 
 PAST = 1 << 40
-"""The turn of who has come to the round itself."""
+"""The turn that a peer tells when it has reached the round itself."""
 _KEPT = 4
-"""Of one peer's messages, those of as many turns, at most: nobody is further ahead."""
+"""Messages kept of each peer, the latest: no peer is more turns ahead."""
 
 Turn = tuple[int, int]
 """(round, turn), both counted from 1."""
@@ -57,9 +59,9 @@ Told = TypeVar("Told", bound="Stand | Hold")
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Told to one's site: I have come to this turn of the round. `tried`: the generation in which I began to sum for it
-    last, 0: in none; `held`: the fingerprint of the mean I hold of it. `last`: the turn whose mean I took last in this
-    round, 0: none; `taken`: its fingerprint."""
+    """Told to one's site: I have reached this turn of the round. `tried`: the generation of my last attempt to sum at
+    it, 0: none; `held`: fingerprint of the mean that I hold of it, 0: none. `last`: the turn whose mean I adopted last
+    in this round, 0: none; `taken`: that mean's fingerprint."""
 
     generation: int
     round: int
@@ -73,7 +75,7 @@ class Stand:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Told to those who summed with me: I hold the mean, and this is its fingerprint, above 0; or the sum was BAD."""
+    """Told to the peers that summed with me: I hold the mean of this fingerprint, above 0; or the sum was BAD."""
 
     generation: int
     round: int
@@ -83,8 +85,8 @@ class Hold:
 
 @dataclass(slots=True)
 class _Mine:
-    """This peer's own part in its latest turn. `tried`: the generation of its last attempt, among `members`; `mean`,
-    `mark`: what it holds of that, and the fingerprint."""
+    """This peer's state in its latest turn. `tried`: the generation of its last attempt to sum, among `members`;
+    `mean`: the mean that it holds of that attempt; `mark`: the mean's fingerprint."""
 
     turn: Turn = (0, 0)
     tried: int = 0
@@ -94,26 +96,26 @@ class _Mine:
 
 
 class SiteRounds:
-    """One peer's part in its site's turns. An attempt is cancelled when the view is not of its generation any more."""
+    """One peer's side of its site's turns. A new view's generation cancels an attempt."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
         self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest
         self._mine = _Mine()
         self._last: tuple[Turn, int] = ((0, 0), 0)
-        """The turn whose mean this peer took last, and its fingerprint."""
+        """The turn whose mean this peer adopted last, and that mean's fingerprint."""
         self._stands: dict[PeerId, list[Stand]] = {}
         self._holds: dict[PeerId, list[Hold]] = {}
         channel.on(Stand, lambda envelope: self._hear(envelope, self._stands))
         channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
 
     def pass_by(self, key: Key) -> None:
-        """This peer has come to the round itself: its site does not wait for it."""
+        """Tell the site that this peer has reached the round itself: the site does not wait for it."""
         self._tell(self._mates(), self._stand(key, PAST, _Mine()))
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key, turn: int) -> Tensor:
-        """What this peer goes on from after `turn`: the mean of those of its site who stand there, or, when they have
-        passed it, its own. `anchor`: the model that all had before the round. Raises PeerLost, and ValueError when the
-        contribution is not finite."""
+        """The model [n] that this peer goes on from after `turn`: the mean of its site's peers at that turn, or its own
+        model if they have passed it. `anchor`: the model that all had before the round. Raises PeerLost, and ValueError
+        when the contribution is not finite."""
         if self._mine.turn != (key[1], turn):
             self._mine = _Mine((key[1], turn))
         if {*self._mine.members} & {*self._membership.view.ids} - {*self._mates()}:
@@ -140,7 +142,7 @@ class SiteRounds:
         return await self._summed(contribution, anchor, (*key, turn), tuple(there))
 
     def _mates(self) -> tuple[PeerId, ...]:
-        """Those at this peer's site, it among them, in rank order; only those who all reach each other."""
+        """The peers of this peer's site that all reach each other, this one included, in rank order."""
         me, view = self._membership.me, self._membership.view
         mates = list[PeerId]()
         for one in view.members:
@@ -153,7 +155,7 @@ class SiteRounds:
         return Stand(*key, turn, mine.tried, mine.mark, *((last, taken) if round_ == key[1] else (0, 0)))
 
     async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
-        """Who of the site stands at `turn`, in rank order, and where the others are, all of them further."""
+        """The `Stand` of each peer of the site at `turn`, in rank order, and of each other one, which is further on."""
         mates, me, own = self._mates(), self._channel.endpoint.id, self._stand(key, turn, self._mine)
         self._tell(mates, own)
         stands = {me: own}
@@ -170,7 +172,7 @@ class SiteRounds:
         return there, {peer: stand for peer, stand in stands.items() if peer not in there}
 
     def _first(self, peer: PeerId, own: Stand) -> Stand | None:
-        """The first place at or after `own` at which `peer` has told that it stands, in the same generation."""
+        """The first turn at or after that of `own` that `peer` has told to have reached, in the same generation."""
         told = [one for one in self._stands.get(peer, ()) if one.generation == own.generation]
         return min((one for one in told if _place(one) >= _place(own)), key=_place, default=None)
 
@@ -210,7 +212,7 @@ class SiteRounds:
         return vector
 
     async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
-        """The fingerprints of what the members hold, when all have told."""
+        """The fingerprints of the means that the members hold, once all have told them."""
         self._tell(members, hold)
         marks = {self._channel.endpoint.id: hold.fingerprint}
 
@@ -235,7 +237,7 @@ class SiteRounds:
                 self._channel.post(peer, message)
 
     def _hear(self, envelope: Envelope, told: dict[PeerId, list[Told]]) -> None:
-        """Of a generation to come, too: others may have gone on to it before this peer."""
+        """Keep a message, also one of a generation to come: others may have gone on to it before this peer."""
         now, heard = self._membership.view.generation, envelope.message
         if heard.generation > now or self._membership.current(envelope, heard.generation):
             kept = [one for one in told.get(envelope.sender, ()) if now <= one.generation <= heard.generation]

@@ -10,7 +10,7 @@ import click
 from ..peers.records import Result
 from ..peers.rules import MEASURED
 from ..peers.runs import make_folder
-from ..peers.settings import Settings
+from ..peers.settings import Settings, Tell, aloud, silently
 from ..peers.task import load_task
 from ..peers.verbs.command_line import fail
 from ..peers.verbs.flags import GroupedCommand, click_options
@@ -25,7 +25,7 @@ from .toy import toy_task
 
 _FLAGS = (
     "peers", "link", "site", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
-    "mixing", "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed",
+    "overlap_share", "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed",
     "patience_s", "compute_patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
@@ -63,13 +63,14 @@ def simulate(
         return run_verb(lambda: _sweep(sweep, flags["seed"], smallest=minimise, as_json=as_json, quiet=quiet))
     if minimise:
         raise click.UsageError("--minimise is for a --sweep")
+    tell = silently if quiet else aloud
     if scenario is not None:
         _leave_out("scenario", "says it in the file", [name for name in given if name in _IN_GROUPS])
-        return run_verb(lambda: _scenario(scenario, task, flags, as_json=as_json, quiet=quiet))
+        return run_verb(lambda: _scenario(scenario, task, flags, tell, as_json=as_json, quiet=quiet))
     if task is None:
         raise click.UsageError("missing argument 'TASK', or --scenario, or --sweep")
     return run_verb(
-        lambda: _task(task, Settings.read(config, {"device": "cpu", **flags}), as_json=as_json, quiet=quiet)
+        lambda: _task(task, Settings.read(config, {"device": "cpu", **flags}, tell), as_json=as_json, quiet=quiet)
     )
 
 
@@ -100,8 +101,10 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     return fail(unwritten) if unwritten else 0
 
 
-def _scenario(file: Path, task: Path | None, flags: dict[str, object], *, as_json: bool, quiet: bool) -> int:
-    found = read_scenario(file, flags)
+def _scenario(
+    file: Path, task: Path | None, flags: dict[str, object], tell: Tell, *, as_json: bool, quiet: bool
+) -> int:
+    found = read_scenario(file, flags, tell)
     task = task or found.task
     # The toy task ends soon, or never; of anybody's own task nobody knows.
     within_s = None if task else bound_s(found.scenario)

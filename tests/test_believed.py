@@ -7,7 +7,8 @@ import pytest
 from company import Company, Walker
 from simulated import endpoint_in, simulate
 
-from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Learned, Stale
+from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Learned, Reinvite, Stale
 from samovar.protocols.members.view import Decree, Version, View
 
 from .conformance import over
@@ -60,6 +61,20 @@ def test_only_members_are_believed_about_the_view(word: str, by: str) -> None:
         await nobody_is_moved(company, view.generation)
         if teller is not late.endpoint:
             teller.abort()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_learner_does_not_replace_the_invite_that_it_came_by() -> None:
+    """It could let in whom it likes, and keep out the others."""
+
+    async def play() -> None:
+        company, late = await with_a_silent_learner()
+        for walker in company.walkers[:3]:
+            over(late.endpoint, MEMBERS).post(walker.id, Reinvite("", Invitation("its own")))
+        await nobody_is_moved(company, company[0].membership.view.generation)
+        assert company[0].membership.inviting.present is None
         await company.over()
 
     simulate(play(), within_s=2_000.0)

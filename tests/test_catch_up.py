@@ -393,3 +393,28 @@ def test_a_fingerprint_differs_when_elements_change_places() -> None:
     swapped = vector.clone()
     swapped[[1, 500]] = vector[[500, 1]]
     assert fingerprint(swapped) != fingerprint(vector) == fingerprint(vector.clone())
+
+
+def test_a_newcomer_that_fetches_the_state_again_as_the_others_go_on_is_refused_nothing() -> None:
+    """However large the pieces that the way suits: no piece is more than a part."""
+    town = Town(state_of(1), link="10gbit,1ms")
+
+    async def visit() -> None:
+        for round in range(1, 41):
+            town.states[0] = state_of(round)
+            assert (await town.fetch()).round == round
+        assert town.donors[0].refused == {}
+
+    in_town(town, visit)
+
+
+def test_whoever_asks_for_the_state_too_often_is_told_so() -> None:
+    """And does not wait for an answer that never comes."""
+    town = Town(state_of(1, size=10), link="10gbit,1ms", layout=layout_of(10))
+
+    async def visit() -> None:
+        for _ in range(200):
+            await town.fetch()
+
+    with pytest.raises(CatchUpFailed, match="asked for the state over and over"):
+        in_town(town, visit)

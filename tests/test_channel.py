@@ -75,6 +75,46 @@ def test_a_kind_has_one_handler_on_a_channel_until_that_is_closed() -> None:
     between_two(scene)
 
 
+def test_whoever_goes_on_to_speak_to_a_conversation_that_was_closed_is_not_cut_off_for_it() -> None:
+    """It cannot know."""
+
+    async def scene(a, b) -> None:
+        inner, heard = Channel(a, "inner"), list[int]()
+        inner.on(Postcard, print)
+        Channel(a, "outer").on(Postcard, lambda envelope: heard.append(envelope.message.n))
+        inner.close()
+        for n in range(200):
+            Channel(b, "inner").post("a", Postcard(n))
+        for n in range(40):
+            await Channel(b, "inner").send("a", Parcel(n), bytes(50_000))
+        Channel(b, "outer").post("a", Postcard(7))
+        await b.drain()
+        assert heard == [7]
+        assert not a.refused
+        Channel(b, "third").post("a", Postcard(8))
+        await b.drain()
+        Channel(a, "third").on(Postcard, lambda envelope: heard.append(envelope.message.n))
+        await eventually(lambda: heard == [7, 8])
+
+    between_two(scene)
+
+
+def test_a_question_is_answered_on_its_own_channel_only() -> None:
+    """Else anybody could have bytes counted for names that it makes up."""
+
+    async def scene(a, b) -> None:
+        def solve_elsewhere(envelope: Envelope) -> None:
+            solve(Channel(b, "made up"), 1, envelope)
+            solve(Channel(b, "inner"), 2, envelope)
+
+        Channel(b, "inner").on(Riddle, solve_elsewhere)
+        answer = await Channel(a, "inner").ask("b", lambda ask: Riddle(ask, 7))
+        assert (answer.channel, answer.message.n) == ("inner", 9)
+        assert {*a.reception.bytes_received_by} == {"inner"}
+
+    between_two(scene)
+
+
 def test_one_conversation_watches_on_though_another_watches_others_or_nobody() -> None:
     async def scene(a, b) -> None:
         lost = list[str]()

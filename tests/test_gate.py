@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -9,13 +10,15 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live import STEADY, Live
 
 from samovar.protocols.addresses import split_address
+from samovar.protocols.zeromq.gate import Gate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the gate is a filter of Linux")
 
@@ -94,3 +97,45 @@ def test_a_flood_of_silent_strangers_costs_no_peer_no_connection_and_no_checkpoi
     newcomer = Live(tmp_path, "join", address, *rest, "--run", "late", "--no-report", run="late")
     runs.append(newcomer)
     newcomer.until(lambda: newcomer.rounds() > 0, "the newcomer's first round")
+
+
+@contextlib.asynccontextmanager
+async def gated() -> AsyncIterator[Gate]:
+    """A gate of a socket that listens, and no descriptor left of it in the end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        before = {*os.listdir("/proc/self/fd")}
+        gate = Gate(asyncio.get_running_loop(), f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        yield gate
+        gate.close()
+        assert {*os.listdir("/proc/self/fd")} == before
+
+
+def test_a_reserve_that_cannot_be_held_whole_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        calls, opened = iter(range(1000)), os.open
+
+        def five(*args: Any, **named: Any) -> int:
+            if next(calls) >= 5:
+                raise OSError(errno.EMFILE, "too many open files")
+            return opened(*args, **named)
+
+        monkeypatch.setattr(os, "open", five)
+        async with gated() as gate:
+            assert len(gate._reserve) == 5
+
+    asyncio.run(main())
+
+
+def test_a_process_without_a_standard_input_lets_others_in() -> None:
+    async def main() -> None:
+        async with gated() as gate:
+            kept = os.dup(0)
+            os.close(0)
+            try:
+                gate.look()
+                assert not gate.shut
+            finally:
+                os.dup2(kept, 0)
+                os.close(kept)
+
+    asyncio.run(main())

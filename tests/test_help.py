@@ -30,7 +30,8 @@ def test_every_option_is_in_a_named_group_and_the_help_tells_each_in_a_line_of_8
     command = verb(name)
     with click.Context(command, info_name=name) as context:
         groups = command.groups(context)
-        options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+        every = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    options = [option for option in every if not option.hidden]
     assert [option.opts[-1] for option in groups.pop("Help")] == ["--help"]
     assert set(groups) <= {"To begin with", *GROUPS}
     told = CliRunner().invoke(command, ["--help"], terminal_width=80, prog_name=name).output

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from company import Company
-from simulated import simulate
+from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.catch_up import PART_BYTES, AskManifest
 from samovar.protocols.members.acceptor import _AHEAD_MAX
-from samovar.protocols.members.messages import MEMBERS, Install, Propose, Stale
+from samovar.protocols.members.messages import MEMBERS, Adopted, Install, Promise, Propose, Stale
 from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import Chunk
 from samovar.protocols.rounds import LOCAL_SGD
@@ -70,6 +71,46 @@ def test_a_coordinator_to_whom_ballots_far_ahead_were_proposed_is_followed_all_t
     simulate(main(), within_s=2_000.0)
 
 
+def test_a_member_to_whom_ballots_far_ahead_were_proposed_is_not_given_up_for_what_it_promised() -> None:
+    async def main() -> None:
+        company = Company(4, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        generation, villain = company[0].membership.view.generation, over(company[2].endpoint, MEMBERS)
+        for times in (1, 2):
+            villain.post("p1", Propose(generation, times * _AHEAD_MAX))
+        await company.until(lambda: company[1].membership._change.promised > _AHEAD_MAX)
+        villain.post("p0", Propose(generation, 1))
+        await company.until(lambda: company[0].membership.view.generation > generation)
+        assert not company[0].membership.losses
+        assert "p1" not in company[0].endpoint.refused
+        await company.over()
+
+    simulate(main(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("kind", [Promise, Adopted])
+def test_a_member_that_denies_every_ballot_keeps_no_change_from_being_made(kind: type) -> None:
+    async def main() -> None:
+        company = Company(4, rounds=1000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        acceptor = company[2].membership._change.acceptor
+        answer = acceptor._answer
+
+        def deny(to: str, word: Promise | Adopted) -> None:
+            answer(to, replace(word, promised=word.ballot + 1) if isinstance(word, kind) else word)
+
+        acceptor._answer = deny  # type: ignore[method-assign]
+        late = company.add(4, "p1")
+        await company.until(lambda: "p4" in company[0].membership.view.ids)
+        reached = company[0].sgd.state.round + 3
+        await company.until(lambda: company[1].sgd.state.round >= reached)
+        assert late.error is None
+        assert {loss.peer for loss in company[0].membership.losses} == {"p2"}
+        await company.over()
+
+    simulate(main(), within_s=2_000.0)
+
+
 @pytest.mark.parametrize("said", ["propose", "install", "stale", "use", "chunk", "state"])
 def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str) -> None:
     async def main() -> None:
@@ -87,9 +128,9 @@ def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str)
             "state": (AskManifest(1, 0), "asked for the state over and over"),
         }
         message, why = words[said]
-        channel = MEMBERS if said in ("propose", "install", "stale") else LOCAL_SGD
+        channel = over(villain.endpoint, MEMBERS if said in ("propose", "install", "stale") else LOCAL_SGD)
         for _ in range(130 if said == "state" else 1):
-            await over(villain.endpoint, channel).send("p0", message, bytes(4) if said == "chunk" else b"")
+            await channel.send("p0", message, bytes(4) if said == "chunk" else b"")
         await company.until(lambda: why in victim.endpoint.refused.get("p2", ""))
         await company.over()
 

@@ -88,8 +88,8 @@ def test_a_round_with_overlap_takes_the_longer_of_the_two(step_ms: int) -> None:
 
 @pytest.mark.parametrize("outer", ["plain", "nesterov:0.7:0.9"])
 @pytest.mark.parametrize("fragments", [1, 3])
-@pytest.mark.parametrize("mixing", [None, 0.0, 0.5])
-def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, mixing: float | None) -> None:
+@pytest.mark.parametrize("overlap_share", [None, 0.0, 0.5])
+def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, overlap_share: float | None) -> None:
     """As by hand; and as promised: with the mean of what all did meanwhile, or with as much of it as is mixed in."""
     step = Momentum(0.9, 0.7, nesterov=True)
     ones, agreed = trainers(), flat(trainers()[0]).clone()
@@ -110,12 +110,14 @@ def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, 
             now = [flat(one) for one in ones]
             done = torch.stack([after - before for after, before in zip(now, brought, strict=True)]).mean(0)
             for one, before in zip(ones, brought, strict=True):
-                one.merge(agreed, before, part, mixing)
+                one.merge(agreed, before, part, overlap_share)
             expected = torch.stack(now).mean(0)
-            expected[here] = (agreed + done if mixing is None else mixing * expected + (1 - mixing) * agreed)[here]
+            expected[here] = (
+                agreed + done if overlap_share is None else overlap_share * expected + (1 - overlap_share) * agreed
+            )[here]
             assert torch.allclose(torch.stack([flat(one) for one in ones]).mean(0), expected, atol=1e-6)
             assert float(done[here].abs().max()) > 1e-3
-    (life, *others) = play(overlap=True, outer=outer, fragments=fragments, mixing=mixing, steps=50).lives
+    (life, *others) = play(overlap=True, outer=outer, fragments=fragments, overlap_share=overlap_share, steps=50).lives
     assert life.peer.state.step == 50
     assert torch.allclose(life.peer.state.vector, agreed, atol=1e-5)
     assert all(bits(other) == bits(life) for other in others)
@@ -196,7 +198,7 @@ def test_who_stood_still_takes_the_model_that_it_fetches_as_it_is() -> None:
     assert {life.peer.state.step for life in world.lives} == {200}
 
 
-@pytest.mark.parametrize("more", [{}, {"fragments": 3}, {"fragments": 3, "mixing": 0.5}])
+@pytest.mark.parametrize("more", [{}, {"fragments": 3}, {"fragments": 3, "overlap_share": 0.5}])
 def test_a_checkpoint_of_a_round_goes_on_as_an_unbroken_run(more: dict[str, object]) -> None:
     whole = Everything(outer="nesterov", overlap=True, **more)
     assert whole.snapshots[4][0].numbers["steps_in_round"] == 5, "what it is about to bring to the next round"
@@ -279,16 +281,23 @@ def test_who_is_stopped_when_the_round_is_over_loses_nothing() -> None:
     assert resumed.states[0][:2] == (20, 98)
 
 
-def test_ctrl_c_and_resume_in_real_processes(tmp_path: Path) -> None:
+def test_ctrl_c_and_resume_in_real_processes_also_of_a_run_that_a_former_version_began(tmp_path: Path) -> None:
     train = ("train", STEADY, "--peers", 3, "--period", 8, "--run", "run", "--json", "--no-report", "--overlap")
-    run = Live(tmp_path, *train, "--steps", 240)
+    run = Live(tmp_path, *train, "--steps", 240, "--mixing", 0.5)
     run.until(lambda: run.rounds() >= 12, "round 12")
     run.signal(signal.SIGINT)
     ended = run.end()
     assert (ended.code, ended.left) == (130, [])
     assert run.rounds() < 30
+    assert "samovar: --mixing is called --overlap-share now" in ended.err.splitlines()
+    settings = tmp_path / "run/settings.json"
+    settings.write_text(
+        settings.read_text("utf-8").replace('"overlap_share"', '"mixing"')
+    )  # as a former version wrote it
     resumed = samovar(tmp_path, "train", STEADY, "--resume", "run", "--json")
     assert resumed.code == 0, resumed.err
+    assert "samovar: run/settings.json: mixing is called overlap_share now" in resumed.err.splitlines()
+    assert '"overlap_share": 0.5' in settings.read_text("utf-8")
     kept = [load(tmp_path / f"run/checkpoint/peer-{name}.safetensors") for name in "012"]
     assert [one.numbers["state"]["step"] for one in kept] == [240] * 3
     assert all(torch.equal(one.tensors["state/vector"], kept[0].tensors["state/vector"]) for one in kept)
@@ -312,12 +321,12 @@ def test_what_does_not_go_with_overlap_is_refused(wished: dict[str, object], sai
         Settings(overlap=True, **wished)
 
 
-@pytest.mark.parametrize("mixing", [1, -0.1, 1.5, float("nan"), True, "half"])
-def test_a_mixing_that_cannot_be_is_refused(mixing: object) -> None:
-    with pytest.raises(SettingsError, match="mixing must be a number from 0 up to, but not, 1, got"):
-        Settings(overlap=True, period="8", mixing=mixing)
+@pytest.mark.parametrize("overlap_share", [1, -0.1, 1.5, float("nan"), True, "half"])
+def test_an_overlap_share_that_cannot_be_is_refused(overlap_share: object) -> None:
+    with pytest.raises(SettingsError, match="overlap_share must be a number from 0 up to, but not, 1, got"):
+        Settings(overlap=True, period="8", overlap_share=overlap_share)
 
 
-def test_mixing_is_for_overlap() -> None:
-    with pytest.raises(SettingsError, match="mixing is for --overlap"):
-        Settings(period="8", mixing=0.5)
+def test_an_overlap_share_is_for_overlap() -> None:
+    with pytest.raises(SettingsError, match="overlap_share is for --overlap"):
+        Settings(period="8", overlap_share=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from samovar.peers.task import load_task
 PERIOD = 10
 
 
-def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Tensor:
+def by_hand(period: int, fragments: int = 1, overlap_share: float | None = None) -> Tensor:
     """Delayed averaging of two peers, in plain PyTorch: x <- m + (x - b), or what is mixed, one period late, fragment
     by fragment."""
     task = load_task(ROOT / "tests/tasks/union.py")
@@ -43,7 +44,11 @@ def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Ten
         if brought:
             here = averaged(round_ - 1)
             for x, b in zip(now, brought, strict=True):
-                x[here] = agreed[here] + (x - b)[here] if mixing is None else (mixing * x + (1 - mixing) * agreed)[here]
+                x[here] = (
+                    agreed[here] + (x - b)[here]
+                    if overlap_share is None
+                    else (overlap_share * x + (1 - overlap_share) * agreed)[here]
+                )
             for model, vector in zip(models, now, strict=True):
                 nn.utils.vector_to_parameters(vector.clone(), model.parameters())
         brought = now
@@ -51,7 +56,7 @@ def by_hand(period: int, fragments: int = 1, mixing: float | None = None) -> Ten
     return agreed
 
 
-@pytest.mark.parametrize("streaming", [{}, {"fragments": 2}, {"fragments": 3, "mixing": 0.5}])
+@pytest.mark.parametrize("streaming", [{}, {"fragments": 2}, {"fragments": 3, "overlap_share": 0.5}])
 def test_two_scripts_do_delayed_averaging_and_end_with_the_same_bits(
     tmp_path: Path, streaming: dict[str, object]
 ) -> None:
@@ -103,3 +108,13 @@ def test_a_script_that_fails_amid_a_round_holds_nobody_up(tmp_path: Path) -> Non
     events = [(event.event, event.about, event.why) for event in read_run(tmp_path / "0").events]
     assert ("left", "1", "its script failed: RuntimeError: out of luck") in events
     assert rounds(tmp_path / "0") == list(range(1, 6))
+
+
+def test_a_script_is_told_of_a_setting_s_former_name_and_may_write_names_with_hyphens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with begin(tmp_path / "run", overlap=True, period=8, mixing=0.5, schedule="halving-doubling"):
+        pass
+    assert "samovar: samovar.join: mixing is called overlap_share now" in capsys.readouterr().err.splitlines()
+    settings = json.loads((tmp_path / "run/settings.json").read_text("utf-8"))
+    assert (settings["overlap_share"], settings["schedule"]) == (0.5, "halving_doubling")

@@ -156,7 +156,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
     agreed = (
-        "peers protocol schedule codec outer fragments inner overlap mixing average period period_initial "
+        "peers protocol schedule codec outer fragments inner overlap overlap_share average period period_initial "
         "period_block_s pace site_period drift steps seed norm_limit compute_patience_s evaluate_every"
     )
     assert list(Settings().agreed()) == agreed.split()
@@ -199,3 +199,16 @@ def test_settings_of_another_version_are_refused() -> None:
         Settings.from_json(json.dumps(row))
     with pytest.raises(SettingsError, match=r"^quorum must be at most the number of peers, 2, got 3"):
         Settings(quorum=3).with_agreed(Settings(peers=2).agreed())
+
+
+def test_settings_written_before_a_setting_was_renamed_are_taken_and_told() -> None:
+    made, told = Settings(overlap=True, period="8", overlap_share=0.5), list[str]()
+    row = dataclasses.asdict(made)
+    row["mixing"] = row.pop("overlap_share")
+    assert Settings.from_json(json.dumps(row), told.append) == made
+    assert told == ["mixing is called overlap_share now"]
+    agreed = made.agreed()
+    agreed["mixing"] = agreed.pop("overlap_share")
+    assert Settings().with_agreed(agreed) == made
+    with pytest.raises(SettingsError, match="have 'mixing', unknown here"):
+        Settings.from_json(json.dumps({**row, "overlap_share": 0.5}))

@@ -13,6 +13,7 @@ from test_settings import FIELDS, refused
 from samovar.peers.links import parse_link
 from samovar.peers.settings import Settings
 from samovar.peers.verbs.flags import click_options
+from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
 
 FULL = """
@@ -68,7 +69,7 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
         getattr(settings, name) != field.default
         for name, field in FIELDS.items()
         # the last six would not go with the others
-        if name not in ("protocol", "insecure", "average", "overlap", "mixing", "pace", "drift", "site_period")
+        if name not in ("protocol", "insecure", "average", "overlap", "overlap_share", "pace", "drift", "site_period")
     )
     assert (settings.period, settings.period_block_s, settings.period_initial) == ("8", 1.0, 4)
     assert type(settings.period_block_s) is float
@@ -267,3 +268,73 @@ def test_help_tells_units_defaults_and_choices() -> None:
     assert all(f"--{name.replace('_', '-')}" in told for name in FIELDS)
     assert "--peers" not in run(some, "--help")
     assert "Invalid value for '--seed': 'x' is not a valid integer." in run(some, "--seed", "x")
+
+
+# A setting that was renamed, and names with hyphens
+
+
+@click.command()
+@click_options("overlap", "overlap_share", "period")
+def overlapped(**flags: object) -> None:
+    settings = Settings.read(None, flags)
+    click.echo(f"{settings.overlap_share}")
+
+
+def test_a_former_flag_is_taken_and_told_in_one_line() -> None:
+    said = CliRunner().invoke(overlapped, ["--overlap", "--period", "8", "--mixing", "0.5"])
+    assert (said.stdout, said.stderr) == ("0.5\n", "samovar: --mixing is called --overlap-share now\n")
+    present = CliRunner().invoke(overlapped, ["--overlap", "--period", "8", "--overlap-share", "0.5"])
+    assert (present.stdout, present.stderr) == ("0.5\n", "")
+    assert "mixing" not in run(every, "--help")
+
+
+def test_a_former_key_of_a_file_is_taken_and_told_with_its_line(toml: Path) -> None:
+    toml.write_text("overlap = true\nperiod = 8\nmixing = 0.5\n")
+    told: list[str] = []
+    assert Settings.read(toml, {}, told.append) == Settings(overlap=True, period="8", overlap_share=0.5)
+    assert told == ["settings.toml, line 3: mixing is called overlap_share now"]
+    told.clear()
+    assert Settings.read(toml, {"overlap_share": 0.25}, told.append).overlap_share == 0.25, "a flag wins as ever"
+
+
+def test_a_former_key_of_a_scenario_is_told_once(toml: Path) -> None:
+    toml.write_text("[settings]\npeers = 2\noverlap = true\nperiod = 8\nmixing = 0.5\n")
+    told: list[str] = []
+    assert read_scenario(toml, {}, told.append).scenario.settings.overlap_share == 0.5
+    assert told == ["settings.toml, line 5: mixing is called overlap_share now"]
+
+
+def test_a_setting_is_not_given_by_both_its_names(toml: Path) -> None:
+    both = {"overlap": True, "period": "8", "overlap_share": 0.5, "mixing": 0.5}
+    assert refused(None, **both) == "--overlap-share is given twice, as --overlap-share and as --mixing"
+    toml.write_text("mixing = 0.5\noverlap-share = 0.5\n")
+    assert refused(toml) == "settings.toml, line 2: overlap_share is given twice, as mixing and as overlap_share"
+
+
+def test_what_is_wrong_with_a_setting_is_told_by_the_name_that_was_given(toml: Path) -> None:
+    assert refused(None, overlap=True, period="8", mixing=2.0).startswith("--mixing must be a number from 0 up to")
+    toml.write_text("mixing = 2.0")
+    assert refused(toml).startswith("settings.toml, line 1: mixing must be a number from 0 up to")
+
+
+NAMES = {
+    "schedule": ("halving-doubling", "halving_doubling"),
+    "codec": ("top-k:0.01:fp16", "top_k:0.01:fp16"),
+    "outer": ("server-momentum:1:0.9", "server_momentum:1:0.9"),
+    "period": ("post-local:16:100", "post_local:16:100"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_taken_with_hyphens_and_with_underscores_and_kept_in_one_form(toml: Path, name: str) -> None:
+    for given in NAMES[name]:
+        toml.write_text(f'{name} = "{given}"')
+        from_flag = Settings.from_json(run(every, f"--{name}", given))
+        assert getattr(from_flag, name) == NAMES[name][1]
+        assert Settings.read(toml, {}) == from_flag
+
+
+def test_hyphens_are_for_names_alone_and_an_unknown_name_is_told_as_it_was_given() -> None:
+    assert "'1e-2' is no whole number" in refused(None, codec="power-sgd:1e-2")
+    assert refused(None, codec="top-k:-1").startswith("--codec is refused: the codec 'top-k:-1' cannot be")
+    assert "'halving-halving' is not one of" in run(every, "--schedule", "halving-halving")

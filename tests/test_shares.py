@@ -238,7 +238,7 @@ def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> N
         period="1",
         pace="equal",
         overlap=False,
-        mixing=None,
+        overlap_share=None,
         fragments=1,
         steps=12,
         site_period=None,

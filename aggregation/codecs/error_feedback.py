@@ -1,4 +1,4 @@
-"""Error feedback: what a codec leaves out of a round is added to the next, so that in the end everything arrives.
+"""Error feedback: a codec's error in a round is added to the next round, so that in the end everything arrives.
 
 Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes" (ICML 2019, arXiv
 1901.09847), Algorithm 2; the same as m_t of Stich et al. (NeurIPS 2018) and Algorithm 2 of PowerSGD.
@@ -16,8 +16,8 @@ is none for casts, int8 without overflow, top_k and random_k, as there ``sent`` 
 Cost: nothing on the wire; a vector of memory, two passes over it.
 
 Loss, lateness, death: keep only after the round has committed; a failed round has sent nothing. What a peer holds back
-is lost with it, so a checkpoint has the residual. When the membership changes, whoever takes over a model it has not
-trained resets.
+is lost with it, so a checkpoint has the residual. When the membership changes, a peer that takes over a model which it
+has not trained resets its residual.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the rounds of all sketches do alike: the stages come in turn, and what comes off the wire is looked at."""
+"""Common to the rounds of all sketches: the order of their stages, and the check of each mean that arrives."""
 
 from abc import ABC, abstractmethod
 

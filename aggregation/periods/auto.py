@@ -1,4 +1,4 @@
-"""The period that nobody has to choose: as rare as pays, as often as the peers' differences demand."""
+"""A period without a setting: it is as long as pays, and as short as the peers' differences demand."""
 
 import math
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ from .policy import Motion, Numbers, PeriodState, check_number, recall
 _ALIKE = 1.5
 """Periods within this factor are as good as the same."""
 _FIRST, _GROWTH = 4, 4
-"""The period until something has been measured, and the factor that one grows by at most: what was measured last may
-not last."""
+"""The period before anything is measured, and the factor that a period grows by at most: measurements may not last."""
 _SUMS = ("apart", "drift", "together", "early", "late")
 _MIXED = -2.0
-"""So many rounds after a change tell of the period before it."""
+"""The count of rounds begins here after a change of the period: measurements of the first two are of the former one."""
 
 
 class Seen(NamedTuple):

@@ -1,4 +1,4 @@
-"""Adaptive periodic averaging: as often as keeps the peers equally far apart."""
+"""Adaptive periodic averaging: the period that keeps the variance between the peers' models constant."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 
 _LEARNING = 20
-"""Rounds in which it learns how far apart the peers are."""
+"""Rounds in which it learns the usual variance."""
 
 
 @dataclass(frozen=True, slots=True)

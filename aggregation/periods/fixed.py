@@ -1,4 +1,4 @@
-"""A fixed period, as everybody has it."""
+"""A fixed period: the same number of local steps between any two averages."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,7 @@
-"""What a peer can see of the peers' motion by looking at its own model: before, amid and after its local steps, and at
-the mean.
+"""A peer's samples of its own model, before, amid and after its local steps and at the mean: by them all estimate the
+peers' motion.
 
-A look is at 65,536 of the model's parameters at most, evenly spread: products of that many tell drift from noise.
+A sample is of 65,536 of the model's parameters at most, evenly spread: products of that many tell drift from noise.
 """
 
 import torch
@@ -13,8 +13,8 @@ _LOOKED_AT = 65_536
 
 
 class Probe:
-    """One peer's. ``begin`` with what all have, ``amid`` halfway through the local steps, ``end`` after them, and
-    ``begin`` again with what came out; each is shown the model as one vector [n]."""
+    """One peer's sampler. Call ``begin`` with the agreed model, ``amid`` halfway through the local steps, ``end`` after
+    them, and ``begin`` again with the round's result, each with the model as one vector [n]."""
 
     def __init__(self, parameters: int | None = None) -> None:
         """`parameters`: elements of the vector, its first, that steps move; None: all."""
@@ -27,8 +27,8 @@ class Probe:
         """Of the last round and the one before it."""
 
     def begin(self, vector: Tensor) -> None:
-        """The local steps begin, from the mean. What a round without a start, a middle or an end was like stays
-        unknown, and so does what is compared with it."""
+        """The local steps begin, from the mean. The motion of a round without a start, a middle or an end stays
+        unknown, as does that of the next one, which is compared with it."""
         now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:

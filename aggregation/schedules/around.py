@@ -1,4 +1,4 @@
-"""A schedule that sends nothing between ranks that cannot reach each other."""
+"""Makes a schedule that sends nothing between ranks that cannot reach each other."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

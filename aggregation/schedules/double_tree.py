@@ -2,7 +2,7 @@
 
 Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (Parallel
 Computing 2009); the trees are those of NCCL (Jeaugey, "Massively scale your deep learning training with NCCL 2.4",
-2019; ``trees.cc``). Who is an inner node of one tree is a leaf of the other, so that all ports carry the same: in an
+2019; ``trees.cc``). An inner node of one tree is a leaf of the other, so that all ports carry the same: in an
 even world no rank is inner in both, in an odd world rank 0 alone is.
 
     paper   here

@@ -1,4 +1,4 @@
-"""Whether a schedule is an allreduce, for a world size: it is run on symbols, and what it asks for is counted."""
+"""Proves that a schedule is an allreduce for a world size: it is run on symbols, and its demands are counted."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from .schedule import Op, Schedule, Step, check_rank
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a schedule asks for: ``steps`` in all; for each rank messages sent, parts sent, and parts it adds."""
+    """The demands of a schedule: ``steps`` in all; for each rank messages sent, parts sent, and parts it adds."""
 
     steps: int
     messages: tuple[int, ...]

@@ -14,6 +14,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # its helpers are those of all benchmarks
 
+from common import MISSED
+
 Curve = Sequence[tuple[float, float]]
 
 _INKS = ("#3f6fb0", "#c2412d", "#3d8b6e", "#7a5ea8", "#b07a2a", "#66788a", "#1d2633")
@@ -55,8 +57,8 @@ def parsed_with_seeds(known: argparse.ArgumentParser, usual: int) -> argparse.Na
 def conclude(
     options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], claims: Sequence[Claim], figure: str | None
 ) -> int:
-    """Print the claims, write the files, but for a figure where there is nothing to draw; the exit code: 1 when a claim
-    was not held."""
+    """Print the claims, write the files, but for a figure where there is nothing to draw; the exit code: that a
+    claim was not held, or 0."""
     print()
     for claim in claims:
         verdict = "" if claim.held is None else "held: " if claim.held else "MISSED: "
@@ -67,7 +69,7 @@ def conclude(
     if options.json is not None:
         told = {"rows": [dict(row) for row in rows], "claims": [asdict(claim) for claim in claims]}
         options.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(claim.held is False for claim in claims) else 0
+    return MISSED if any(claim.held is False for claim in claims) else 0
 
 
 def chart(
@@ -85,7 +87,8 @@ def chart(
         {name: [(x, y) for x, y in curve if math.isfinite(y)] for name, curve in some.items()}
         for some in (curves, dashed or {})
     )
-    xs, ys = zip(*(point for some in (kept, beside) for curve in some.values() for point in curve), strict=True)
+    points = [point for some in (kept, beside) for curve in some.values() for point in curve]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     x_low, x_high, y_low, y_high = min(xs), max(xs), min(ys), max(ys)
 
     def at_x(x: float) -> float:
@@ -105,9 +108,9 @@ def chart(
     for number, (name, curve) in enumerate(kept.items()):
         ink = _INKS[number % len(_INKS)]
         for line, look in ((curve, ""), (beside.get(name, ()), ' stroke-dasharray="6 4"')):
-            points = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in line)
-            if points:
-                parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2"{look} points="{points}"/>')
+            path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in line)
+            if path:
+                parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2"{look} points="{path}"/>')
         parts.append(_text(_RIGHT + 20, _TOP + 22 * number, name, ink=ink))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" font-family="sans-serif" '

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from ...aggregation.options import spelled
 from ..settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -16,7 +17,7 @@ _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "When peers average": (
-        "period", "period_initial", "period_block_s", "overlap", "mixing",
+        "period", "period_initial", "period_block_s", "overlap", "overlap_share",
     ),
     "What they average": ("average", "outer", "inner", "fragments"),
     "Peers that differ": ("pace", "drift", "site", "site_period"),
@@ -43,7 +44,11 @@ class GroupedCommand(click.Command):
 
     def groups(self, ctx: click.Context) -> dict[str, list[click.Option]]:
         """The options of each group, in the order of the help."""
-        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
+        left = {
+            option.name: option
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option) and not option.hidden
+        }
         names = {"To begin with": self.first, **GROUPS}
         found = {title: [left.pop(name) for name in group if name in left] for title, group in names.items()}
         return {title: options for title, options in (*found.items(), ("Help", [*left.values()])) if options}
@@ -55,23 +60,34 @@ class GroupedCommand(click.Command):
                 formatter.write_dl([(re.sub(r"--(\S+) / --no-\1", r"--[no-]\1", flag), text) for flag, text in rows])
 
 
+class _Name(click.Choice[str]):
+    """One of several names, with hyphens or underscores."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        known = spelled(str(value))
+        return super().convert(known if known in self.choices else value, param, ctx)
+
+
 def click_options(*names: str) -> Callable[[Command], Command]:
-    """Options for these settings, all if none is named. The command gets None for each that is not given."""
+    """Options for these settings, all if none is named; a setting's former name is one that no help tells. The command
+    gets None for each that is not given."""
 
     def add(command: Command) -> Command:
         for name in reversed(names or tuple(_FIELDS)):
-            command = _option(_FIELDS[name])(command)
+            if former := _FIELDS[name].metadata["former"]:
+                command = _option(_FIELDS[name], former, hidden=True)(command)
+            command = _option(_FIELDS[name], name)(command)
         return command
 
     return add
 
 
-def _option(field: dataclasses.Field[Any]) -> Callable[[Command], Command]:
-    rule, flag, text = field.metadata["rule"], f"--{field.name.replace('_', '-')}", field.metadata["help"]
+def _option(field: dataclasses.Field[Any], name: str, *, hidden: bool = False) -> Callable[[Command], Command]:
+    rule, flag, text = field.metadata["rule"], f"--{name.replace('_', '-')}", field.metadata["help"]
     if rule.kind is bool:
         both, text = f"{flag}/--no-{flag[2:]}", f"{text} [default: {flag[2:]}]" if field.default else text
-        return click.option(both, field.name, default=None, help=text)
+        return click.option(both, name, default=None, help=text, hidden=hidden)
     if field.default is not None:
         text += f" [default: {field.default:g}]" if rule.kind is float else f" [default: {field.default}]"
-    kind = click.Choice(rule.choices) if rule.choices else rule.kind
-    return click.option(flag, field.name, type=kind, default=None, metavar=rule.metavar, help=text)
+    kind = _Name(rule.choices) if rule.choices else rule.kind
+    return click.option(flag, name, type=kind, default=None, metavar=rule.metavar, help=text, hidden=hidden)

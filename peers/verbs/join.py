@@ -19,7 +19,7 @@ from ..open_files import raise_file_limit
 from ..process import run_peer
 from ..records import Record
 from ..runs import conclude
-from ..settings import Settings
+from ..settings import Settings, aloud, silently
 from ..stop import Stop
 from ..task import TaskError, kind_of
 from .command_line import STOPPED, fail
@@ -78,7 +78,7 @@ def join(
     def work() -> int:
         if kind_of(task) != "task":
             raise TaskError(f"{task}: a training script joins by itself: samovar.join({address!r}, invite=...)")
-        settings = replace(Settings.read(config, flags), insecure=insecure)
+        settings = replace(Settings.read(config, flags, silently if quiet else aloud), insecure=insecure)
         door = Door.of(address, _read_invite(invite), peer_key, settings)
         raise_file_limit()
         return asyncio.run(_join(door, task, settings, own_name(name), as_json, quiet))

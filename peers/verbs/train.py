@@ -6,7 +6,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,7 +18,7 @@ from ..orders import checkpoint_path, founding_orders, log_path
 from ..records import Lost, Result
 from ..run_socket import answered
 from ..runs import SETTINGS_FILE, conclude, keep_settings, kept, make_folder
-from ..settings import Settings, of_tasks
+from ..settings import Settings, Tell, aloud, of_tasks, silently
 from ..task import TaskError, check_average, kind_of
 from ..ways_in import WaysIn
 from .command_line import STOPPED, fail
@@ -27,8 +26,8 @@ from .flags import GroupedCommand, click_options
 from .output import Output, run_options, run_verb
 
 _FLAGS = (
-    "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "mixing", "average", "period",
-    "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
+    "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "overlap_share", "average",
+    "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
     "memory_limit", "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "listen",
     "advertise", "insecure", "key", "authorized", "invite_uses", "invite_for", "run", "evaluate_every",
     "checkpoint_every_s", "link", "site", "report",
@@ -64,11 +63,12 @@ def train(
             raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
         if script and (idle := of_tasks(flags)):
             raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
+        tell = silently if quiet else aloud
         if resume is not None:
-            settings = _resumed(resume, config, flags)
+            settings = _resumed(resume, config, flags, tell)
             folder = resume
         else:
-            settings = Settings.read(config, flags)
+            settings = Settings.read(config, flags, tell)
             if not script:
                 check_average(settings.average, task)
                 check_devices(settings.device, settings.peers)
@@ -107,7 +107,7 @@ def train(
     run_verb(work)
 
 
-def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Settings:
+def _resumed(folder: Path, config: Path | None, flags: dict[str, object], tell: Tell) -> Settings:
     if config is not None or flags["run"] is not None:
         other = "--run" if config is None else "--config"
         raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
@@ -116,15 +116,14 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object]) -> Set
         raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
-    settings = Settings.from_json(file.read_text(encoding="utf-8"))
+    settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
     if not _has_checkpoint(folder, settings.peers):
         raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
-    given = {key: value for key, value in flags.items() if value is not None}
-    if given.get("peers", settings.peers) != settings.peers:
+    if flags["peers"] not in (None, settings.peers):
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
-    return replace(settings, **given)  # type: ignore[arg-type]
+    return settings.with_flags(flags, tell)
 
 
 def _has_checkpoint(folder: Path, peers: int) -> bool:

@@ -1,1 +1,1 @@
-"""Delivery: what makes one promise of any transport: each message once, in order, under credit."""
+"""Delivery: over any transport, each message arrives exactly once, in order and under credit."""

@@ -1,8 +1,9 @@
-"""Binding: which incarnation of a peer a link talks to, and what it takes to be believed.
+"""Binding: the handshake by which a link learns which incarnation of its peer is alive.
 
-An incarnation is a number drawn anew for every link, so that a peer that restarted, or that gave a link up, never takes
-a message meant for its past self. To bind to one takes proof that it lives now: its pong to a ping of ours, and when
-another was bound before, to a ping sent since. So old frames, however late they come, prove nothing.
+An incarnation is a random number, drawn anew for every link. A peer that restarted, or that gave a link up, has another
+one, so it never takes a message meant for its past self. A link binds to an incarnation that has answered one of its
+pings. If another incarnation was bound before, that ping must have been sent since. So old frames, however late they
+come, prove nothing.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from __future__ import annotations
 import math
 
 _CHALLENGE_S = 0.05
-"""How long an incarnation that we are not bound to has to answer before it is asked again."""
+"""Between two challenges to an incarnation that is not bound, at least."""
 _CHALLENGED_MAX = 8
 _PINGS_KEPT = 256
 _REMEMBERED_S = 30.0
-"""A trip is the shortest of the last seconds, so many or twice as many: that has waited for the least."""
+"""The shortest trip is taken over the last 30 to 60 s: it has waited least in queues."""
 
 
 class Shortest:
-    """The shortest of the last trips, infinite: there was none."""
+    """A sliding minimum of trip times in seconds; infinite before the first one."""
 
     def __init__(self) -> None:
         self._each_s, self._since = [math.inf, math.inf], 0.0
 
     def take(self, trip_s: float, now: float) -> float:
-        """The shortest, with this one."""
+        """Add a trip; returns the shortest of the recent ones."""
         if now > self._since + _REMEMBERED_S:
             self._each_s, self._since = [math.inf, self._each_s[0]], now
         self._each_s[0] = min(self._each_s[0], trip_s)
@@ -36,7 +37,7 @@ class Shortest:
 
 
 class Binding:
-    """One link's view of who is who. `towards` is the peer's incarnation, 0 until one is bound."""
+    """One link's handshake. `incarnation`: this side's own; `towards`: the peer's, 0 until one is bound."""
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation, self.towards = incarnation, 0
@@ -54,7 +55,7 @@ class Binding:
         return self.last_ping
 
     def take_pong(self, pong: int, now: float) -> bool:
-        """Whether it answers a ping of ours, for the first time."""
+        """Measure the round trip; returns whether `pong` answers a ping of this link for the first time."""
         asked_at = self._pings.pop(pong, None)
         if asked_at is None:
             return False
@@ -67,24 +68,25 @@ class Binding:
         return trip_s if trip_s < math.inf else None
 
     def waited_s(self, sent_at_s: float, now: float) -> float:
-        """How much longer than others a pulse has been on its way, which was sent then on the other side's clock."""
+        """Queueing delay of a pulse: its seconds on the way beyond the shortest trip. `sent_at_s` is on the sender's
+        clock; the offset of the clocks cancels."""
         trip_s = now - sent_at_s  # and how the clocks differ
         return trip_s - self._back.take(trip_s, now)
 
     def proves(self, pong: int) -> bool:
-        """Whether who sent `pong` lives, and later than the incarnation that is bound."""
+        """Whether `pong` answers a ping sent since the present incarnation was bound: its sender is alive now."""
         return self._bound_at_ping < pong <= self.last_ping
 
     def bind(self, incarnation: int) -> None:
         self.towards, self._bound_at_ping = incarnation, self.last_ping
 
     def both(self, incarnation: int, towards: int) -> bool:
-        """Whether `incarnation`, which says that it is bound to `towards`, and we are bound to each other."""
+        """Whether this link and `incarnation`, which says that it is bound to `towards`, are bound to each other."""
         return incarnation == self.towards and towards == self.incarnation
 
     def may_challenge(self, incarnation: int, now: float) -> bool:
-        """Whether to ask `incarnation` for proof. Not every time it speaks: two of one name, as of a key that is in use
-        on two machines, would have ever more to ask."""
+        """Whether to challenge `incarnation` now. The rate is limited: two processes that use one key would otherwise
+        challenge each other ever more often."""
         if now < self._challenged.get(incarnation, -_CHALLENGE_S) + _CHALLENGE_S:
             return False
         if len(self._challenged) >= _CHALLENGED_MAX:
@@ -93,5 +95,5 @@ class Binding:
         return True
 
     def answered(self, incarnation: int) -> None:
-        """`incarnation` may be asked again at once."""
+        """`incarnation` may be challenged again at once."""
         self._challenged.pop(incarnation, None)

@@ -1,4 +1,4 @@
-"""Heartbeats: who is silent for the patience is lost, and by them everybody learns that we live."""
+"""Heartbeats: they tell other peers that this one is alive. A watched peer that is silent for the patience is lost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .links import Links
 
 
 class Heartbeats:
-    """Of one endpoint's `links`. `asked`: peers that owe an answer; `ticked` is called each interval; `silent` takes a
-    link of which nothing was heard for the patience."""
+    """The heartbeats of one endpoint's `links`. `asked` returns the peers that owe an answer. `ticked` is called each
+    interval. `silent` is given each watched or busy link of which nothing was heard for the patience."""
 
     def __init__(
         self,
@@ -27,10 +27,11 @@ class Heartbeats:
         self._links, self._patience_s, self._asked = links, patience_s, asked
         self._ticked, self._silent = ticked, silent
         self.interval_s = patience_s / 4
-        """Between two heartbeats: four of them make the patience."""
+        """Seconds between two heartbeats: a quarter of the patience."""
 
     async def beat(self) -> None:
-        """For ever. A beat that comes late means that this process stood still: then nobody else was silent."""
+        """Send heartbeats until cancelled. When a heartbeat itself is late, this process stood still: that time does
+        not count as silence of others."""
         clock = asyncio.get_running_loop().time
         due = clock() + self.interval_s
         while True:

@@ -1,4 +1,4 @@
-"""A lane of a link, one class for each direction: order, exactly once, and credit."""
+"""One lane of a link: `Outbound` and `Inbound` give ordered, exactly-once delivery under credit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, Pe
 from .pace import ASK_S, CHUNK_BYTES_MIN, Rate
 
 CREDIT_BYTES_MIN = 256 * 1024
-"""What may be sent before the first word from the other side, which never grants less."""
+"""Credit before the receiver's first pulse; a receiver never grants less."""
 _ASK_BYTES = 32 * 1024
 MESSAGE_COST_BYTES = 256
 
 
 def cost_bytes(header: Buffer, payload: Buffer) -> int:
-    """What a message counts for in windows and credit: its bytes and what it takes to keep it, so that credit bounds
-    memory however small the messages are."""
+    """The bytes that a message counts for in windows and credit: its own, and a fixed overhead for keeping it, so that
+    credit bounds memory however small the messages are."""
     return len(header) + len(payload) + MESSAGE_COST_BYTES
 
 
@@ -27,7 +27,7 @@ MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
 class Arrival(NamedTuple):
-    """A message that arrived. `cost`: in bytes of credit."""
+    """A message that arrived. `cost`: its bytes of credit."""
 
     channel: str
     message: object
@@ -38,11 +38,12 @@ class Arrival(NamedTuple):
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Heartbeat, acknowledgement and credit in one. Absolute numbers: to lose or repeat one does no harm.
+    """Heartbeat, acknowledgement and credit in one message. All numbers are absolute: a lost or repeated pulse does no
+    harm.
 
     received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
-    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none). at_s: when it was sent, on its
-    sender's clock, of which only differences tell anything.
+    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none). at_s: send time in seconds on
+    the sender's clock; only differences have a meaning.
     """
 
     received: tuple[int, ...]
@@ -54,9 +55,10 @@ class Pulse:
 
 @dataclass(slots=True, eq=False)
 class Packet:
-    """A message on its way. `after_ping`: the last ping when it was posted, hence a later ping's pong tells of it.
-    `acked_*`: where the acknowledgements stood when it was posted; no time when it was posted more than once.
-    `since_s`: how long before it was posted what had been acknowledged last by then."""
+    """A message on its way. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
+    tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
+    when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
+    newest acknowledged packet and sending this one."""
 
     packed: Packed
     payload: Buffer
@@ -74,9 +76,10 @@ class Packet:
 
 @dataclass(slots=True)
 class Outbound:
-    """What waits to be sent, and what is under way. All byte counts are costs, counted from the link's beginning.
-    asked_bytes: up to there the other side was asked what it has got; ask_at: not again before that. acked_at: when
-    something was acknowledged last, and `acked_posted_at`, when that had been posted."""
+    """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
+    link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
+    time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
+    `acked_posted_at`: send time of the packet that it acknowledged."""
 
     limit_bytes: int
     queue: deque[Packet] = field(default_factory=deque)
@@ -100,15 +103,15 @@ class Outbound:
         return self.posted_bytes - self.asked_bytes
 
     def may_ask(self, *, known: bool, now: float) -> bool:
-        """Whether to ask behind all that goes out now, though a window would let it flow: how fast it arrives tells of
-        the way. `known`: the way is, somewhat."""
+        """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
+        bandwidth. `known`: a bandwidth was measured before, so only larger amounts are worth a ping."""
         if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """Packets that may go now, each moved to those in flight; ends when window or credit is used up.
+        """The packets that may be sent now, each moved to those in flight; ends when window or credit is used up.
 
         Credit may be overshot by one message, so that no message is too large for any credit.
         """
@@ -133,14 +136,15 @@ class Outbound:
             yield packet
 
     def stalled(self) -> bool:
-        """Whether what is under way longest was so already when this was asked last."""
+        """Whether the oldest packet in flight is the same as at the previous call."""
         before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
         return self.oldest is not None and self.oldest is before
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
-        """All before seq `received` have arrived. Returns the rate of their delivery, if it tells anything: the bytes
-        acknowledged since the newest of them was posted, over that time; or over the time it took to post them, if
-        longer: acknowledgements that wait behind other data come in bunches."""
+        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate,
+        None if there is no sound one: the bytes acknowledged since the newest of them was sent, over the time in which
+        these were acknowledged, or that in which they were sent if it is longer. Acknowledgements that queue behind
+        other data come in bunches, and would make the first time alone too short."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -157,7 +161,7 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """What has arrived. `told_*`: what the sender was told last."""
+    """The receiving half of a lane. `told_*`: what the last pulse told the sender."""
 
     next_seq: int = 0
     received_bytes: int = 0
@@ -167,20 +171,21 @@ class Inbound:
     told_limit_bytes: int = 0
 
     def limit_bytes(self, credit_bytes: int) -> int:
-        """Up to where the sender may send; never taken back."""
+        """The byte count up to which the sender may send; never taken back."""
         return max(self.told_limit_bytes, self.consumed_bytes + credit_bytes)
 
     def owes(self, credit_bytes: int) -> bool:
-        """Whether the sender does not know yet how much has arrived, or may be sent."""
+        """Whether a pulse would tell the sender anything new: that more has arrived, or may be sent."""
         return self.told_received != self.next_seq or self.limit_bytes(credit_bytes) > self.told_limit_bytes
 
     def tell(self, credit_bytes: int) -> None:
-        """The sender is told now."""
+        """Note that a pulse tells the sender the present numbers."""
         self.told_received = self.next_seq
         self.told_limit_bytes = self.limit_bytes(credit_bytes)
 
     def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
-        """All that is next in order with this one. Raises PeerMisbehaved beyond the credit."""
+        """Take an arrival, unless it is a repetition; yields all messages that are next in order now. Raises
+        PeerMisbehaved beyond the credit."""
         if seq < self.next_seq or seq in self.early:
             return
         received_bytes = self.received_bytes + item.cost
@@ -198,6 +203,6 @@ class Inbound:
 
 
 def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
-    """What is told of the lanes."""
+    """The pulse that acknowledges and grants what the `lanes` were last told to."""
     received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
     return Pulse(received, limit, ping, pong, at_s)

@@ -2,9 +2,8 @@
 
 Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
 (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. Behind a part of a window goes a ping, whose pong acknowledges what came before it; what it does not is posted
-again (exact on a way that keeps order, harmless on others): nothing is sent again on a guess.
-
+writer. After each part of a window goes a ping. Its pong acknowledges the packets before it; any other of them is sent
+again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a guess.
 Each message is for one incarnation of the peer, to which the link has to be bound first (`binding`).
 """
 
@@ -28,7 +27,7 @@ BEGAN_ANEW = "it restarted, or gave this link up"
 
 
 class PeerLost(Exception):
-    """A peer cannot be reached any more. Carries who and why."""
+    """A peer cannot be reached any more. `peer`: its id; `why`: the reason, in words."""
 
     def __init__(self, peer: PeerId, why: str) -> None:
         super().__init__(f"peer {peer:.12} is lost: {why}")
@@ -36,8 +35,8 @@ class PeerLost(Exception):
 
 
 class Link:
-    """Both directions to one peer. `post` takes a frame and the channel that it counts for, "" for none; `deliver`,
-    what has arrived."""
+    """Both directions to one peer. `post` sends a frame and counts it for a channel, "" for none; `deliver` is given
+    each message in order."""
 
     def __init__(
         self,
@@ -50,8 +49,8 @@ class Link:
         credit_bytes: Callable[[], int],
         pace: Pace,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: how much DATA may be here unused. `pace`:
-        as the link before to the same peer left it."""
+        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: bytes of DATA that may be here unconsumed.
+        `pace`: congestion control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
         self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
@@ -69,12 +68,12 @@ class Link:
 
     @property
     def towards(self) -> int:
-        """The peer's incarnation that this link is bound to; 0 until there is one."""
+        """The peer's incarnation that this link is bound to; 0 before the handshake."""
         return self._binding.towards
 
     @property
     def chunk_bytes(self) -> int:
-        """How large a DATA payload suits this link now."""
+        """The size of a DATA payload that suits this link now."""
         return self._pace.chunk_bytes
 
     @property
@@ -87,17 +86,17 @@ class Link:
 
     @property
     def busy(self) -> bool:
-        """Whether something waits here to be sent or acknowledged."""
+        """Whether a message waits to be sent or acknowledged."""
         return any(out.queue or out.in_flight for out in self._out.values())
 
     @property
     def held_bytes(self) -> int:
-        """What has arrived and is not used up yet."""
+        """Bytes that have arrived and are not consumed yet."""
         return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
     def offer(self, channel: str, body: object, payload: Buffer) -> asyncio.Future[None] | None:
-        """Send: None when it is on its way, else what ends when it is, as that waits for credit; cancel it, and it is
-        not sent. Raises PeerLost, as what it gives does, and ValueError when a receiver would refuse the message."""
+        """Send a message. Returns None if it has gone out; else a future that is done when it has, and that withdraws
+        the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse it."""
         packet = self._enqueue(channel, body, payload)
         if packet.under_way:
             return None
@@ -160,7 +159,7 @@ class Link:
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask_if_stopped(self) -> None:
-        """While all waits for acknowledgements a ping is under way."""
+        """Keep a ping under way while sending is blocked on acknowledgements."""
         if not self._asking and any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
             self._ask()
 
@@ -194,7 +193,7 @@ class Link:
             self._take_message(frame, payload, cost)
 
     def _meet(self, frame: Frame) -> None:
-        """Take up with an incarnation that has proved to be alive, and with that to be newer than the one before."""
+        """Bind to an incarnation that has proved to be alive, and therefore newer than the bound one."""
         self._binding.answered(frame.incarnation)
         if self.towards:
             self.lose(BEGAN_ANEW)
@@ -203,7 +202,7 @@ class Link:
             self._binding.bind(frame.incarnation)
 
     def _answer_unbound(self, incarnation: int, ping: int) -> None:
-        """Until both are bound to each other an answer is also a question, as neither can bind without a pong."""
+        """Answer a ping and challenge its sender: until both are bound, neither can bind without a pong."""
         challenge = self._binding.may_challenge(incarnation, self._clock())
         if challenge or ping:
             self.pulse(ping=challenge, pong=ping)
@@ -218,7 +217,7 @@ class Link:
             self._deliver(due)
 
     def consumed(self, cost: int) -> None:
-        """A DATA message was used up: its credit goes back, at once if the sender may come to wait for it."""
+        """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
         inbound, credit_bytes = self._in[Lane.DATA], self._credit(Lane.DATA)
         inbound.consumed_bytes += cost
         little = inbound.told_limit_bytes - inbound.received_bytes < credit_bytes // 4
@@ -230,7 +229,7 @@ class Link:
         return self._credit_bytes() if lane is Lane.DATA else CONTROL_WINDOW_BYTES
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Tell the other side where we stand; with `ping`, ask where it stands."""
+        """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
         number = self._binding.next_ping(self._clock()) if ping else 0
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
@@ -238,8 +237,8 @@ class Link:
         self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"", "")
 
     def beat(self, *, ask: bool) -> None:
-        """Once an interval: ask whether the other side is there, or what became of what is under way for longer than
-        that; otherwise only tell it what it does not know yet."""
+        """The heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
+        otherwise a pulse only if it has something new to tell."""
         stalled = [out.stalled() for out in self._out.values()]
         if ask or any(stalled):
             self.pulse(ping=True)
@@ -277,7 +276,7 @@ class Link:
             self._ask()
 
     def lose(self, why: str) -> None:
-        """Give the link up: whoever waits to send on it gets PeerLost."""
+        """Give the link up: every message that waits to be sent on it fails with PeerLost."""
         if self.lost is not None:
             return
         self.lost = why

@@ -1,4 +1,4 @@
-"""The links of one endpoint: who was called or has called, where they are, and who is watched."""
+"""The links of one endpoint: the peers that it talks to, their addresses, and the peers that are watched."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .link import Link, PeerLost
 from .pace import WINDOW_BYTES_MAX, Pace
 
 INBOUND_BYTES_MAX = 256 << 20
-"""What all peers together may have under way towards this one; each may overshoot its share by one message, and keeps
-what it was granted while there were fewer."""
+"""Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
+keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
 GUESTS_MAX = 64
-"""Who is talked to at once of those who come with one key."""
+"""Guests, who share one key, that are talked to at the same time."""
 CLOSED = "this endpoint was closed"
 
 
 @lru_cache
 def _share(links: int) -> int:
-    """The credit of each of so many."""
+    """The credit of each of so many links, in bytes."""
     return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:
-    """`deliver` takes every message that arrives on any of them; `ended` is told of each peer with whom a link has
-    ended."""
+    """An endpoint's links, by peer. `deliver` is given each message that arrives on one of them; `ended`, each peer
+    whose link has ended."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class Links:
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
-        """By any channel."""
+        """The peers that any channel watches."""
         self.bytes_sent = 0
         self.bytes_sent_by = Counter[str]()
-        """By each channel: each of its messages once, however often the link has to send it."""
+        """Bytes of messages by channel, each message once, however often the link has to send it."""
         self._watched_by: dict[str, set[PeerId]] = {}
         self.closed = False
         self._transport, self._rng, self._deliver = transport, rng, deliver
         self._ended, self._patience_s = ended, patience_s
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
-        """When the link to each began, on the loop's clock; the first to come first."""
+        """When the link to each guest began, in seconds of the loop's clock; the earliest first."""
         self._addresses: dict[PeerId, str] = {}
         self._paces: dict[PeerId, Pace] = {}
-        """What is known of the way to a peer outlives the link: else each new one would flood a slow way again."""
+        """Congestion control by peer. It outlives the link: a new one without it would flood a slow way again."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._links.values()))
@@ -66,22 +66,22 @@ class Links:
         return self._links.get(peer)
 
     def known(self, peer: PeerId) -> Link:
-        """The link to `peer`, lost or not; whoever was not spoken with yet is called."""
+        """The link to `peer`, lost or not; a peer without a link is called."""
         return self._links.get(peer) or self.call(peer)
 
     @property
     def held_bytes(self) -> int:
-        """What has arrived from all peers together and is not used up yet."""
+        """Bytes that have arrived from all peers together and are not consumed yet."""
         return sum(link.held_bytes for link in self._links.values())
 
     def call(self, peer: PeerId) -> Link:
-        """Begin a new link to `peer`."""
+        """Begin a new link to `peer` by a ping."""
         link = self.answer(peer)
         link.pulse(ping=True)
         return link
 
     def answer(self, peer: PeerId) -> Link:
-        """A new link to `peer`, who speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
+        """A new link on which `peer` speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):
@@ -127,7 +127,7 @@ class Links:
         self.watched = set[PeerId]().union(*self._watched_by.values())
 
     def forget(self, peer: PeerId, why: str) -> None:
-        """End the link to `peer` and its way."""
+        """End the link to `peer`, hang up, and forget its address."""
         link = self._links.pop(peer, None)
         if link is not None:
             link.lose(why)
@@ -140,20 +140,20 @@ class Links:
             self._paces.pop(peer, None)  # nobody comes by that name again
 
     def forget_key(self, key: str, why: str) -> None:
-        """End the links to the peer of that key, or to all who share it."""
+        """End the links to all peers that use that key."""
         for link in self:
             if key_of(link.peer) == key:
                 self.forget(link.peer, why)
 
     def dismiss_guests(self, after_s: float) -> None:
-        """Forget those who came longer ago than that and with whom nothing goes on: each has a share of the credit."""
+        """Forget idle guests that came longer ago than that: each of them holds a share of the credit."""
         came_before_s = asyncio.get_running_loop().time() - after_s
         for guest in [guest for guest, came_s in self._guests.items() if came_s < came_before_s]:
             if not self._links[guest].busy:
                 self.forget(guest, "it has been a guest for long enough")
 
     def close(self) -> None:
-        """What the others wait for an acknowledgement of gets it: else each would wait for it until its patience."""
+        """End all links. Acknowledgements that peers wait for go out first: else each would wait for its patience."""
         for link in self:
             if link.lost is None and not self.closed:
                 link.beat(ask=False)
@@ -161,14 +161,15 @@ class Links:
         self.closed = True
 
     def _take_in(self, guest: PeerId) -> None:
-        """Who came just now is not put out for the next one, or of very many none would ever be done."""
+        """Admit a guest. One that has only just come does not give way to it: of very many, none would ever be done."""
         now = asyncio.get_running_loop().time()
         if guest not in self._guests and len(self._guests) >= GUESTS_MAX:
             self._make_room(guest, [one for one, came_s in self._guests.items() if now - came_s > self._patience_s / 4])
         self._guests.setdefault(guest, now)
 
     def _make_room(self, newcomer: PeerId, among: Collection[PeerId]) -> None:
-        """Forget one of these with whom nothing goes on; if that was wrong, one of the two calls again."""
+        """Forget one idle peer of `among`; if it was still needed, one of the two calls again. Raises PeerLost when
+        none of them is idle."""
         for peer in among:
             link = self._links[peer]
             if link.lost is not None or not (link.busy or peer in self.watched):

@@ -1,6 +1,6 @@
-"""Reception: whom an arriving message is handed to. To who asked, if it is an answer; to its channel's handler of its
-kind; or it waits, bounded, until there is one, as a peer may be called before it has set up all its conversations.
-Who asked is told when its question cannot be answered.
+"""Reception: the dispatcher of an endpoint. An answer goes to the caller that asked, another message to the handler of
+its kind on its channel. A message without a handler is kept, within bounds, until there is one: a peer may be called
+before it has set up all its conversations. A question that cannot be answered is answered with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 @message("link")
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """There is no answer to this question, and why."""
+    """The question of that number has no answer; `why`: the reason, in words."""
 
     ask: int
     why: str
@@ -32,18 +32,18 @@ class Unanswered:
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A message that arrived. Whoever takes a DATA message calls `done()` once its payload is used up."""
+    """A message that arrived. The receiver of a DATA message calls `done()` once it has consumed the payload."""
 
     sender: PeerId
     message: Any
     payload: Buffer
     _link: Link | None
     cost: int
-    """In bytes of credit."""
+    """Its bytes of credit."""
     channel: str = ""
 
     def done(self) -> None:
-        """Give the credit for this message back to its sender. Calling twice is harmless."""
+        """Give this message's credit back to its sender. Calling twice is harmless."""
         link, self._link = self._link, None
         if link is not None:
             link.consumed(self.cost)
@@ -55,36 +55,41 @@ _Kind = tuple[str, type]
 
 
 class Reception:
-    """One endpoint's handlers, open questions, and messages that nobody takes yet."""
+    """One endpoint's handlers, open questions, and messages that have no handler yet."""
 
     def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
-        """`first_ask`: a random number, so that what answers a past self of this peer, or another, answers nothing."""
+        """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to this
+        one before it restarted, fits none of them."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
-        self._asks: dict[int, tuple[PeerId, asyncio.Future[Envelope]]] = {}
+        self._asks: dict[int, tuple[PeerId, str, asyncio.Future[Envelope]]] = {}
         self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
+        self._closed = set[str]()
+        """Channels that had handlers: whoever goes on to speak on one cannot know."""
         self.bytes_received_by = Counter[str]()
-        """In messages that were taken here, by channel."""
+        """Bytes of the messages that were dispatched, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
         self.guests_say: _Kind | None = None
-        """The one kind that is taken of guests, and on which channel."""
+        """The one kind of message that guests may send, and its channel."""
 
     @property
     def asked(self) -> set[PeerId]:
         """Peers that owe an answer."""
-        return {peer for peer, _ in self._asks.values()}
+        return {peer for peer, _, _ in self._asks.values()}
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
-        """Raises ValueError when that channel has a handler of that kind."""
+        """Set the handler of a kind on a channel. Raises ValueError when there is one."""
         if (channel, kind) in self._handlers:
             raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
         self._handlers[channel, kind] = handler
+        self._closed.discard(channel)
         if (channel, kind) in self._unclaimed:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
     def off(self, channel: str) -> None:
-        """That channel has no handlers any more."""
+        """Remove all handlers of a channel."""
+        self._closed.add(channel)
         self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
 
     def _claim(self, kind: _Kind) -> None:
@@ -95,12 +100,15 @@ class Reception:
                 else:
                     self._handle(handler, envelope)
 
-    async def ask(self, to: PeerId, send: Callable[[int], Awaitable[None]], within_s: float | None) -> Envelope:
-        """Have a question sent with the number that it is given; returns the answer. Raises PeerLost."""
+    async def ask(
+        self, to: PeerId, channel: str, send: Callable[[int], Awaitable[None]], within_s: float | None
+    ) -> Envelope:
+        """Number a question and have `send` send it; returns the answer, which comes on the same channel. Raises
+        PeerLost, also when no answer comes `within_s` seconds; None: there is no limit."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[ask] = (to, answer)
+        self._asks[ask] = (to, channel, answer)
         try:
             await send(ask)
             async with asyncio.timeout(within_s):
@@ -116,7 +124,7 @@ class Reception:
         return envelope
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
-        """Tell who asked that there is no answer. An `error` here is told like that of any callback."""
+        """Tell the asker that its question has no answer. An `error` goes to the loop's exception handler, too."""
         kind = type(question.message).__name__
         if error is not None:
             what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
@@ -125,14 +133,14 @@ class Reception:
             self._post(question.channel, question.sender, Unanswered(ask, in_words(why)))
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
-        """Tell those who wait for an answer of `peer`, None for all, that it does not come."""
-        for to, answer in list(self._asks.values()):
+        """End the open questions to `peer`, None: to all peers, with PeerLost."""
+        for to, _, answer in list(self._asks.values()):
             if peer in (to, None) and not answer.done():
                 answer.set_exception(PeerLost(to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved when its sender floods us with what nobody here takes, is a guest and says what only a
-        peer may, or says what the handler of its kind does not take of it."""
+        """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages that have no
+        handler, is a guest and sends a kind that only peers may, or when the handler refuses the message."""
         kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
@@ -141,8 +149,8 @@ class Reception:
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
         elif handler is None and self._first_ask < ask <= self._last_ask:
-            to, answer = self._asks.get(ask, ("", None))
-            if answer is None or answer.done() or to != envelope.sender:
+            to, channel, answer = self._asks.get(ask, ("", "", None))
+            if answer is None or answer.done() or (to, channel) != (envelope.sender, envelope.channel):
                 envelope.done()  # too late: nobody waits for it any more
             elif isinstance(envelope.message, Unanswered):
                 answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
@@ -157,17 +165,29 @@ class Reception:
         own = [other for other in kept if other.sender == envelope.sender]
         full = len(kept) >= _UNCLAIMED_MAX or sum(other.cost for other in kept) > _UNCLAIMED_BYTES_MAX
         many = len(own) >= _UNCLAIMED_PER_PEER_MAX or sum(other.cost for other in own) > _UNCLAIMED_BYTES_PER_PEER_MAX
-        if full or many:
+        late = [other for other in kept if other.channel in self._closed]
+        if (full or many) and late:
+            self._forget(lambda other: other.channel in self._closed)
+            self._keep(kind, envelope)
+        elif full or many:
             envelope.done()
-            raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
-        self._unclaimed.setdefault(kind, []).append(envelope)
+            if envelope.channel not in self._closed:
+                raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
+        else:
+            self._unclaimed.setdefault(kind, []).append(envelope)
 
-    def drop(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: what nobody has taken of it is of no use any more."""
+    def _forget(self, which: Callable[[Envelope], bool]) -> None:
+        """Some messages that nobody has taken."""
         for kind, envelopes in list(self._unclaimed.items()):
-            envelopes[:] = [envelope for envelope in envelopes if envelope.sender != peer]
+            for envelope in [envelope for envelope in envelopes if which(envelope)]:
+                envelopes.remove(envelope)
+                envelope.done()
             if not envelopes and kind not in self._handlers:
                 del self._unclaimed[kind]  # as anybody may make up channels
+
+    def drop(self, peer: PeerId) -> None:
+        """The link to `peer` has ended: drop its messages that have no handler, and tell `on_ended`."""
+        self._forget(lambda envelope: envelope.sender == peer)
         for told in self.on_ended:
             told(peer)
 
@@ -175,12 +195,13 @@ class Reception:
         self.bytes_received_by[envelope.channel] += envelope.cost - MESSAGE_COST_BYTES
 
     def _handle(self, handler: Handler, envelope: Envelope) -> None:
-        """A handler's fault must not stop the others' messages. Raises PeerMisbehaved if the handler does."""
+        """Call a handler. Its exceptions must not stop other messages. Raises PeerMisbehaved if the handler does."""
         self._count(envelope)
         try:
             handler(envelope)
-        except PeerMisbehaved:
+        except PeerMisbehaved as error:
             envelope.done()
+            self.refuse(envelope, str(error))
             raise
         except Exception as error:
             envelope.done()

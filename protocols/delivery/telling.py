@@ -1,4 +1,4 @@
-"""Telling listeners: a fault of one stops neither the others nor the caller, such as the heartbeats."""
+"""Calling listeners: an exception in one stops neither the others nor the caller, such as the heartbeats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ P = ParamSpec("P")
 
 
 def tell_all(what: str, listeners: Iterable[Callable[P, object]], *said: P.args, **named: P.kwargs) -> None:
-    """Call each with that; `what` failed, in words, when one does."""
+    """Call each listener with these arguments. Exceptions go to the loop's exception handler, as "`what` failed"."""
     for told in listeners:
         try:
             told(*said, **named)

@@ -1,4 +1,4 @@
-"""Trust: how often each peer has broken the rules of late, when it is cut off for it, and who is told."""
+"""Trust: a misbehaviour score for each peer, the cut-off of peers whose score is too high, and reports of both."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
 
 class Refusal(NamedTuple):
-    """What `peer` sent was not taken, so many times since it was told last. `why`: the last time; `cut_off`: nothing
-    of it is taken now; `address`: where it came from, "" if that is not known."""
+    """A report that messages of `peer` were refused: `times` since its last report. `why`: the latest reason;
+    `cut_off`: whether all its messages are refused now; `address`: where it sends from, "" if that is not known."""
 
     peer: PeerId
     why: str
@@ -33,22 +33,22 @@ class Refusal(NamedTuple):
 
 
 class Trust:
-    """A peer is cut off after 16 faults. One is forgiven every interval, so a peer that mends its ways comes back, and
-    a flood costs no more than a frame an interval. Guests share a key, and each of them may come again over another
-    connection, so all together are also cut off when they have made as many faults as all of them at once may.
+    """A peer is cut off after 16 faults. One fault is forgiven every interval: a peer that mends its ways comes back,
+    and a flood costs no more than a frame an interval. Guests share a key, and a guest may come again over another
+    connection. So all guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
 
-    Of each peer is told once in 30 s, and of four in one interval, those with most faults first.
+    A peer is reported at most once in 30 s, and at most four peers in one interval, those with most refusals first.
     """
 
     def __init__(
         self, whence: Callable[[PeerId], str] = lambda peer: "", hang_up: Callable[[PeerId], None] = lambda peer: None
     ) -> None:
-        """`whence`: the address that a peer sends from; `hang_up` closes the connection of one that is ignored, which
-        costs less than to read what it sends."""
+        """`whence` gives the address that a peer sends from. `hang_up` closes the connection of a peer that is cut
+        off, which costs less than reading its messages."""
         self._hang_up = hang_up
         self._whence, self._addresses = whence, dict[PeerId, str]()
         self.refused: dict[PeerId, str] = {}
-        """Peers that broke the rules, and how; of the latest 1024."""
+        """The latest 1024 peers of which a message was refused, with the reason."""
         self.on_refused: list[Callable[[Refusal], None]] = []
         self._untold = Counter[PeerId]()
         self._told_at: dict[PeerId, float] = {}
@@ -60,7 +60,7 @@ class Trust:
         return too_many or self._faults.get(peer, 0) >= _FAULTS_MAX
 
     def ignores(self, peer: PeerId) -> bool:
-        """Whether what `peer` has just sent is not looked at, as it is cut off."""
+        """Whether a message that `peer` has just sent is dropped unread, as the peer is cut off."""
         if not self.cut_off(peer):
             return False
         if peer in self.refused:
@@ -69,11 +69,11 @@ class Trust:
         return True
 
     def spotless(self, peer: PeerId) -> bool:
-        """Whether nothing was wrong with `peer` of late."""
+        """Whether `peer` has no fault that is not forgiven."""
         return peer not in self._faults
 
     def refuse(self, peer: PeerId, why: str) -> None:
-        """Remember what `peer` did that was not taken."""
+        """Remember why a message of `peer` was refused."""
         self.refused.pop(peer, None)
         self.refused[peer] = why
         self._addresses[peer] = self._whence(peer) or self._addresses.get(peer, "")  # now, as it may be hung up on
@@ -90,7 +90,7 @@ class Trust:
         return self.cut_off(peer) and not before
 
     def forgive(self, now: float) -> None:
-        """An interval has passed."""
+        """Once an interval: report refusals, and forgive each peer one fault."""
         self._tell(now)
         self._faults = {peer: count - 1 for peer, count in self._faults.items() if count > 1}
         self._guests_faults = max(0, self._guests_faults - GUESTS_MAX)

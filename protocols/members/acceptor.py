@@ -19,9 +19,10 @@ from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster, Standing
 from .view import NOBODY, Decree, Version
 
-_AHEAD_MAX, _FAR_AHEAD_MAX = 1 << 36, 1 << 52
+_AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far above what was promised a ballot may be: a million tries of each member (`change`). Of the coordinator, to
-whom others may have proposed higher ones than to this member, much further."""
+whom others may have proposed higher ones than to this member, much further; and of what a member says it has promised,
+to whom others may have proposed."""
 _FREE = 2
 """How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
 
@@ -149,7 +150,7 @@ class Acceptor:
         if not self.of_now(envelope, question.generation) or not self.votes:
             return False
         leads = envelope.sender == self._roster.coordinator
-        if not self.makes_sense(question.ballot, _FAR_AHEAD_MAX if leads else _AHEAD_MAX):
+        if not self.makes_sense(question.ballot, FAR_AHEAD_MAX if leads else _AHEAD_MAX):
             raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
         return not self._postponed(envelope)
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
 from ..channel import Channel, Envelope
 from ..transport import PeerId
 from ..witness import sometimes
-from .acceptor import Acceptor
+from .acceptor import FAR_AHEAD_MAX, Acceptor
 from .decree import next_decree
 from .ledger import Ledger
 from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
@@ -40,6 +41,8 @@ from .view import Decree, View
 
 _RANKS = 1 << 16
 """A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
+_DENIALS_MAX = 8
+"""In a generation, of a member. Others who lead are heeded so seldom that an honest one denies fewer ballots."""
 _TOLD_BY_EACH = 3
 """How many newcomers each one tells of their first view beside its leader, so that they hear of it though two die."""
 
@@ -74,6 +77,7 @@ class Change:
         """Who was behind and has been asked it again."""
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
+        self._denials = Counter[PeerId]()
         self._took_s = 0.0
         """How long it took until enough had answered the questions of the last ballot."""
         self._answered: set[PeerId] = set()
@@ -100,6 +104,7 @@ class Change:
         self.occasion.begin()
         self.acceptor.begin(decree)
         self._ballot, self._renew = 0, False
+        self._denials.clear()
 
     def consider(self) -> None:
         """As coordinator, lead a change when there is reason for one."""
@@ -254,7 +259,7 @@ class Change:
 
     def _on_promise(self, envelope: Envelope) -> None:
         promise: Promise = envelope.message
-        if promise.generation == self._roster.view.generation:  # also too late for that ballot: the next one waits
+        if promise.generation == self._roster.view.generation and not self._denies(envelope.sender):  # however late
             self._roster.answers(envelope.sender, former=promise.former)
         if self._awaited(envelope, promise.generation, promise.ballot):
             self._promises[envelope.sender] = promise
@@ -267,9 +272,18 @@ class Change:
             self._roster.notify()
 
     def _awaited(self, envelope: Envelope, generation: int, ballot: int) -> bool:
-        view = self._roster.view
-        counts = envelope.sender in view.ids and self.acceptor.makes_sense(envelope.message.promised)
-        return counts and (generation, ballot) == (view.generation, self._ballot)
+        view, sender, promised = self._roster.view, envelope.sender, envelope.message.promised
+        counts = sender in view.ids and self.acceptor.makes_sense(promised, FAR_AHEAD_MAX)
+        if not counts or (generation, ballot) != (view.generation, self._ballot):
+            return False
+        self._denials[sender] += promised > ballot
+        if not self._denies(sender):
+            return True
+        self._roster.is_silent(sender, "it denies every ballot")
+        return False
+
+    def _denies(self, peer: PeerId) -> bool:
+        return self._denials[peer] > _DENIALS_MAX
 
     def _on_behind(self, envelope: Envelope) -> None:
         if self.acceptor.of_now(envelope, envelope.message.generation) or envelope.sender not in self._roster.view.ids:

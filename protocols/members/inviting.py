@@ -67,7 +67,7 @@ class Inviting:
 
     def _on_reinvite(self, envelope: Envelope) -> None:
         roster, wish = self._roster, envelope.message
-        known = envelope.sender in roster.view.everybody and wish.replaces == roster.invites.guest
+        known = envelope.sender in roster.view.ids and wish.replaces == roster.invites.guest
         if known and roster.coordinator == roster.id:
             self._take(wish)
 

@@ -213,8 +213,8 @@ class Roster(Waiting):
     # a link that ends between members means that messages are lost, and makes them suspect each other.
 
     def take(self, view: View, base: Version, *, given: bool, led: bool) -> None:
-        """Go on to `view`, from `base`; what was known of lives that are not in it is over. `led`: we asked its
-        members, and whoever is gone is so since it answered. All other suspicions are over."""
+        """Install `view`, which follows `base`, and forget peers that are not in it. `led`: this peer proposed the
+        view, so its suspicions are newer than the view and stay; otherwise they are cleared."""
         before, self.view, self.base, self.given = self.view, view, base, given
         self.invites.take(view)
         self.places.follow(view)

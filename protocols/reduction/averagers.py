@@ -131,13 +131,13 @@ class HopAverager:
 
 
 class _Remembering:
-    """Has what a codec left out of all that was committed, until the members change. What is `owed` at first, by a run
-    that is resumed, holds if the next round is the first: else others made that, with what this peer brought then."""
+    """Keeps the compression residual of all committed rounds until the members change. `owed`: the residual restored
+    from a checkpoint; it is valid only if this peer takes part in the very next round, otherwise it is dropped."""
 
     def __init__(self, owed: Owed | None, every: int) -> None:
         self.owed, self._every = owed, every
         self._next = owed
-        """Once the last mean is committed."""
+        """The residual once the last mean is committed."""
         self._generation = 0
 
     def _begin(self, key: Key) -> bool:

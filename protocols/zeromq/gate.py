@@ -52,10 +52,11 @@ class Gate:
 
     def look(self) -> None:
         """Shut or open the gate, as there are descriptors. Called for each connection that waits, too."""
-        spare = max(self._size // 2, backlog() - _BACKLOG_MIN)
-        if not self.shut and not _are_free(spare):
+        assert self._listening is not None
+        spare, own = max(self._size // 2, backlog() - _BACKLOG_MIN), self._listening.fileno()
+        if not self.shut and not _are_free(spare, own):
             self._set_shut(True)
-        elif self.shut and _are_free(len(self._missing) + 2 * spare):
+        elif self.shut and _are_free(len(self._missing) + 2 * spare, own):
             self._set_shut(False)
         if self.shut:
             self._turn_away()
@@ -94,7 +95,8 @@ class Gate:
 
     def _hold(self, count: int) -> None:
         with contextlib.suppress(OSError):
-            self._reserve += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(count)]
+            for _ in range(count):
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def _look_again(self) -> None:
         self._timer = self._loop.call_later(_LOOK_S, self._look_again)
@@ -111,11 +113,11 @@ class Gate:
             os.close(self._reserve.pop())
 
 
-def _are_free(count: int) -> bool:
-    """Whether so many more descriptors can be had."""
+def _are_free(count: int, own: int) -> bool:
+    """Whether so many more descriptors can be had, as copies of our `own`."""
     had: list[int] = []
     try:
-        had.extend(os.dup(0) for _ in range(count))
+        had.extend(os.dup(own) for _ in range(count))
     except OSError:
         return False
     finally:

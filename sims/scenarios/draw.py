@@ -99,7 +99,7 @@ def _streaming(settings: Settings, chance: random.Random) -> Settings:
     fragments = chance.choice((1, 1, 1, 2, 3))
     if settings.codec == "none" or parse_codec(settings.codec).family != "sketch":
         settings = replace(settings, fragments=fragments)
-    return replace(settings, mixing=chance.choice((None, 0.5))) if settings.overlap else settings
+    return replace(settings, overlap_share=chance.choice((None, 0.5))) if settings.overlap else settings
 
 
 def _groups(chance: random.Random, peers: int) -> tuple[Group, ...]:

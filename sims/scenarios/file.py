@@ -18,7 +18,7 @@ from ...peers import toml_rows as read
 from ...peers.fields import SettingsError
 from ...peers.links import parse_duration, parse_link
 from ...peers.rules import MEASURED, shown
-from ...peers.settings import Settings
+from ...peers.settings import Settings, Tell, aloud, silently
 from ...peers.toml_file import TomlFile, read_toml
 from ...peers.toml_rows import Row, TableError, near, rows
 from ...protocols.link_spec import LinkSpec
@@ -51,8 +51,9 @@ class ScenarioFile:
     task: Path | None
 
 
-def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> ScenarioFile:
-    """`flags` win over ``[settings]``. Raises TableError."""
+def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: Tell = aloud) -> ScenarioFile:
+    """`flags` win over ``[settings]``; `tell` is given a line for each setting that goes by its former name. Raises
+    TableError."""
     try:
         file = read_toml(path, "scenario")
     except ValueError as error:
@@ -60,12 +61,13 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
     top = Row(file, (), _TOP)
     kinds = rows(file, "groups", _GROUP)
     counted = sum(map(_count, kinds))
-    peers = counted or _settings(file, flags or {}).peers
+    peers = counted or _settings(file, flags or {}, silently).peers
     if peers > PEERS_MAX:
         raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
-    settings = _settings(file, flags or {}, founders=max(1, peers - len(arrivals)) if counted else None, kinds=kinds)
+    founders = max(1, peers - len(arrivals)) if counted else None
+    settings = _settings(file, flags or {}, tell, founders, kinds)
     if settings.peers > peers:
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
@@ -87,7 +89,7 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None) -> Scen
 
 
 def _settings(
-    file: TomlFile, flags: Mapping[str, object], founders: int | None = None, kinds: Sequence[Row] = ()
+    file: TomlFile, flags: Mapping[str, object], tell: Tell, founders: int | None = None, kinds: Sequence[Row] = ()
 ) -> Settings:
     """`founders`: how many found the run when nothing says so; `kinds`: groups, which may say who is where."""
     if not isinstance(table := file.table.get("settings", {}), dict):
@@ -97,7 +99,7 @@ def _settings(
     if hierarchical and "site" not in table and all("site" in row for row in kinds):
         given["site"] = ";".join(row.take("site", _site) for row in kinds for _ in range(_count(row))) or None
     try:
-        settings = Settings.from_entries(file.entries("settings") if table else [], given)
+        settings = Settings.from_entries(file.entries("settings") if table else [], given, tell)
     except SettingsError as error:
         raise TableError(str(error)) from None
     if settings.step_time == MEASURED:

@@ -73,9 +73,9 @@ _MEMBERS = (State.MEMBER, State.LEADING)
 
 
 class _Living:
-    """Who of the newest view's members lives: not as somebody who was started anew without a record, and whom the view
-    may not know of; nor as a newcomer whom nobody is left to tell; nor as one whose numbers were spoiled, or that has
-    seen to a view without itself. Who was let in and has had no part in a round yet is not missed."""
+    """Keeps which members of the newest view are alive. A process restarted without a record, a newcomer that no member
+    has heard of, a peer whose numbers were spoiled and one that has decided a view without itself do not count as
+    alive. A peer that was let in and has taken part in no round yet is not missed."""
 
     def __init__(self, patience_s: float) -> None:
         self._settle_s = _SETTLE * patience_s

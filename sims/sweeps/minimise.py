@@ -138,8 +138,8 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
         yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
     plain = (
-        {"mixing": None},
-        {"overlap": False, "mixing": None},
+        {"overlap_share": None},
+        {"overlap": False, "overlap_share": None},
         {"fragments": 1},
         {"pace": "equal"},
         {"site_period": None},
