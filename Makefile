@@ -21,7 +21,7 @@ lint: $(READY) ## style and banned calls
 	$(BIN)/ruff format --check .
 
 # mypy refuses a package whose folder is not an identifier, and a clone may be called anything: it sees links.
-types: $(READY) ## mypy --strict on the library
+types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 	@mkdir -p build/typing/samovar
 	@ln -sf $(addprefix ../../../,$(PUBLIC)) build/typing/samovar/
 	$(BIN)/mypy

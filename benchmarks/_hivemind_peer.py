@@ -53,6 +53,7 @@ def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 vector.fill_(index + 1.0)
             yield {}
         else:
+            assert averager is not None, "told to average before it was told what"
             began = time.perf_counter()
             averager.step(timeout=GROUP_S)
             taken = time.perf_counter() - began

@@ -54,9 +54,6 @@ class Here(ABC):
     index: int
     peers: int
 
-    def _standing(self) -> Standing:
-        return Standing(Version(self.round, 0), Version(self.round, 0))
-
     async def vector(self, elements: int) -> Tensor:
         """Where this peer's vectors are to be."""
         return torch.empty(elements)
@@ -189,10 +186,11 @@ class Hivemind:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        answer = await asyncio.to_thread(self.process.stdout.readline)
-        if not answer:
+        line = await asyncio.to_thread(self.process.stdout.readline)
+        if not line:
             raise RuntimeError("hivemind failed: see above")
-        return json.loads(answer)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         assert self.process.stdin is not None

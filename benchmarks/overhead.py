@@ -72,6 +72,10 @@ WORKS: list[tuple[str, Callable[[], nn.Module], tuple[int, ...], int]] = [
 """What, the model, a batch, how many local steps; a step takes about 10, 2 and 0.4 ms."""
 
 
+Loop = Callable[[Task, int], tuple[float, torch.Tensor]]
+"""Takes so many local steps: the seconds that they took, and the parameters at their end."""
+
+
 def bare(task: Task, steps: int) -> tuple[float, torch.Tensor]:
     torch.manual_seed(derive(0, "model"))
     model = task.model()
@@ -116,8 +120,10 @@ def main() -> int:
         task = task_of(model, shape)
         ends: dict[str, torch.Tensor] = {}
 
-        def timed(name: str, run: object, task: Task = task, steps: int = steps, ends: dict = ends) -> float:
-            seconds, ends[name] = run(task, steps)  # type: ignore[operator]
+        def timed(
+            name: str, run: Loop, task: Task = task, steps: int = steps, ends: dict[str, torch.Tensor] = ends
+        ) -> float:
+            seconds, ends[name] = run(task, steps)
             return seconds
 
         systems = {

@@ -3,6 +3,8 @@
 samovar train examples/digits.py --peers 4
 """
 
+from collections.abc import Iterator
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -23,17 +25,17 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def optimizer(parameters):
+def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-def data(part: int, parts: int) -> DataLoader:
+def data(part: int, parts: int) -> DataLoader[tuple[torch.Tensor, ...]]:
     everything = images(held_out=False)
     mine = range(part, len(everything), parts)
     return DataLoader(torch.utils.data.Subset(everything, mine), batch_size=BATCH, shuffle=True)
 
 
-def loss(model: nn.Module, batch) -> torch.Tensor:
+def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     inputs, labels = batch
     return nn.functional.cross_entropy(model(inputs), labels)
 
@@ -41,4 +43,4 @@ def loss(model: nn.Module, batch) -> torch.Tensor:
 def evaluate(model: nn.Module) -> float:
     inputs, labels = images(held_out=True).tensors
     device = next(model.parameters()).device
-    return (model(inputs.to(device)).argmax(1).cpu() == labels).float().mean().item()
+    return float((model(inputs.to(device)).argmax(1).cpu() == labels).float().mean())

@@ -59,7 +59,7 @@ class Chance:
         # torch.manual_seed takes a stack trace for every device that is not in use.
         torch.default_generator.manual_seed(seed)
         if self._device.type == "cuda":
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # before it there are no generators
+            torch.cuda.init()  # before it there are no generators
             torch.cuda.default_generators[self._device.index or 0].manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)

@@ -74,9 +74,7 @@ class Gradients:
         self._missing: set[str] = set()
         self._left: Counter[int] = Counter()
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                lambda _, name=name: self._computed(name)
-            )
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: self._computed(name))
             for name, parameter in self._parameters.items()
             if parameter.numel()
         ]

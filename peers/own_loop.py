@@ -35,7 +35,7 @@ from .policies import first_state
 from .script_rounds import ScriptRounds
 from .stop import Stopped
 from .synchronous import Synchronous
-from .wrapped import Losses, Wrapped
+from .wrapped import Losses, Optimizer, Wrapped
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Run:
         """How others join: ``samovar.join(**invitation)``. None under `samovar train`, which prints it."""
         return self._invitation
 
-    def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls; with
         ``average="gradients"`` its gradients instead, while ``backward()`` computes them.
 

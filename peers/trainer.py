@@ -137,7 +137,7 @@ class Trainer:
             raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {shown(loss)}")
         if not loss.requires_grad:
             raise TaskError(f"{self.task.path}: what loss() returned does not depend on the model: was it detached?")
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         if self.variate is not None:
             self.variate.step(self._averaged.trained())

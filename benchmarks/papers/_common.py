@@ -85,7 +85,8 @@ def chart(
         {name: [(x, y) for x, y in curve if math.isfinite(y)] for name, curve in some.items()}
         for some in (curves, dashed or {})
     )
-    xs, ys = zip(*(point for some in (kept, beside) for curve in some.values() for point in curve), strict=True)
+    points = [point for some in (kept, beside) for curve in some.values() for point in curve]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     x_low, x_high, y_low, y_high = min(xs), max(xs), min(ys), max(ys)
 
     def at_x(x: float) -> float:
@@ -105,9 +106,9 @@ def chart(
     for number, (name, curve) in enumerate(kept.items()):
         ink = _INKS[number % len(_INKS)]
         for line, look in ((curve, ""), (beside.get(name, ()), ' stroke-dasharray="6 4"')):
-            points = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in line)
-            if points:
-                parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2"{look} points="{points}"/>')
+            path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in line)
+            if path:
+                parts.append(f'<polyline fill="none" stroke="{ink}" stroke-width="2"{look} points="{path}"/>')
         parts.append(_text(_RIGHT + 20, _TOP + 22 * number, name, ink=ink))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" font-family="sans-serif" '

@@ -53,11 +53,11 @@ class Stream:
 
 def network(seed: int, inputs: int = INPUTS, hidden: int = HIDDEN) -> nn.Sequential:
     torch.manual_seed(seed)
-    layers = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
-    for layer in (layers[0], layers[2]):
+    first, last = nn.Linear(inputs, hidden), nn.Linear(hidden, CLASSES)
+    for layer in (first, last):
         nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
         nn.init.zeros_(layer.bias)
-    return layers
+    return nn.Sequential(first, nn.ReLU(), last)
 
 
 def batches(draw: Draw, size: int, seed: int) -> Iterator[Batch]:

@@ -68,12 +68,13 @@ class Block(nn.Module):
         self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        heads = (
+        queries, keys, values = (
             part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in self.look(self.before(x)).split(WIDTH, dim=2)
         )
-        seen = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        seen = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.join(seen.transpose(1, 2).flatten(2))
-        return x + self.think(self.between(x))
+        out: Tensor = x + self.think(self.between(x))
+        return out
 
 
 class Transformer(nn.Module):
@@ -85,7 +86,8 @@ class Transformer(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         x: Tensor = self.character(characters) + self.place.weight[: characters.shape[1]]
-        return self.out(self.blocks(x))  # type: ignore[no-any-return]
+        out: Tensor = self.out(self.blocks(x))
+        return out
 
 
 class Scheduled(torch.optim.AdamW):
@@ -94,14 +96,14 @@ class Scheduled(torch.optim.AdamW):
     def __init__(self, parameters: Iterator[nn.Parameter], steps: int, highest: float) -> None:
         super().__init__(parameters, lr=highest, betas=(0.9, 0.99), weight_decay=0.1)
         self.taken, self.steps, self.highest = 0, steps, highest
+        self.register_step_pre_hook(lambda *_: self._set_rate())
 
-    def step(self, closure: None = None) -> None:
+    def _set_rate(self) -> None:
         fallen = 0.5 * (1 + math.cos(math.pi * self.taken / self.steps))
         rate = self.highest * min(1.0, (self.taken + 1) / WARM_UP) * (LEAST + (1 - LEAST) * fallen)
         for group in self.param_groups:
             group["lr"] = rate
         self.taken += 1
-        super().step(closure)
 
 
 @dataclass(frozen=True)

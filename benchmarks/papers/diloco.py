@@ -23,14 +23,14 @@ import statistics
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _simulated import connected, joined
 from _transformer import Scheduled, Start, loss, pretrained
 
-from samovar.aggregation.vector import Layout
+from samovar.aggregation.vector import Layout, Part
 from samovar.peers.links import parse_duration, parse_link
 from samovar.peers.records import Record, RoundRecord
 from samovar.peers.settings import Settings
@@ -60,8 +60,8 @@ PARALLEL, DILOCO, INT8, STREAMING, DELAYED, MIXED, PLAIN, MOMENTS = (
     "data parallel", "DiLoCo", "DiLoCo, int8", "streaming, int8", "... delayed", "... and mixed", "plain averaging",
     "... of moments too",
 )  # fmt: skip
-IN_PARTS = {"outer": OUTER, "period": str(PERIOD // FRAGMENTS), "codec": "int8", "fragments": FRAGMENTS}
-SYSTEMS = {
+IN_PARTS: dict[str, Any] = {"outer": OUTER, "period": str(PERIOD // FRAGMENTS), "codec": "int8", "fragments": FRAGMENTS}
+SYSTEMS: dict[str, dict[str, Any]] = {
     DILOCO: {"outer": OUTER, "period": str(PERIOD)},
     INT8: {"outer": OUTER, "period": str(PERIOD), "codec": "int8"},
     STREAMING: IN_PARTS,
@@ -108,7 +108,7 @@ class Trained:
         return self.curve[-1][1]
 
 
-def diloco(start: Start, plan: Plan, wished: dict[str, object]) -> Trained:
+def diloco(start: Start, plan: Plan, wished: dict[str, Any]) -> Trained:
     """The peers of a task, as `samovar simulate` has them."""
     task = Task(
         Path(__file__),
@@ -120,7 +120,7 @@ def diloco(start: Start, plan: Plan, wished: dict[str, object]) -> Trained:
     )
     settings = Settings(
         peers=PEERS, steps=plan.steps, device="cpu", link=LINK, step_time=STEP_TIME, checkpoint_every_s=1e9,
-        evaluate_every=max(1, PERIOD // int(str(wished["period"]))), **wished,
+        evaluate_every=max(1, PERIOD // int(wished["period"])), **wished,
     )  # fmt: skip
     curve: list[tuple[float, float]] = []
 
@@ -148,7 +148,7 @@ class Parallel:
     async def run(self, endpoint: Endpoint) -> None:
         sgd = await joined(
             endpoint, self.index, first=0, founders=PEERS, layout=self.layout, schedule="ring", steps=self.plan.steps,
-            buckets=[(0, self.layout.size)],
+            buckets=[Part(0, self.layout.size)],
         )  # fmt: skip
         await sgd.gather()
         optimizer = Scheduled(self.model.parameters(), self.plan.steps, self.plan.rate)
@@ -156,7 +156,8 @@ class Parallel:
             self.model.zero_grad()
             loss(self.model, next(self.batches)).backward()
             await asyncio.sleep(parse_duration(STEP_TIME))
-            gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
+            own = self.parameters.items()
+            gradients = {name: parameter.grad for name, parameter in own if parameter.grad is not None}
             filling = Filling(self.layout.flatten(gradients), 1)
             filling.fill(0)
             outcome = await sgd.average(Contribution(filling.vector, 1.0, 0.0, 0.0, 0.0, filling))

@@ -143,7 +143,7 @@ def drifted(job: tuple[System, int], name: str, far_s: float, share: float) -> l
 def on_digits(pool: Pool, quick: bool, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], list[Claim]]:
     names = (WITHOUT, OWN) if quick else (WITHOUT, OWN, EQUAL)
     done = pool.map(classified, [(name, STEPS, seed) for name in names for seed in seeds], chunksize=1)
-    rows = []
+    rows: list[dict[str, Any]] = []
     print(f"\n{'digits, one of four peers is 5 times slower':<46}{'steps/s of the others':>22}{'accuracy':>10}")
     for number, name in enumerate(names):
         found = done[number * len(seeds) : (number + 1) * len(seeds)]
@@ -177,7 +177,7 @@ def unequal(
     times = {system: [reached(curve, level * floor) for level in levels] for system, curve in curves.items()}
     title = f"{name}, eight peers, far ones {far_s:.2f} s away: s to"
     print(f"\n{title:<60}" + "".join(f"{level:>8g}" for level in levels) + f"{'floor':>8}, x synchronous")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for system, to in times.items():
         over = floors[system] / floor
         print(f"{system!s:<60}" + "".join(f"{time_s:>8.0f}" for time_s in to) + f"{over:>8.2f}")
@@ -202,7 +202,7 @@ def unequal(
         )
         for goal, found, held in goals
     ]
-    drawn = {
+    drawn: dict[str, Curve] = {
         str(system): [(GRID_S * (at + 1), loss) for at, loss in enumerate(curve)] for system, curve in curves.items()
     }
     return rows, claims, drawn
@@ -213,7 +213,8 @@ def main() -> int:
     known.add_argument("--only", choices=["digits", *PROBLEMS], help="this problem only")
     options = parsed_with_seeds(known, 3)
     chosen = [options.only] if options.only else ["digits", "LOG-H"] if options.quick else ["digits", *PROBLEMS]
-    seeds, rows, claims, figure = options.seeds, [], [], None
+    seeds, figure = options.seeds, None
+    rows, claims = list[dict[str, Any]](), list[Claim]()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for name in chosen:
             if name == "digits":

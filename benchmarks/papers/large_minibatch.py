@@ -51,7 +51,7 @@ def losses(recipe: Recipe, seed: int, samples: int) -> list[tuple[float, float]]
     held_out = stream.draw(HELD_OUT)
     steps = samples // (BATCH * recipe.batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=recipe.rate)
-    curve = []
+    curve: list[tuple[float, float]] = []
     for step, rate in enumerate(recipe.rates(steps), 1):
         optimizer.param_groups[0]["lr"] = rate
         inputs, labels = stream.draw(BATCH * recipe.batches)

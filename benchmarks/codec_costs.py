@@ -9,7 +9,7 @@ codecs around a ring that encodes every part anew at each hop, gather codecs sum
 What is biased has error feedback; `forgetful` is how it does without. Goals: as many times fewer bytes as the table
 says, within a point of no codec.
 
-    python benchmarks/codecs.py [--quick] [--json FILE]
+    python benchmarks/codec_costs.py [--quick] [--json FILE]
 
 The data is Debian's package dataset-fashion-mnist; without it, scikit-learn's digits.
 """
@@ -110,8 +110,10 @@ class Averager:
         if self.codec.family == "hop":
             return self._around(self.codec, vectors)
         corrected = [feedback.correct(vector) for feedback, vector in zip(self.feedback, vectors, strict=True)]
-        through = self._to_all if self.codec.family == "gather" else self._in_stages
-        mean, sent = through(self.codec, corrected)
+        if self.codec.family == "gather":
+            mean, sent = self._to_all(self.codec, corrected)
+        else:
+            mean, sent = self._in_stages(self.codec, corrected)
         for feedback, before, after in zip(self.feedback, corrected, sent, strict=True):
             if not self.forgetful:
                 feedback.keep(before, after)
@@ -169,12 +171,13 @@ def accuracy(name: str, data: Data, seed: int, steps: int) -> float:
             batch = torch.randint(len(images), (BATCH,))
             model.zero_grad()
             nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-            gradient = layout.flatten({key: parameter.grad for key, parameter in parameters.items()})
+            gradients = {key: one.grad for key, one in parameters.items() if one.grad is not None}
+            gradient = layout.flatten(gradients)
             moves.append(gradient.mul_(learning_rate))
         vector = vector - averager.mean(moves)
         layout.load(vector, parameters)
     with torch.no_grad():
-        return 100 * (model(test_images).argmax(dim=1) == test_labels).float().mean().item()
+        return 100 * float((model(test_images).argmax(dim=1) == test_labels).float().mean())
 
 
 def show(rows: Sequence[Row], work: str) -> None:
@@ -199,7 +202,7 @@ def main() -> int:
     data_name, data = load()
     names, seeds, steps = (HEADLINES, range(1), 300) if options.quick else (ALL, range(3), STEPS)
     layout = Layout.of(dict(network(data[0].shape[1]).named_parameters()))
-    rows = []
+    rows: list[Row] = []
     for name in names:
         row = measure(name, layout)
         row["accuracies"] = [accuracy(name, data, seed, steps) for seed in seeds]
