@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PUBLIC := $(wildcard __init__.py __main__.py py.typed aggregation protocols peers sims)
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test lint types bench soak clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -27,7 +27,10 @@ types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 	$(BIN)/mypy
 
 bench: $(READY) ## run every benchmark
-	@for file in benchmarks/[!_]*.py benchmarks/papers/[!_]*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+	$(BIN)/python benchmarks/_all.py
+
+soak: $(READY) ## what is too long for the gate: every benchmark in its quick form
+	$(BIN)/python benchmarks/_all.py --quick
 
 clean: ## remove what the targets above made
 	rm -rf .venv build dist samovar.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

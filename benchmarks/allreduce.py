@@ -37,7 +37,7 @@ import torch
 from _hivemind import install
 from _processes import Room
 from _systems import WAYS, Gloo, Hivemind, Ours, System
-from common import Row, grid_parser, missed, rows_of, show, with_usual
+from common import MISSED, SKIPPED, Row, grid_parser, missed, rows_of, show, with_usual
 from netns import Town, enter, host, shape_own
 
 from samovar.peers.links import parse_rate, parse_size
@@ -198,7 +198,7 @@ def main() -> int:
         sys.argv += ["--against", ",".join(rivals)]  # enter() starts this script again
     if options.link and (why_not := enter()):
         print(f"network namespaces with shaped links cannot be made here: {why_not}", file=sys.stderr)
-        return 1
+        return SKIPPED
     ways, rows = [*(LINK_WAYS if options.link else WAYS), *rivals], []
     for peers in map(int, options.peers.split(",")):
         inhabitant = partial(peer_process, multiprocessing.get_context("spawn").Barrier(peers))
@@ -214,7 +214,7 @@ def main() -> int:
                 company.part()
     show(rows, options.json)
     slow = below_bound(rows) if options.link else False
-    return missed([row for row in rows if row["goal"] is not None]) or int(slow)
+    return missed([row for row in rows if row["goal"] is not None]) or (MISSED if slow else 0)
 
 
 def _options() -> argparse.Namespace:

@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from common import Row, arguments, show
+from common import MISSED, Row, arguments, show
 from netns import Town, do, enter, host, round_trip_s, shape_own, usual_tcp
 from torch import Tensor
 
@@ -248,7 +248,7 @@ def main() -> int:
     far += [row["work"] for row in rows if row.get("difference", 0.0) > SAME]
     for work in far:
         print(f"simulation and reality are too far apart: {work}", file=sys.stderr)
-    return 1 if far else 0
+    return MISSED if far else 0
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from _images import Data, load
-from common import Row, arguments, missed
+from common import MISSED, Row, arguments, missed
 from torch import Tensor, nn
 
 from samovar.aggregation.codecs.codec import Codec, GatherCodec, HopCodec, SketchCodec, SketchState
@@ -215,7 +215,7 @@ def main() -> int:
     worse = [row for row in rows if row["system"] in GOALS and row["lost"] > WITHIN]
     for row in worse:
         print(f"more than {WITHIN:g} point lost: {row['system']}: {row['lost']:.2f}", file=sys.stderr)
-    return 1 if worse else missed([row for row in rows if row["goal"] is not None])
+    return MISSED if worse else missed([row for row in rows if row["goal"] is not None])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ import torch
 
 Row = dict[str, Any]
 
+MISSED, SKIPPED = 3, 77
+"""The exit codes of a benchmark that has missed a goal, and of one that cannot measure anything here, which has said
+why. Neither is an error's, 1, nor that of options that do not exist, 2."""
+
 
 def arguments(description: str | None) -> argparse.Namespace:
     """--quick for the headline rows within a minute, --json FILE for machines."""
@@ -83,8 +87,8 @@ def show(rows: Sequence[Row], target: Path | None) -> None:
 
 
 def missed(rows: Sequence[Row]) -> int:
-    """The exit code: 1 when a ratio is below its goal."""
+    """The exit code: that a ratio is below its goal, or 0."""
     short = [row for row in rows if row["ratio"] is not None and row["ratio"] < row["goal"]]
     for row in short:
         print(f"below its goal: {row['work']}: {row['ratio']:.2f} < {row['goal']:g}", file=sys.stderr)
-    return 1 if short else 0
+    return MISSED if short else 0

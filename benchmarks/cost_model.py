@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from _systems import Ours
-from common import Row, grid_parser, show, with_usual
+from common import MISSED, SKIPPED, Row, grid_parser, show, with_usual
 from netns import Town, enter, host, shape_own
 
 from samovar.aggregation.cost import Links, choose
@@ -139,7 +139,7 @@ def main() -> int:
     options = _options()
     if why_not := enter():
         print(f"network namespaces with shaped links cannot be made here: {why_not}", file=sys.stderr)
-        return 0
+        return SKIPPED
     rows: list[Row] = []
     for peers in map(int, options.peers.split(",")):
         with ExitStack() as ends:
@@ -156,7 +156,7 @@ def main() -> int:
     choices = [row["over_best"] <= GOOD for row in rows if row["chosen"]]
     print(f"median error {error:.1%}, goal {GOAL_ERROR:.0%}; the chosen one within a tenth of the best in "
           f"{sum(choices)} of {len(choices)} cells, goal {GOAL_CHOICES:.0%}")  # fmt: skip
-    return int(error > GOAL_ERROR or sum(choices) < GOAL_CHOICES * len(choices))
+    return MISSED if error > GOAL_ERROR or sum(choices) < GOAL_CHOICES * len(choices) else 0
 
 
 def _options() -> argparse.Namespace:

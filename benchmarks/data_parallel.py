@@ -14,7 +14,7 @@ import sys
 
 import torch
 from _simulated import connected, joined
-from common import Row, arguments, show
+from common import MISSED, Row, arguments, show
 
 from samovar.aggregation.buckets import buckets
 from samovar.aggregation.vector import Layout
@@ -94,7 +94,7 @@ def main() -> int:
     slower = [row["work"] for row in rows if row["ratio"] is not None and row["ratio"] <= 1]
     for work in slower:
         print(f"overlap does not pay: {work}", file=sys.stderr)
-    return 1 if slower else 0
+    return MISSED if slower else 0
 
 
 if __name__ == "__main__":

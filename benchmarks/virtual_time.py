@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from _simulated import connected, joined
-from common import Row, arguments, show
+from common import MISSED, Row, arguments, show
 
 from samovar.aggregation.vector import Layout
 from samovar.protocols.channel import Channel, Envelope
@@ -174,7 +174,7 @@ def main() -> int:
     misses = [row["work"] for row in rows if misses_its_goal(row)]
     for work in misses:
         print(f"misses its goal: {work}", file=sys.stderr)
-    return 1 if misses else 0
+    return MISSED if misses else 0
 
 
 def misses_its_goal(row: Row) -> bool:
