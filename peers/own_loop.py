@@ -34,10 +34,9 @@ from .policies import first_state
 from .script_rounds import ScriptRounds
 from .stop import Stopped
 from .synchronous import Synchronous
-from .wrapped import Losses, Wrapped
+from .wrapped import Losses, Optimizer, Wrapped
 
 T = TypeVar("T")
-Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:

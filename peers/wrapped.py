@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ from .averaged import Averaged
 from .inner_state import InnerState
 from .tensors import check_values, merged
 from .trainer import finite
+
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Losses:
