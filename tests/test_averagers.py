@@ -16,6 +16,7 @@ from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.peers import schedules
 from samovar.peers.settings import Settings
+from samovar.protocols.group import Group
 from samovar.protocols.reduction.averagers import averager_for
 from samovar.protocols.reduction.coded import CELL, CodedAllreduce
 from samovar.protocols.rounds import Committed, Contribution
@@ -131,7 +132,7 @@ def test_a_crash_in_a_round_with_a_codec_decides_it(codec: str) -> None:
 class Alone:
     """The reducer of one peer."""
 
-    rank = 0
+    group = Group(("p0",), 1, 0)
     guard = None
 
     def check(self, mean: Mean, anchor: torch.Tensor, gain: float = 1.0) -> None: ...

@@ -13,6 +13,7 @@ from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # 
 
 from samovar.peers.links import parse_link
 from samovar.protocols import catch_up
+from samovar.protocols.channel import Channel
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
 from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Install
@@ -79,12 +80,12 @@ def test_newcomers_hear_of_their_view_though_its_leader_dies_while_it_tells(what
         await company.gathered(3)
         told, post = asyncio.Event(), company[0].endpoint.post
 
-        def dying(to: str, message: object) -> None:
+        def dying(channel: str, to: str, message: object) -> None:
             if isinstance(message, Install) and what(message.decree.view):
                 told.set()
                 if to != "p1":
                     return
-            post(to, message)
+            post(channel, to, message)
 
         company[0].endpoint.post = dying  # type: ignore[method-assign]
         for index in range(3, 7):
@@ -251,7 +252,8 @@ def test_what_could_not_be_kept_is_kept_as_a_whole_as_soon_as_it_can_be() -> Non
 
 
 def roster_of(count: int, generation: int = 5, *, started: bool = True) -> Roster:
-    roster = Roster(endpoint_in(Network(parse_link(LINK), 1), "p0"), Member("p0", "p0", "", 0, 1))
+    channel = Channel(endpoint_in(Network(parse_link(LINK), 1), "p0"), MEMBERS)
+    roster = Roster(channel, Member("p0", "p0", "", 0, 1))
     roster.view = View(generation, tuple(Member(f"p{i}", f"p{i}", "", i, 1, life=i + 1) for i in range(count)), started)
     return roster
 
@@ -365,9 +367,9 @@ def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch)
     begun: list[str] = []
     usual = catch_up._fetch_from
 
-    async def counted(endpoint: Any, donor: str, *more: Any) -> Any:
+    async def counted(channel: Any, donor: str, *more: Any) -> Any:
         begun.append(donor)
-        return await usual(endpoint, donor, *more)
+        return await usual(channel, donor, *more)
 
     monkeypatch.setattr(catch_up, "_fetch_from", counted)
 
