@@ -23,7 +23,7 @@ _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far above what was promised a ballot may be: a million tries of each member (`change`). Of the coordinator, to
 whom others may have proposed higher ones than to this member, much further; and of what a member says it has promised,
 to whom others may have proposed."""
-_FREE = 2
+_FREE = 8
 """How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
 
 
