@@ -133,11 +133,11 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
     """Round-trip time in seconds, the shortest of a few, as the others have waited for a processor too; and bandwidth
     in bytes a second towards `peer`: the median of so many `loads`, of 8 MiB each, or less on a slow way, where each
     takes a second. Raises PeerLost."""
-    loop = asyncio.get_running_loop()
+    loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):
         began = loop.time()
-        await Channel(endpoint, _REACH).ask(peer, Load, within_s=2 * endpoint.patience_s)
+        await channel.ask(peer, Load, within_s=2 * endpoint.patience_s)
         trips.append(loop.time() - began)
     rtt_s = min(trips)
     return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
@@ -145,15 +145,11 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
 
 async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
     """Bytes a second of one load."""
-    clock = asyncio.get_running_loop().time
+    clock, channel = asyncio.get_running_loop().time, Channel(endpoint, _REACH)
     began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(
-            asyncio.ensure_future(
-                Channel(endpoint, _REACH).ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)
-            )
-        )
+        answers.append(asyncio.ensure_future(channel.ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)))
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
@@ -163,10 +159,8 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
     """Seconds that a message costs its two ends, however small it is. Raises PeerLost."""
-    loop = asyncio.get_running_loop()
+    loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):
-        await asyncio.gather(
-            *(Channel(endpoint, _REACH).ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY))
-        )
+        await asyncio.gather(*(channel.ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY)))
     return (loop.time() - began) / _SMALL / 2  # there and back

@@ -127,6 +127,17 @@ def vars_of(message: object) -> dict[str, object]:
     return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}  # type: ignore[arg-type]
 
 
+def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
+    """Send it if it goes out at once. Messages of the link itself are left out."""
+    with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
+        if lane_of(message) is Lane.CONTROL:
+            endpoint.post(channel, to, message)
+        elif lane_of(message) is Lane.DATA:
+            waiting = endpoint.links.known(to).offer(channel, message, payload)
+            if waiting is not None:
+                waiting.cancel()
+
+
 class Hostile:
     """Says something every `EVERY_S`, from each of `members`, if there are any, or else from keys of its own, to those
     that `lives` gives, until it is stopped."""
@@ -179,12 +190,7 @@ class Hostile:
         channel, message, payload = self._speech.next()
         if not others or lane_of(message) is Lane.LINK:
             return
-        to = self._chance.choice(others)
-        with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
-            if lane_of(message) is Lane.CONTROL:
-                endpoint.post(channel, to, message)
-            elif (waiting := endpoint.links.known(to).offer(channel, message, payload)) is not None:
-                waiting.cancel()
+        say(endpoint, self._chance.choice(others), channel, message, payload)
 
     def _go(self) -> None:
         for endpoint in self._own:

@@ -25,9 +25,9 @@ from samovar.protocols.reduction.chunks import Chunk
 from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.shared_memory.commons import Attached, Offer, Use
 from samovar.protocols.transport import PeerId
-from samovar.protocols.wire import Lane, encode, lane_of
+from samovar.protocols.wire import encode
 from samovar.protocols.zeromq.transport import KeyPair
-from samovar.sims.hostile import Speech
+from samovar.sims.hostile import Speech, say
 
 MIB, INT_MAX = 1 << 20, 2**63 - 1
 FAR = 2**30
@@ -81,16 +81,6 @@ async def extremes(attacker: Attacker, turns: Turns) -> None:
 
 def overhear(speech: Speech, envelope: Envelope) -> None:
     speech.hear(encode(envelope.message, 0, incarnation=1, towards=2, seq=3, channel=envelope.channel), 0)
-
-
-def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
-    with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
-        if lane_of(message) is Lane.CONTROL:
-            endpoint.post(channel, to, message)
-        elif lane_of(message) is Lane.DATA:
-            waiting = endpoint.links.known(to).offer(channel, message, payload)
-            if waiting is not None:
-                waiting.cancel()
 
 
 async def rejoins(attacker: Attacker, turns: Turns) -> None:

@@ -76,6 +76,7 @@ class Reducer:
         """What has gone through memory that the members share, in and out, in sums that came about."""
         self._channel, self._schedule, self._view = channel, schedule, view
         self._commons = Commons(channel, view)
+        self._grouped: tuple[View, Group] | None = None
         self._sums: Sums | None = None
         self._in_place: Sums | None = None
 
@@ -103,8 +104,11 @@ class Reducer:
 
     @property
     def group(self) -> Group:
-        """The members of the present view."""
-        return self._view().group(self._channel.endpoint.id)
+        """The members of the present view; made once a view, as shares of a vector are worked out for it."""
+        view = self._view()
+        if self._grouped is None or self._grouped[0] is not view:
+            self._grouped = view, view.group(self._channel.endpoint.id)
+        return self._grouped[1]
 
     async def sum(
         self,
