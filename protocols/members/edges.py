@@ -8,8 +8,9 @@ than half of the others; and, where they are more than a view tells, the one of 
 
 The coordinator itself is given up on the word of as many as may decide a view, which is what its successor needs
 anyway. Whoever is told of its loss and hears it still asks it, and vouches for it when it answers: who has lost it then
-joins anew, unless the view has changed within a patience and a half. Until then its successor waits for others to say
-the same, and no longer, as they may be gone, or not know the view.
+joins anew, unless the view has changed within a patience and a half, or it has answered nobody in the last third of
+that. Until then its successor waits for others to say the same, and no longer, as they may be gone, or not know the
+view.
 
 Cost: two small messages for each accusation. A broken edge takes the patience, once, and a view.
 On loss: only the coordinator knows when an edge is tried again; the next one begins anew with what the view has.
@@ -139,12 +140,21 @@ class Edges:
             roster.suspect(peer, why)
 
     def _lost_coordinator(self, coordinator: PeerId, why: str) -> None:
-        roster = self._roster
+        roster, patience_s = self._roster, self._channel.endpoint.patience_s
         left = [peer for peer in roster.view.by_seniority if peer != coordinator and roster.stays(peer)]
         if not left:  # this peer is about to leave, and nobody else is there
             roster.suspect(coordinator, why)
             return
         first, *others = left
+        ask = others[:1] if first == roster.id else [first]
+
+        def tell() -> None:
+            for other in ask:
+                self._channel.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
+
+        def tell_again() -> None:
+            self._vouchers[coordinator].clear()  # the coordinator may have ended since it answered
+            tell()
 
         def settle() -> None:
             if vouchers := self._vouchers[coordinator] - self._accusers[coordinator]:
@@ -155,13 +165,13 @@ class Edges:
 
         if coordinator not in self._vouchers:
             self._vouchers[coordinator] = set()
-            self._call_in(1.5 * self._channel.endpoint.patience_s, settle)
+            self._call_in(patience_s, tell_again)
+            self._call_in(1.5 * patience_s, settle)
         if first != roster.id:
             roster.suspect(coordinator, why)  # which tells the first
             return
         self._accuse_coordinator(roster.id, coordinator, why)
-        for other in others[:1]:
-            self._channel.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
+        tell()
 
     def _on_suspicion(self, envelope: Envelope) -> None:
         told: Suspicion = envelope.message
