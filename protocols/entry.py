@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 
 from ..aggregation.vector import Layout
-from .catch_up import CatchUpFailed, fetch_state
+from .catch_up import CatchUpFailed, Wanted, fetch_state
 from .channel import Channel
 from .delivery.link import PeerLost
 from .members.membership import Expelled, JoinRefused, Membership, MembershipError, Standing
@@ -120,9 +120,8 @@ class Entry:
         ahead = own.round > welcome.version.round and (returns or not welcome.view.started)
         if (fetch or not welcome.view.started) and own != welcome.version and not ahead:
             donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, channel.endpoint.id))]
-            self._adopt(
-                await fetch_state(channel, donors, self._layout, outer=len(state.outer), wanted=welcome.version)
-            )
+            wanted = Wanted(welcome.version, welcome.version.round)
+            self._adopt(await fetch_state(channel, donors, self._layout, outer=len(state.outer), wanted=wanted))
         await membership.join(contact)
         return await self._let_in_within(TRY_FOR * channel.endpoint.patience_s, lambda: membership.held_off_s > 0)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..aggregation.vector import Layout
-from .catch_up import CatchUpFailed, fetch_state
+from .catch_up import CatchUpFailed, Wanted, fetch_state
 from .channel import Channel
 from .members.membership import Expelled, Membership
 from .members.roster import TRY_FOR
@@ -21,7 +21,7 @@ from .transport import PeerId
 from .witness import sometimes
 
 
-class Wanted(NamedTuple):
+class Behind(NamedTuple):
     """A version that this peer has to fetch, and who has it."""
 
     version: Version
@@ -35,7 +35,7 @@ class Lag:
         self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
     ) -> None:
         """`outer`: how many tensors the outer step keeps."""
-        self.behind: Wanted | None = None
+        self.behind: Behind | None = None
         self._channel, self._membership, self._layout, self._adopt = channel, membership, layout, adopt
         self._outer = outer
         self._since: tuple[Version, float] | None = None
@@ -58,8 +58,9 @@ class Lag:
             async with self._membership.only_while(lambda: self.wants(version)):
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
+                wanted = Wanted(version, version.round, exact=True)
                 fetched = await fetch_state(
-                    self._channel, whom, self._layout, outer=self._outer, wanted=version, exact=True, kept=self._kept
+                    self._channel, whom, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )
                 self._kept.clear()
                 self._adopt(fetched)

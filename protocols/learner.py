@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..aggregation.vector import Layout
-from .catch_up import CatchUpFailed, fetch_state
+from .catch_up import CatchUpFailed, Wanted, fetch_state
 from .channel import Channel
 from .members.membership import Expelled, Membership, MembershipError, Standing
 from .members.view import Version
@@ -94,7 +94,8 @@ class Learner:
         if there and not again and not membership.finished:
             self._took_s, self._failing_since_s = 0.0, None  # it comes back with what the others have
             return
-        wanted = base if base.round > own.round else Version(own.round + 1, 0)  # that is, the newest
+        newest = Wanted(Version(own.round + 1, 0), own.round)
+        wanted = Wanted(base, base.round) if base.round > own.round else newest
         # Those who have finished hold the last round.
         members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
         try:

@@ -34,12 +34,11 @@ from ..aggregation.schedules.schedule import Schedule
 from ..aggregation.vector import Layout, Part
 from .attempts import Attempts
 from .bandwidths import Bandwidths
-from .catch_up import Donor
 from .channel import Channel
 from .entry import Entry
 from .group import Group
 from .inquest import Inquest
-from .lag import Lag, Wanted
+from .lag import Behind, Lag
 from .lateness import Lateness
 from .learner import Learner
 from .link_costs import measured
@@ -53,8 +52,9 @@ from .rounds import Committed, Contributed, Installed, Key, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
 from .site_rounds import SiteRounds
+from .snapshot_transfer import Donor
 from .stalls import Stalls
-from .state import State
+from .state import State, to_snapshot
 from .transport import PeerId
 from .trial import Trial
 from .verdict import BAD, Verdicts
@@ -99,7 +99,7 @@ class LocalSGD:
         self._amid = False
         """Whether this peer's site has averaged since the last round."""
         self._versions = Versions(state)
-        Donor(channel, lambda: self.state)
+        Donor(channel, lambda: to_snapshot(self.state))
         self.membership = membership(self._standing, self._installed)
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
         self._reducer = Reducer(channel, schedule, lambda: self.membership.view, Bound(norm_limit))
@@ -252,7 +252,7 @@ class LocalSGD:
         else:
             sometimes("a result differed and was not taken")
             # Ours is not what the others have: take theirs, whose fingerprint no change has told.
-            self._result, self._lag.behind = None, Wanted(Version(key[1], 0), ())
+            self._result, self._lag.behind = None, Behind(Version(key[1], 0), ())
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
         witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
@@ -290,4 +290,4 @@ class LocalSGD:
             sometimes("a result was handed on by a change")
             self._commit(self._result)
         self._result = None
-        self._lag.behind = None if self._versions.of(self.state) == base else Wanted(base, decree.donors)
+        self._lag.behind = None if self._versions.of(self.state) == base else Behind(base, decree.donors)

@@ -173,11 +173,3 @@ class SiteCommitted:
 
     attempt: Attempt
     vector: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A part of the state after `round` has come whole."""
-
-    round: int
-    part: int

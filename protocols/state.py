@@ -1,30 +1,22 @@
-"""What all peers agree on after a committed round, and its form as bytes for a peer that has to catch up.
-
-Bytes: a 4-byte header length, a msgpack header [round, step, period state, number of outer tensors, three numbers
-of links, two of speeds], then the vector and the outer step's tensors raw, little-endian, in the layout's dtype. Sizes
-come from the local layout, never from the wire.
-"""
+"""State: what all peers agree on after a committed round, and its form as a snapshot for a peer that catches up."""
 
 from __future__ import annotations
 
 import math
-import struct
 import zlib
 from dataclasses import dataclass
 
-import msgpack
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..aggregation.agreed import UNKNOWN, LinkCosts
 from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.outer import OuterState
 from ..aggregation.periods.policy import PeriodState
-from ..aggregation.vector import Layout, all_finite
-from .wire import Buffer, PeerMisbehaved
+from ..aggregation.vector import Layout
+from .snapshot import Expected, Snapshot
+from .wire import PeerMisbehaved
 
-_HEADER_BYTES_MAX = 4096
 _MEANS = len(LinkCosts._fields) + len(Speeds._fields)
 _COLUMNS = 64
 _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -68,43 +60,31 @@ def state_fingerprint(state: State) -> int:
     return first
 
 
-def pack(state: State) -> bytes:
-    """The state as bytes, to be fetched in parts."""
-    means = (*state.links, *state.speeds)
-    header = msgpack.packb([state.round, state.step, state.period.to_plain(), len(state.outer), *means])
-    body = [tensor.numpy().tobytes() for tensor in (state.vector, *state.outer)]
-    return b"".join([struct.pack("<I", len(header)), header, *body])
+def to_snapshot(state: State) -> Snapshot:
+    """The state as named tensors, to be fetched."""
+    tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
+    return Snapshot(state.round, tensors, [state.step, state.period.to_plain(), *state.links, *state.speeds])
 
 
-def bytes_max(layout: Layout, outer: int) -> int:
-    """More than this no honest state of this layout takes, whose outer step has so many tensors."""
-    return 4 + _HEADER_BYTES_MAX + layout.nbytes * (1 + outer)
+def expected(layout: Layout, outer: int) -> dict[str, Expected]:
+    """The tensors that a state of this layout has, whose outer step has so many."""
+    return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 
-def unpack(blob: Buffer, layout: Layout, outer: int) -> State:
-    """Raises PeerMisbehaved when the bytes are no state of `layout` with so many tensors of the outer step."""
+def from_snapshot(snapshot: Snapshot) -> State:
+    """The state of which it is. Raises PeerMisbehaved when what goes with its tensors makes no sense."""
     try:
-        (length,) = struct.unpack_from("<I", blob)
-        if length > _HEADER_BYTES_MAX:
-            raise ValueError("its header is too long")
-        round_, step, period, has, *means = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
-        if any(type(n) is not int or not 0 <= n < 2**62 for n in (round_, step)):
-            raise ValueError("its numbers make no sense")
-        if type(has) is not int or has != outer:
-            raise ValueError(f"it has not the {outer} tensors of this run's outer step")
+        step, period, *means = snapshot.extra
+        if type(step) is not int or not 0 <= step < 2**62:
+            raise ValueError("its number of steps makes no sense")
         if len(means) != _MEANS or any(type(mean) is not float or not 0 <= mean < math.inf for mean in means):
             raise ValueError("its links and speeds make no sense")
         links, speeds = LinkCosts(*means[: -len(Speeds._fields)]), Speeds(*means[-len(Speeds._fields) :])
-        body = memoryview(blob)[4 + length :]
-        if len(body) != layout.nbytes * (1 + outer):
-            raise ValueError(f"it has {len(body)} bytes of tensors, {layout.nbytes * (1 + outer)} are due")
-        tensors = [
-            torch.frombuffer(bytearray(body[i * layout.nbytes : (i + 1) * layout.nbytes]), dtype=layout.dtype)
-            for i in range(1 + outer)
-        ]
-        if not all(all_finite(tensor) for tensor in tensors):
-            raise ValueError("it holds values that are not finite")
-        begun = PeriodState.from_plain(period)
-        return State(round_, step, tensors[0], tuple(tensors[1:]), begun, links, speeds)
-    except (ValueError, TypeError, struct.error) as error:
-        raise PeerMisbehaved(f"not a state of this model: {error}") from None
+        vector, *outer = snapshot.tensors.values()
+        return State(snapshot.version, step, vector, tuple(outer), PeriodState.from_plain(period), links, speeds)
+    except (ValueError, TypeError) as error:
+        raise PeerMisbehaved(f"not a state of this run: {error}") from None
+
+
+def _names(outer: int) -> list[str]:
+    return ["model", *(f"outer.{index}" for index in range(outer))]

@@ -18,7 +18,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 8
+VERSION = 9
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 64 * 1024
 PAYLOAD_BYTES_MAX = 2 << 20

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..protocols.rounds import Committed, Computed, Contributed, Fetched, SiteCommitted, SiteContributed
+from ..protocols.rounds import Committed, Computed, Contributed, SiteCommitted, SiteContributed
+from ..protocols.snapshot_transfer import Fetched
 from .machine import MACHINE
 
 

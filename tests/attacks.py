@@ -15,7 +15,6 @@ import zmq
 from attacker import Attacker, Turns
 
 from samovar.peers.peer import Peer
-from samovar.protocols.catch_up import AskManifest, AskPart, Manifest
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
@@ -24,6 +23,7 @@ from samovar.protocols.members.messages import MEMBERS, Propose
 from samovar.protocols.reduction.chunks import Chunk
 from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.shared_memory.commons import Attached, Offer, Use
+from samovar.protocols.snapshot_transfer import AskManifest, AskPart, Manifest
 from samovar.protocols.transport import PeerId
 from samovar.protocols.wire import encode
 from samovar.protocols.zeromq.transport import KeyPair

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from samovar.protocols import catch_up
+from samovar.protocols import snapshot_transfer
+from samovar.protocols.catch_up import Wanted
 from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.binding import Binding
 from samovar.protocols.delivery.lane import Inbound, Outbound
@@ -34,6 +35,7 @@ from samovar.protocols.members.change import Change
 from samovar.protocols.members.departure import Departure
 from samovar.protocols.members.edges import Edges
 from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.occasion import Occasion
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import View
@@ -155,10 +157,10 @@ MUTANTS: dict[str, Plant] = {
     ),
     "whatever state a donor has is adopted": mutant(Lag, "catch_up", "exact=True", "exact=False"),
     "a donor gives a part of another round": mutant(
-        catch_up.Donor,
+        snapshot_transfer.Donor,
         "_kept",
-        "offer = self._offers.pop(round, None)",
-        "offer = self._offers.pop(max([round, *self._offers]), None)",
+        "offer = self._offers.pop(version, None)",
+        "offer = self._offers.pop(max([version, *self._offers]), None)",
     ),
 }
 
@@ -193,7 +195,7 @@ TAKEN_BACK: dict[str, Plant] = {
         View, "holds", "known is not None and known.life == member.life", "known is not None"
     ),
     "newcomers hear of their view from its leader alone": all_of(
-        mutant(Membership, "_take", "for peer in new if not led else ():", "for peer in ():"),
+        mutant(Membership, "_take", "if not led:", "if False:"),
         mutant(Admission, "_on_join", "if there and (latest := self._latest()) is not None:", "if False:"),
     ),
     "a learner that is behind is not told": mutant(Acceptor, "of_now", LEARNERS_TOO, MEMBERS_ONLY),
@@ -240,11 +242,22 @@ TAKEN_BACK: dict[str, Plant] = {
     "a promise that comes too late shows nobody there": mutant(
         Change,
         "_on_promise",
-        "if promise.generation == self._roster.view.generation:",
-        "if self._awaited(envelope, promise.generation, promise.ballot):",
+        "if promise.generation == self._roster.view.generation and not",
+        "if self._awaited(envelope, promise.generation, promise.ballot) and not",
     ),
     "a silent former acceptor is waited for": mutant(Roster, "is_silent", "self._former.discard(peer)", "pass"),
     "a mate out of reach does not matter to a site": mutant(SiteRounds, "mean", "if {*self._mine.members}", "if set()"),
+    "who vouched for a coordinator before it ended counts": mutant(
+        Edges,
+        "_lost_coordinator",
+        "self._vouchers[coordinator].clear()  # the coordinator may have ended since it answered",
+        "pass",
+    ),
+    "an earlier state than one's own is taken": mutant(Wanted, "check", "round < self.least or ", ""),
+    "the time that it takes to gather counts": mutant(Occasion, "rest", "not self._roster.view.started", "False"),
+    "who was sent elsewhere is turned away by those it came from": mutant(
+        Admission, "_on_uninvited", "roster.failed is None and ", ""
+    ),
     "who is overruled keeps it to itself": mutant(Admission, "ask", "self._overruled is not None", "False"),
 }
 

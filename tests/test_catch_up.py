@@ -5,7 +5,6 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,23 +14,18 @@ from simulated import complaints, endpoint_in, layout_of, no_complaints, simulat
 from samovar.aggregation.periods.policy import PeriodState
 from samovar.aggregation.vector import Layout
 from samovar.peers.links import parse_link
-from samovar.protocols import catch_up
-from samovar.protocols.catch_up import (
-    PART_BYTES,
-    AskManifest,
-    AskPart,
-    CatchUpFailed,
-    Donor,
-    Manifest,
-    fetch_state,
-    part_bytes_of,
-)
-from samovar.protocols.catch_up import Part as PartMessage
+from samovar.protocols import catch_up, snapshot_transfer
+from samovar.protocols.catch_up import CatchUpFailed, Wanted, fetch_state
 from samovar.protocols.channel import Envelope
 from samovar.protocols.delivery.reception import Handler
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.view import Version
-from samovar.protocols.state import State, bytes_max, fingerprint, pack, unpack
+from samovar.protocols.snapshot import Expected, Snapshot, bytes_max
+from samovar.protocols.snapshot import pack as pack_snapshot
+from samovar.protocols.snapshot import unpack as unpack_snapshot
+from samovar.protocols.snapshot_transfer import PART_BYTES, AskManifest, AskPart, Donor, Manifest, part_bytes_of
+from samovar.protocols.snapshot_transfer import Part as PartMessage
+from samovar.protocols.state import State, expected, fingerprint, from_snapshot, to_snapshot
 from samovar.protocols.wire import PeerMisbehaved, encode
 from samovar.sims.network import Network
 
@@ -46,6 +40,14 @@ def state_of(round: int, size: int = SIZE, outer: int = 1) -> State:
     vectors = [torch.randn(size, generator=generator) for _ in range(1 + outer)]
     period = PeriodState(12, (1.0, float(round), 2.0, 0.5, 0.1, 0.1, 0.0))
     return State(round, 10 * round, vectors[0], tuple(vectors[1:]), period)
+
+
+def pack(state: State) -> bytes:
+    return pack_snapshot(to_snapshot(state))
+
+
+def unpack(blob: bytes, layout: Layout, outer: int) -> State:
+    return from_snapshot(unpack_snapshot(blob, expected(layout, outer)))
 
 
 def replace_handler(donor: Endpoint, kind: type, handler: Handler) -> None:
@@ -63,7 +65,9 @@ class Town:
         self.newcomer = endpoint_in(self.network, "newcomer")
         self.donors = [endpoint_in(self.network, f"d{index}") for index in range(len(states))]
         self.asked: Counter[tuple[str, type]] = Counter()
-        self.handlers = [Donor(over(donor), lambda i=i: self.states[i]) for i, donor in enumerate(self.donors)]
+        self.handlers = [
+            Donor(over(donor), lambda i=i: to_snapshot(self.states[i])) for i, donor in enumerate(self.donors)
+        ]
         for donor in self.donors:
             for kind in (AskManifest, AskPart):
                 self.count(donor, kind)
@@ -93,9 +97,10 @@ class Town:
             donor.dial("newcomer", "sim://newcomer")
             self.newcomer.dial(donor.id, donor.address)
 
-    async def fetch(self, *, round: int = 0) -> State:
+    async def fetch(self, *, round: int = 0, least: int = 0) -> State:
         donors, outer = [donor.id for donor in self.donors], len(self.states[0].outer)
-        return await fetch_state(over(self.newcomer), donors, self.layout, outer=outer, wanted=Version(round, 0))
+        wanted = Wanted(Version(round, 0), least)
+        return await fetch_state(over(self.newcomer), donors, self.layout, outer=outer, wanted=wanted)
 
 
 def in_town(town: Town, visit: Callable[[], Awaitable[Any]] | None = None, **wanted: int) -> Any:
@@ -142,19 +147,18 @@ def test_on_a_slow_link_parts_come_in_pieces_that_let_heartbeats_through() -> No
 def test_the_hashes_of_a_state_of_any_size_fit_into_its_manifest(size: int) -> None:
     part_bytes = part_bytes_of(size)
     hashes = bytes(32 * -(-size // part_bytes))
-    layout: Any = SimpleNamespace(nbytes=size)
-    catch_up._check(Manifest(1, 1, size, part_bytes), hashes, layout, 0)
+    snapshot_transfer._check_sizes(Manifest(1, 1, size, part_bytes), hashes, size)
     encode(Manifest(1, 1, size, part_bytes), len(hashes), incarnation=1, towards=1, seq=1)
 
 
 def test_a_donor_without_memory_for_the_bytes_sends_the_newcomer_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    town, usual = Town(state_of(5), state_of(5)), catch_up._offer
+    town, usual = Town(state_of(5), state_of(5)), snapshot_transfer._offer
 
-    def offer(state: State) -> Any:
-        monkeypatch.setattr(catch_up, "_offer", usual)
+    def offer(snapshot: Snapshot) -> Any:
+        monkeypatch.setattr(snapshot_transfer, "_offer", usual)
         raise MemoryError("no memory for the bytes of the state")
 
-    monkeypatch.setattr(catch_up, "_offer", offer)
+    monkeypatch.setattr(snapshot_transfer, "_offer", offer)
     assert same(in_town(town), state_of(5))
     assert town.parts_of(0) == 0
     assert complaints == [
@@ -164,16 +168,17 @@ def test_a_donor_without_memory_for_the_bytes_sends_the_newcomer_to_the_next(mon
 
 
 def test_what_was_fetched_is_put_together_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, usual = list[int](), catch_up.off_loop
+    sizes, usual = list[int](), snapshot_transfer.off_loop
 
     async def counted(nbytes: int, work: Callable[[], Any]) -> Any:
         sizes.append(nbytes)
         return await usual(nbytes, work)
 
+    monkeypatch.setattr(snapshot_transfer, "off_loop", counted)
     monkeypatch.setattr(catch_up, "off_loop", counted)
     whole = len(pack(state_of(5)))
     in_town(Town(state_of(5)))
-    assert sizes == [state_of(5).vector.nbytes, whole, whole], "packed, put together, unpacked"
+    assert sizes == [to_snapshot(state_of(5)).nbytes, whole, whole], "packed, put together, unpacked"
 
 
 def test_a_donor_that_dies_in_the_middle_is_replaced_and_its_parts_are_kept() -> None:
@@ -197,7 +202,7 @@ def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
     def lie(envelope: Envelope) -> None:
         question: AskPart = envelope.message
         town.asked["liar", AskPart] += 1
-        answer = PartMessage(question.ask, question.round, question.index, question.start)
+        answer = PartMessage(question.ask, question.version, question.index, question.start)
         town.lying.append(asyncio.ensure_future(over(town.donors[0]).send(envelope.sender, answer, bytes(PART_BYTES))))
 
     town.lying = []  # type: ignore[attr-defined]
@@ -207,6 +212,25 @@ def test_a_part_with_a_wrong_hash_condemns_its_donor() -> None:
     assert town.parts_of(1) > 30
 
 
+def test_a_donor_that_has_begun_anew_is_passed_over_and_the_parts_that_have_come_are_kept() -> None:
+    """Its state is earlier than the one that the fetching peer wants at least: it would go back."""
+    town, kept = Town(state_of(5), state_of(0), state_of(5)), dict[bytes, bytes]()
+
+    async def visit() -> State:
+        donors, wanted = [donor.id for donor in town.donors], Wanted(Version(5, 0), 5)
+        fetching = fetch_state(over(town.newcomer), donors, town.layout, outer=1, wanted=wanted, kept=kept)
+        task = asyncio.create_task(fetching)
+        await town.asked_for(20)
+        town.network.close("d0")
+        return await task
+
+    assert same(in_town(town, visit), state_of(5))
+    assert town.asked["d1", AskManifest] == 1
+    assert town.parts_of(1) == 0
+    whole = -(-len(pack(state_of(5))) // PART_BYTES)
+    assert 0 < town.parts_of(2) <= whole - 20 + 8
+
+
 def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
     town = Town(state_of(5, 100), state_of(5))
 
@@ -214,7 +238,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
         town.network.close("d1")
         with pytest.raises(CatchUpFailed) as failed:
             await town.fetch()
-        assert "d0: not a state of this model" in str(failed.value)
+        assert "d0: not a snapshot of this run" in str(failed.value)
         assert "d1: peer d1 is lost: not heard of for 4 s" in str(failed.value)
 
     in_town(town, visit)
@@ -223,7 +247,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
 def test_without_donors_it_says_so() -> None:
     async def visit() -> None:
         with pytest.raises(CatchUpFailed, match="there is no other peer"):
-            await fetch_state(over(town.newcomer), [], town.layout, outer=1, wanted=Version(1, 0))
+            await fetch_state(over(town.newcomer), [], town.layout, outer=1, wanted=Wanted(Version(1, 0), 0))
 
     town = Town()
     in_town(town, visit)
@@ -232,13 +256,13 @@ def test_without_donors_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("manifest", "hashes", "said"),
     [
-        (lambda ask: Manifest(ask, 1, 2**50, PART_BYTES), b"", "offers a state of"),
-        (lambda ask: Manifest(ask, 1, 10, 1), bytes(320), "offers a state of"),
-        (lambda ask: Manifest(ask, 1, 10, 2**30), bytes(32), "offers a state of"),
+        (lambda ask: Manifest(ask, 1, 2**50, PART_BYTES), b"", "offers a snapshot of"),
+        (lambda ask: Manifest(ask, 1, 10, 1), bytes(320), "offers a snapshot of"),
+        (lambda ask: Manifest(ask, 1, 10, 2**30), bytes(32), "offers a snapshot of"),
         (lambda ask: Manifest(ask, 1, 2 * PART_BYTES, PART_BYTES), bytes(32), "another number of hashes"),
         (lambda ask: Manifest(ask, 1, 10, PART_BYTES), bytes(31), "another number of hashes"),
-        (lambda ask: Manifest(ask, 1, 0, PART_BYTES), b"", "not a state of this model"),
-        (lambda ask: PartMessage(ask, 1, 0, 0), b"x", "answered a question for its state with Part"),
+        (lambda ask: Manifest(ask, 1, 0, PART_BYTES), b"", "not a snapshot of this run"),
+        (lambda ask: PartMessage(ask, 1, 0, 0), b"x", "answered a question for its snapshot with Part"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifest, hashes: bytes, said: str) -> None:
@@ -294,7 +318,7 @@ def test_a_donor_keeps_two_rounds_at_most() -> None:
             town.states[0] = state_of(round)
             assert (
                 await over(town.newcomer).ask("d0", lambda ask, r=round: AskManifest(ask, r))
-            ).message.round == round
+            ).message.version == round
         assert list(town.handlers[0]._offers) == [8, 9]
 
     in_town(town, visit)
@@ -322,7 +346,7 @@ def test_a_donor_that_moves_on_for_ever_is_given_up() -> None:
 
 
 def test_a_donor_that_answers_too_many_sends_the_next_elsewhere(monkeypatch) -> None:
-    monkeypatch.setattr(catch_up, "_ANSWERS_MAX", 0)
+    monkeypatch.setattr(snapshot_transfer, "_ANSWERS_MAX", 0)
     town = Town(state_of(5))
 
     async def visit() -> None:
@@ -336,7 +360,7 @@ def test_a_state_is_the_same_after_packing_and_unpacking() -> None:
     for outer in range(5):
         state = state_of(2, 7, outer)
         blob = pack(state)
-        assert len(blob) <= bytes_max(layout_of(7), outer)
+        assert len(blob) <= bytes_max(expected(layout_of(7), outer))
         again = unpack(blob, layout_of(7), outer)
         assert pack(again) == blob
         plain = [field.name for field in dataclasses.fields(State) if field.name not in ("vector", "outer")]
@@ -363,6 +387,22 @@ def test_bytes_that_are_no_state_give_one_error_only() -> None:
             assert torch.isfinite(state.vector).all()
             assert state.vector.shape == (5,)
     assert refused > len(blob) + 4, "all that are cut or too long, and more"
+
+
+def test_a_snapshot_of_any_named_tensors_is_the_same_after_packing_and_unpacking() -> None:
+    tensors = {"weights": torch.arange(5, dtype=torch.float64), "mask": torch.tensor([1, 0, 3], dtype=torch.int8)}
+    like = {name: Expected(tensor.dtype, len(tensor)) for name, tensor in tensors.items()}
+    blob = pack_snapshot(Snapshot(7, tensors, ["clock", 3]))
+    assert len(blob) <= bytes_max(like)
+    again = unpack_snapshot(blob, like)
+    assert (again.version, again.extra) == (7, ["clock", 3])
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in tensors.items())
+    assert again.nbytes == 5 * 8 + 3
+    for other in ({}, {"weights": like["weights"]}, dict(reversed(like.items()))):
+        with pytest.raises(PeerMisbehaved, match="other tensors"):
+            unpack_snapshot(blob, other)
+    with pytest.raises(ValueError, match="header of a snapshot"):
+        pack_snapshot(Snapshot(7, tensors, ["x" * 5000]))
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])

@@ -18,7 +18,7 @@ from samovar.peers.records import EventRecord, Record
 from samovar.peers.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.farewell import Farewell
-from samovar.protocols.lag import Wanted
+from samovar.protocols.lag import Behind
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.losses import Losses
 from samovar.protocols.members.messages import MEMBERS, Suspicion
@@ -144,7 +144,7 @@ def test_a_peer_behind_fetches_from_whom_it_reaches() -> None:
         company.part(["p3"], ["p4"])
         await company.until(lambda: company[0].membership.view.apart == PAIR)
         behind = company[4].sgd._lag
-        behind.behind = Wanted(Version(company[4].sgd.state.round, 0), ("p3",))
+        behind.behind = Behind(Version(company[4].sgd.state.round, 0), ("p3",))
         began = now()
         await company.until(lambda: behind.behind is None)
         assert now() - began < PATIENCE_S, "it did not wait for p3"
@@ -256,6 +256,25 @@ def test_one_peers_word_does_not_unseat_the_coordinator(accuser: int) -> None:
         assert [loss.name for loss in company[2].membership.losses] == [f"p{accuser}"]
         assert company[2].membership.coordinator == "p0"
         await over(company)
+
+    simulate(main(), within_s=60.0)
+
+
+def test_who_has_lost_a_coordinator_that_ends_soon_after_stays_a_member() -> None:
+    """Others have vouched for it, which is over: to join anew would cost the others a vote that they need now."""
+
+    async def main() -> None:
+        company = endless()
+        await company.gathered(1)
+        generation = company[4].membership.view.generation
+        company[4].membership.lost("p0", "a whim")
+        await company.until(lambda: company[4].membership._edges._vouchers["p0"] != set())
+        await asyncio.sleep(0.6 * PATIENCE_S)  # the others miss it only after the time that a voucher is given
+        company[0].crash()
+        await company.until(lambda: company[2].membership.view.generation > generation)
+        assert company[2].membership.view.ids == ("p1", "p2", "p3", "p4")
+        await over(company)
+        assert [loss.name for loss in company[2].membership.losses] == ["p0"]
 
     simulate(main(), within_s=60.0)
 

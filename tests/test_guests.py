@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from samovar.protocols.catch_up import AskManifest
 from samovar.protocols.channel import Channel
 from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.delivery.links import GUESTS_MAX
@@ -18,6 +17,7 @@ from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Member, Standing, Version
 from samovar.protocols.probe import AskReach, Prober
+from samovar.protocols.snapshot_transfer import AskManifest
 from samovar.sims.loop import run_virtual
 
 from .conformance import ask, over, solve

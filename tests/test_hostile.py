@@ -11,7 +11,6 @@ import pytest
 from company import Company, Walker
 from simulated import endpoint_in, simulate
 
-from samovar.protocols.catch_up import Part
 from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.delivery.trust import Refusal, Trust
 from samovar.protocols.endpoint import Endpoint
@@ -22,6 +21,7 @@ from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.view import Decree, Version, View
 from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
 from samovar.protocols.rounds import LOCAL_SGD
+from samovar.protocols.snapshot_transfer import Part
 from samovar.protocols.verdict import Commit
 
 from .conformance import over

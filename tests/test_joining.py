@@ -8,8 +8,14 @@ from company import Company, Walker
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 
 from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.entry import _ASK_MAX as ASK_MAX
 from samovar.protocols.members.membership import JoinRefused, MembershipError
+from samovar.protocols.members.messages import MEMBERS, Uninvited
+from samovar.protocols.members.occasion import Occasion
+from samovar.protocols.members.roster import TRY_FOR
 from samovar.protocols.members.view import Member
+
+from .conformance import over
 
 
 def test_a_peer_that_joins_during_a_round_is_in_the_next() -> None:
@@ -266,5 +272,69 @@ def test_a_joiner_at_the_end_is_told_that_the_run_is_over() -> None:
         assert isinstance(error, JoinRefused)
         assert "the run is over" in str(error)
         await company.ended()
+
+    simulate(main())
+
+
+# Rests between changes
+
+
+def occasion_of(company: Company) -> Occasion:
+    return company[0].membership._change.occasion
+
+
+def test_a_newcomer_that_comes_while_changes_rest_is_told_for_how_long_and_does_not_give_up() -> None:
+    """It asks as often as it does at most in less time than the rest."""
+
+    async def main() -> None:
+        company, told = Company(3, rounds=300), list[str]()
+        await company.gathered(rounds=2)
+        occasion_of(company).rest(0.5 * PATIENCE_S + 20.0)  # as after a storm of changes: 200 s
+        late = company.add(3, "p1")
+        late.membership.on_waiting.append(told.append)
+        began = now()
+        await company.until(lambda: late.id in company[0].membership.view.everybody)
+        assert now() - began > 180.0 > TRY_FOR * ASK_MAX * PATIENCE_S
+        assert told[0].startswith("the others let it in again in 200 s"), told
+        assert told[0].endswith("members have come and gone too often of late")
+        await company.over()
+        assert not company[0].membership.losses
+
+    simulate(main(), within_s=600.0)
+
+
+def test_the_time_that_it_takes_to_gather_is_no_reason_to_rest() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=300, founders=3)
+        company[0].start(None)
+        company[1].start("p0")
+        await company.until(lambda: len(company[0].membership.view.ids) == 2)
+        for _ in range(10):
+            occasion_of(company).rest(10.0)
+        company[2].start("p0")
+        await company.until(lambda: company[0].sgd.state.round >= 2)
+        late, began = company.add(3, "p1"), now()
+        await company.until(lambda: late.id in company[0].membership.view.everybody)
+        assert now() - began < 2 * PATIENCE_S
+        await company.over()
+
+    simulate(main())
+
+
+# Turned away
+
+
+def test_a_refusal_without_a_reason_is_told_as_one() -> None:
+    async def main() -> None:
+        company = Company(2, rounds=300)
+        await company.gathered(rounds=1)
+        company[0].membership._change.occasion.rest(10 * PATIENCE_S)
+        late = company.add(2, "p1")
+        await company.until(lambda: late.membership._admission.asks)
+        over(company[1].endpoint, MEMBERS).post(late.id, Uninvited(" "))
+        await late.ended()
+        assert isinstance(late.error, JoinRefused)
+        assert str(late.error) == "it is not let in, and was not told why"
+        await company.over()
 
     simulate(main())

@@ -365,13 +365,13 @@ def test_nobody_waits_for_a_learner_whose_connection_is_too_slow(size: int, take
 
 def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    usual = catch_up._fetch_from
+    usual = catch_up.fetch
 
-    async def counted(channel: Any, donor: str, *more: Any) -> Any:
+    async def counted(channel: Any, donor: str, **more: Any) -> Any:
         begun.append(donor)
-        return await usual(channel, donor, *more)
+        return await usual(channel, donor, **more)
 
-    monkeypatch.setattr(catch_up, "_fetch_from", counted)
+    monkeypatch.setattr(catch_up, "fetch", counted)
 
     async def play() -> int:
         company = Company(3, rounds=100_000, size=30_000, link="100mbit,5ms", train_s=lambda index: 0.5)

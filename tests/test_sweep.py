@@ -22,11 +22,11 @@ from samovar.protocols.rounds import (
     Committed,
     Computed,
     Contributed,
-    Fetched,
     Installed,
     SiteCommitted,
     SiteContributed,
 )
+from samovar.protocols.snapshot_transfer import Fetched
 from samovar.protocols.transport import Arrivals
 from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Misdelivered, Observer, Refused
 from samovar.sims.loop import run_virtual
@@ -44,6 +44,12 @@ from samovar.sims.sweeps.verdict import judge
 FOUND_BUGS = {
     1103: "who had lost one coordinator never gave up the next one",
     1286: "who led a change went on with it though another's view had come while its own word was written",
+    374: "who had lost the coordinator joined anew, as others had vouched for it before it ended",
+    753: "a hostile member turned a newcomer away without a word, and that gave no line",
+    959: "a newcomer that one contact had sent elsewhere was turned away by another member, and began anew",
+    1075: "parts that had come were dropped for those of a donor that was behind",
+    2024: "a peer that came back took an earlier state, of a donor that had begun anew",
+    2823: "the time that it took to gather kept out a newcomer for minutes",
     77021: "a peer that is joining may be told that it is let in no more",
     2187: "two led against each other for ever, as each promise came too late for its ballot",
     3250: "a former acceptor that did not answer was waited for without end",
@@ -64,6 +70,12 @@ def test_every_promise_holds_whatever_a_seed_draws(first: int) -> None:
 @pytest.mark.parametrize("seed", FOUND_BUGS)
 def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
     assert judge_seed(seed).broken is None
+
+
+@pytest.mark.parametrize("name", planted.ALL)
+def test_each_fault_that_mutants_plant_is_planted_in_the_code_of_today(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        planted.ALL[name](patch)
 
 
 def test_what_a_sweep_never_met_is_named() -> None:
@@ -231,7 +243,7 @@ BAD_LOGS = {
         ),
     ],
     "a part that has come is not fetched again": [
-        (good_log() + log(*[("1.0", Fetched(4, 7))] * 3), "1.0 got part 7 of round 4 3 times"),
+        (good_log() + log(*[("1.0", Fetched(4, 7))] * 3), "1.0 got part 7 of version 4 3 times"),
     ],
     "what is committed more than half have": [
         (

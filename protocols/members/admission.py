@@ -24,6 +24,7 @@ from .roster import Expelled, MembershipError, Roster, Standing
 from .view import NAME_LETTERS_MAX, Decree
 
 _NEWCOMERS_MAX = 1024
+_NO_REASON = "it is not let in, and was not told why"
 
 
 class JoinRefused(MembershipError):
@@ -90,9 +91,8 @@ class Admission:
             within_s=2 * self._channel.endpoint.patience_s,
         )
         if isinstance(answer.message, Refused):
-            if answer.message.final:
-                raise JoinRefused(answer.message.why)
-            raise PeerLost(contact, answer.message.why)
+            why = in_words(answer.message.why).strip() or _NO_REASON
+            raise JoinRefused(why) if answer.message.final else PeerLost(contact, why)
         welcome: Welcome = answer.message
         if not self._roster.view.ids:
             self._roster.meet(welcome.view)
@@ -200,8 +200,9 @@ class Admission:
                 self._channel.post(newcomer, Uninvited(in_words(why)))
 
     def _on_uninvited(self, envelope: Envelope) -> None:
-        if self.asks and not self._roster.view.ids and envelope.sender in self._roster.addresses:
-            self._roster.fail(JoinRefused(in_words(envelope.message.why)))
+        roster, why = self._roster, in_words(envelope.message.why).strip()
+        if self.asks and not roster.view.ids and roster.failed is None and envelope.sender in roster.addresses:
+            roster.fail(JoinRefused(why or _NO_REASON))
 
     def _introduce(self, came: Introduce) -> None:
         newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()

@@ -4,7 +4,8 @@ At the end of the round that is averaged, or after two patiences, whichever is s
 And not while changes have taken more than a tenth of the time, beyond half a patience at once: so however many come
 and go, the members train, and newcomers that come meanwhile are let in together. The time of a change is that until
 enough members have agreed. What it waits for beyond that (a dead member, a slow one) does not count: it would keep out
-whoever comes back. Before the run has started nobody rests.
+whoever comes back. Before the run has started nobody rests, and no time is counted. Newcomers that wait for a rest to
+end are told for how long.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from ..channel import Channel
 from ..witness import buggify, sometimes
 from .decree import idle_change
+from .messages import Later
 from .roster import Roster
 
 _SHARE = 0.1
@@ -31,6 +33,8 @@ class Occasion:
         self._waiting: asyncio.TimerHandle | None = None
         """For the end of a round."""
         self._resting: asyncio.TimerHandle | None = None
+        self._told: set[int] = set()
+        """Lives of newcomers that know of the rest."""
         self._spent_s, self._spent_at_s = 0.0, 0.0
         """How long changes took, less a tenth of the time since; and as of when."""
 
@@ -53,11 +57,13 @@ class Occasion:
     def rest(self, took_s: float) -> None:
         """This peer has led a change, on which it took so long to agree."""
         loop = asyncio.get_running_loop()
+        if not self._roster.view.started:
+            return
         left_s = max(0.0, self._spent_s - _SHARE * (loop.time() - self._spent_at_s))
         self._spent_s, self._spent_at_s = left_s + took_s, loop.time()
         self._end_rest()
         over_s = self._spent_s - _FREE_PATIENCES * self._channel.endpoint.patience_s
-        if over_s > 0 and self._roster.view.started:
+        if over_s > 0:
             self._resting = loop.call_later(over_s / _SHARE, self._rested)
 
     def stop(self) -> None:
@@ -72,12 +78,20 @@ class Occasion:
             return False
         if self._resting is not None:
             sometimes("newcomers wait as changes took too long")
+            self._tell(self._resting.when() - asyncio.get_running_loop().time())
             return False
         if not self._averaging:
             return True
         if self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(2 * self._channel.endpoint.patience_s, self._end_wait)
         return self._waited or buggify("newcomers do not wait")
+
+    def _tell(self, seconds: float) -> None:
+        """Newcomers that have come since the last time: that they are let in after so many seconds, not sooner."""
+        for newcomer, came in self._roster.newcomers.items():
+            if seconds > 0 and came.member.life not in self._told:
+                self._told.add(came.member.life)
+                self._channel.post(newcomer, Later(seconds, "members have come and gone too often of late"))
 
     def _end_wait(self) -> None:
         self._waited = True
@@ -87,7 +101,8 @@ class Occasion:
         if self._resting is not None:
             self._resting.cancel()
         self._resting = None
+        self._told.clear()
 
     def _rested(self) -> None:
-        self._resting = None
+        self._end_rest()
         self._consider()

@@ -15,10 +15,10 @@ from ...protocols.rounds import (
     Committed,
     Computed,
     Contributed,
-    Fetched,
     Installed,
     Key,
 )
+from ...protocols.snapshot_transfer import Fetched
 from ..hostile import GUEST, KEY
 from ..log import Began, Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
 from ..scenarios.scenario import Scenario
@@ -182,9 +182,9 @@ def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Seque
     came: Counter[tuple[str, int, int]] = Counter()
     for _, life, event in entries:
         if isinstance(event, Fetched):
-            came[life, event.round, event.part] += 1
-            if came[life, event.round, event.part] > _FETCHED_MAX:
-                yield f"{life} got part {event.part} of round {event.round} {_FETCHED_MAX + 1} times"
+            came[life, event.version, event.part] += 1
+            if came[life, event.version, event.part] > _FETCHED_MAX:
+                yield f"{life} got part {event.part} of version {event.version} {_FETCHED_MAX + 1} times"
 
 
 @promise
