@@ -97,7 +97,7 @@ class Ours(Here):
             Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
             founders=self.peers, quorum=None, standing=self._standing, installed=lambda *_: None,
         )  # fmt: skip
-        self.reducer = Reducer(channel, lambda view: self.schedule, lambda: self.membership.view)
+        self.reducer = Reducer(channel, lambda group: self.schedule, lambda: self.membership.view.group(one.id))
         self.verdicts = Verdicts(channel, self.membership, lambda: self.round, None)
         if self.index == 0:
             self.membership.found()

@@ -102,7 +102,9 @@ class LocalSGD:
         Donor(channel, lambda: to_snapshot(self.state))
         self.membership = membership(self._standing, self._installed)
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
-        self._reducer = Reducer(channel, schedule, lambda: self.membership.view, Bound(norm_limit))
+        self._reducer = Reducer(
+            channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit)
+        )
         inquest = Inquest(channel, self.membership, self._reducer)
         self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
         self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter

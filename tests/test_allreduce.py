@@ -399,7 +399,10 @@ def test_a_small_vector_takes_one_hop_and_has_the_bits_of_two(world: int, monkey
         await opened(endpoints)
         members = tuple(Member(e.id, e.id, e.address, rank, 1) for rank, e in enumerate(endpoints))
         view = View(1, members, True)
-        reducers = [Reducer(over(endpoint), lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
+        reducers = [
+            Reducer(over(one), lambda group: SCHEDULES["sharded"], lambda one=one: view.group(one.id))
+            for one in endpoints
+        ]
         sums = (one.sum(vector, KEY) for one, vector in zip(reducers, vectors, strict=True))
         results = await asyncio.gather(*sums)
         for endpoint in endpoints:

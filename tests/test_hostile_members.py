@@ -123,7 +123,7 @@ def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str)
             "propose": (Propose(view.generation, FAR), "proposed the ballot"),
             "install": (Install(Decree(members, Version(1, 0), view.ids, ())), "spoke of generation"),
             "stale": (Stale(FAR, "p2", ("p2",)), "spoke of generation"),
-            "use": (Use(FAR, 10, all_have_it=True), "spoke of generation"),
+            "use": (Use(FAR, 10, all_have_it=True), "spoke of epoch"),
             "chunk": (Chunk(view.generation, round + 100, 0, 0, 0, 1), "sent a chunk of round"),
             "state": (AskManifest(1, 0), "asked for the state over and over"),
         }

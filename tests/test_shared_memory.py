@@ -162,7 +162,9 @@ async def reduced(endpoints: list[Endpoint], view: View, vectors: list[Tensor]) 
 
 async def reduced_and_counted(endpoints: list[Endpoint], view: View, vectors: list[Tensor]) -> list[tuple[Tensor, int]]:
     """The sum, and what went through shared memory for it, of each."""
-    reducers = [Reducer(over(endpoint), lambda view: SCHEDULES["sharded"], lambda: view) for endpoint in endpoints]
+    reducers = [
+        Reducer(over(one), lambda group: SCHEDULES["sharded"], lambda one=one: view.group(one.id)) for one in endpoints
+    ]
     try:
         totals = await asyncio.gather(
             *(one.sum(vector, (view.generation, 1)) for one, vector in zip(reducers, vectors, strict=True))
@@ -221,7 +223,7 @@ async def test_memory_that_cannot_be_had_is_known_to_who_asks_for_it_late(first:
     monkeypatch.setattr(Segment, "create", classmethod(lambda *_: (_ for _ in ()).throw(OSError("no space left"))))
     endpoints = await endpoints_of(3)
     view = view_of(endpoints)
-    commons = [Commons(over(endpoint), lambda: view) for endpoint in endpoints]
+    commons = [Commons(over(endpoint), lambda endpoint=endpoint: view.group(endpoint.id)) for endpoint in endpoints]
     soon = asyncio.create_task(commons[first].segment(1 << 20))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -235,7 +237,9 @@ async def test_memory_that_cannot_be_had_is_known_to_who_asks_for_it_late(first:
 async def test_each_generation_has_memory_of_its_own() -> None:
     endpoints = await endpoints_of(2)
     views = [view_of(endpoints)]
-    commons = [Commons(over(endpoint), lambda: views[-1]) for endpoint in endpoints]
+    commons = [
+        Commons(over(endpoint), lambda endpoint=endpoint: views[-1].group(endpoint.id)) for endpoint in endpoints
+    ]
     first = await asyncio.gather(*(one.segment(4096) for one in commons))
     assert await commons[0].segment(4096) is first[0]
     views.append(view_of(endpoints, generation=2))
@@ -250,7 +254,9 @@ async def test_each_generation_has_memory_of_its_own() -> None:
 async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> None:
     endpoints = await endpoints_of(2)
     view = view_of(endpoints)
-    first, other = (Commons(over(endpoint), lambda: view) for endpoint in endpoints)
+    first, other = (
+        Commons(over(endpoint), lambda endpoint=endpoint: view.group(endpoint.id)) for endpoint in endpoints
+    )
     assert None not in await asyncio.gather(first.segment(4096), other.segment(4096))
     for nbytes in range(1, 1000):
         over(endpoints[0]).post("p1", Use(1, nbytes, True))
@@ -266,7 +272,7 @@ async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> N
 async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
     endpoints = await endpoints_of(3)
     view = view_of(endpoints)
-    commons = [Commons(over(endpoint), lambda: view) for endpoint in endpoints]
+    commons = [Commons(over(endpoint), lambda endpoint=endpoint: view.group(endpoint.id)) for endpoint in endpoints]
     async with asyncio.timeout(30):
         for nbytes in range(1, 20):
             had = await asyncio.gather(*(one.segment(4096 * nbytes) for one in commons))
@@ -278,7 +284,9 @@ async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
 async def test_what_a_stranger_tells_of_a_generation_to_come_pushes_out_nothing_of_a_member() -> None:
     endpoints = await endpoints_of(3)
     views = [view_of(endpoints[:2])]
-    first, other = (Commons(over(endpoint), lambda: views[-1]) for endpoint in endpoints[:2])
+    first, other = (
+        Commons(over(endpoint), lambda endpoint=endpoint: views[-1].group(endpoint.id)) for endpoint in endpoints[:2]
+    )
     views.append(view_of(endpoints[:2], generation=2))
     soon = asyncio.create_task(first.segment(4096))
     await asyncio.sleep(0)

@@ -6,14 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..group import Group
+from ..group import Group, may_follow
 from ..transport import PeerId
 from ..wire import PeerMisbehaved
 from .edge import Edge as Edge
 from .invitation import Invitation
 
-_AHEAD_MAX = 1 << 36
-"""How many generations later a view may be of which one hears."""
 VIEW_BYTES_MAX = 32 * 1024
 """Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
 _MEMBER_BYTES = 57
@@ -94,13 +92,23 @@ class View:
         return self.group("").one_machine
 
     def group(self, me: PeerId) -> Group:
-        """The members, as `me` sees them."""
+        """The members, as `me` sees them. It is made once, as shares of a vector are worked out for it."""
+        if me not in self._groups:
+            self._groups[me] = self._group(me)
+        return self._groups[me]
+
+    @cached_property
+    def _groups(self) -> dict[PeerId, Group]:
+        return {}
+
+    def _group(self, me: PeerId) -> Group:
         rank = {peer: rank for rank, peer in enumerate(self.ids)}
         edges = (sorted((rank[edge.one], rank[edge.other])) for edge in self.apart if {edge.one, edge.other} <= {*rank})
         apart = tuple((low, high) for low, high in sorted(edges))
         bandwidths_Bps = tuple(member.bandwidth_Bps for member in self.members)
         machines = tuple(member.machine for member in self.members)
-        return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines)
+        expected = frozenset(learner.id for learner in self.learners) if self.started else None
+        return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines, expected)
 
     def after(self, peer: PeerId, count: int) -> tuple[PeerId, ...]:
         """The next `count` members and learners after `peer`, in a ring."""
@@ -137,12 +145,12 @@ class View:
         return known is not None and known.life == member.life
 
     def may_precede(self, generation: int) -> bool:
-        """Whether a view of `generation` may come after this one: there is to be room above it for all others."""
-        return 0 < generation - self.generation <= _AHEAD_MAX
+        """Whether a view of `generation` may come after this one."""
+        return may_follow(generation, self.generation)
 
     def check_sense(self, generation: int) -> None:
         """Raises PeerMisbehaved when nobody can know of a view of `generation`, and this one."""
-        if generation > self.generation + _AHEAD_MAX:
+        if generation > self.generation and not self.may_precede(generation):
             raise PeerMisbehaved(f"spoke of generation {generation}, this is {self.generation}")
 
     def has_room(self, member: Member) -> bool:

@@ -1,8 +1,9 @@
 """Chunks: a vector on its way, piece by piece, and where they wait for whoever reduces them.
 
-Chunks of the present generation are taken of its members. Whoever is ahead of us sends chunks of a view that we have
-not heard of, perhaps as a peer that we do not know: these wait too, but all such peers together may have only so much
-here. What waits is dropped with the link that it came by: a peer that begins anew has no part in what it began before.
+Chunks of the present epoch are taken of the members of its group. A peer that is ahead of this one sends chunks of an
+epoch that this one has not heard of, perhaps as a peer that it does not know: these wait too, but all such peers
+together may have only so much here. What waits is dropped with the link that it came by: a peer that begins anew has no
+part in what it began before.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..channel import Channel, Envelope
-from ..members.view import NOBODY, View
+from ..group import NO_GROUP, Group
 from ..meter import Meter
 from ..rounds import Key
 from ..transport import PeerId
 from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
-"""What peers that are not in the view may have waiting here, all together and each of them."""
+"""What peers that are not expected in the next group may have waiting here, all together and each of them."""
 
 _ROUNDS_AHEAD_MAX = 16
-"""In one view. Nobody gets further than a round ahead of a member, whose part in each sum is waited for."""
+"""In one epoch. Nobody gets further than a round ahead of a member, whose part in each sum is waited for."""
 
 
 @message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
@@ -32,7 +33,7 @@ class Chunk:
     """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
     which of the round's sums."""
 
-    generation: int
+    epoch: int
     round: int
     stage: int
     step: int
@@ -41,17 +42,17 @@ class Chunk:
 
 
 Turn = tuple[int, int, int]
-"""(generation, round, stage): one attempt at one sum."""
+"""(epoch, round, stage): one attempt at one sum."""
 
 
 class Inbox:
-    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `view`: the present
-    one; that of nobody takes what anybody sends."""
+    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `group`: the
+    present one; an empty one takes what anybody sends."""
 
-    def __init__(self, channel: Channel, view: Callable[[], View] = lambda: NOBODY) -> None:
+    def __init__(self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP) -> None:
         self.stale = 0
         self.meter = Meter()
-        self._view = view
+        self._group = group
         self._floor: Key = (0, 0)
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
         self._waiting_bytes = Counter[PeerId]()
@@ -86,30 +87,29 @@ class Inbox:
 
     def _put(self, envelope: Envelope) -> None:
         chunk: Chunk = envelope.message
-        if (chunk.generation, chunk.round) < self._floor or not self._wants(envelope, chunk):
+        if (chunk.epoch, chunk.round) < self._floor or not self._wants(envelope, chunk):
             self.stale += 1
             envelope.done()
             return
-        turn = (chunk.generation, chunk.round, chunk.stage)
+        turn = (chunk.epoch, chunk.round, chunk.stage)
         self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
         self._waiting_bytes[envelope.sender] += envelope.cost
         if (told := self._listeners.get(turn)) is not None:
             told(envelope.sender)
 
     def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:
-        view, sender = self._view(), envelope.sender
-        if chunk.generation <= view.generation:
-            generation, round = self._floor
-            if chunk.generation == generation and chunk.round > round + _ROUNDS_AHEAD_MAX:
+        group, sender = self._group(), envelope.sender
+        if chunk.epoch <= group.epoch:
+            epoch, round = self._floor
+            if chunk.epoch == epoch and chunk.round > round + _ROUNDS_AHEAD_MAX:
                 raise PeerMisbehaved(f"sent a chunk of round {chunk.round}, the present one is {round}")
-            return chunk.generation == view.generation and sender in view.ids
-        if not view.may_precede(chunk.generation):
-            raise PeerMisbehaved(f"sent a chunk of generation {chunk.generation}, this is {view.generation}")
-        if sender in view.everybody or not view.started:
+            return chunk.epoch == group.epoch and sender in group.ids
+        group.check_sense(chunk.epoch)
+        if group.may_be_of_next(sender):
             return True
-        early = sum(waiting for peer, waiting in self._waiting_bytes.items() if peer not in view.everybody)
+        early = sum(waiting for peer, waiting in self._waiting_bytes.items() if not group.may_be_of_next(peer))
         if self._waiting_bytes[sender] + envelope.cost > EARLY_BYTES_PER_PEER_MAX:
-            raise PeerMisbehaved("sent more than it may of a view that nobody here has heard of")
+            raise PeerMisbehaved("sent more than it may of an epoch that nobody here has heard of")
         return early + envelope.cost <= EARLY_BYTES_MAX
 
     def _drop(self, peer: PeerId) -> None:

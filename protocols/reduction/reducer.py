@@ -1,4 +1,4 @@
-"""The reducer: sums over the members of a view, in memory that they share or by messages, the same bits on each."""
+"""The reducer: sums over the members of a group, in memory that they share or by messages, the same bits on each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
 from ..group import Group
 from ..in_order import sum_all
-from ..members.view import View
 from ..rounds import Key
 from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
@@ -58,25 +57,24 @@ def _number(key: Key, stage: int) -> int:
 
 
 class Reducer:
-    """One peer's part in the sums of a run. `schedule` chooses one for a group; `view` is the present one; `bound`: how
-    large a mean may be."""
+    """One peer's part in the sums of a run. `schedule` chooses one for a group; `present` gives the group of now;
+    `bound`: how large a mean may be."""
 
     def __init__(
         self,
         channel: Channel,
         schedule: Callable[[Group], Schedule],
-        view: Callable[[], View],
+        present: Callable[[], Group],
         bound: Bound = Bound(),  # noqa: B008  # a value
     ) -> None:
         self.bound = bound
         self.guard: Guard | None = None
         """Looks at all that comes, while sums are made `under` it."""
-        self.inbox = Inbox(channel, view)
+        self.inbox = Inbox(channel, present)
         self.bytes_shared = 0
         """What has gone through memory that the members share, in and out, in sums that came about."""
-        self._channel, self._schedule, self._view = channel, schedule, view
-        self._commons = Commons(channel, view)
-        self._grouped: tuple[View, Group] | None = None
+        self._channel, self._schedule, self._present = channel, schedule, present
+        self._commons = Commons(channel, present)
         self._sums: Sums | None = None
         self._in_place: Sums | None = None
 
@@ -89,11 +87,11 @@ class Reducer:
     def shares_memory(self) -> bool:
         """Whether sums are made in shared memory, if the members come to have any: then one after another."""
         group = self.group
-        apart = self.guard is not None or bool(self._view().apart)
+        apart = self.guard is not None or bool(group.apart)
         return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
-        """How long a sum of so many bytes should take in the present view, on links that cost this; None: nothing is
+        """How long a sum of so many bytes should take in the present group, on links that cost this; None: nothing is
         known, or memory is shared. What a codec leaves out is not taken off: to encode takes time, too, and who catches
         up, and the sums of sites, take all of it."""
         group = self.group
@@ -104,11 +102,8 @@ class Reducer:
 
     @property
     def group(self) -> Group:
-        """The members of the present view; made once a view, as shares of a vector are worked out for it."""
-        view = self._view()
-        if self._grouped is None or self._grouped[0] is not view:
-            self._grouped = view, view.group(self._channel.endpoint.id)
-        return self._grouped[1]
+        """The present one."""
+        return self._present()
 
     async def sum(
         self,
@@ -209,7 +204,7 @@ class Reducer:
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
         """Raises BadSum when a mean is too large for what all had before, `anchor`. Under a guard nothing is."""
         if self.guard is None:
-            self.bound.times(gain).check(mean, anchor, len(self._view().ids))
+            self.bound.times(gain).check(mean, anchor, len(self.group.ids))
 
     async def all_have(self, key: Key) -> None:
         """Wait until every member keeps the result of this sum in place, as this one does from now on."""
@@ -225,13 +220,14 @@ class Reducer:
         return (*key, stage if self.guard is None else _GUARDED + stage)
 
     async def _begin(self, key: Key) -> Group:
-        """The members of the present view, for one more sum. If that is another than that of `key`, this attempt is
-        over, and about to be cancelled: it must not speak for the new view."""
-        if self._view().generation != key[0]:
+        """The present group, for one more sum. If its epoch is another than that of `key`, this attempt is over, and
+        about to be cancelled: it must not speak for the new group."""
+        group = self.group
+        if group.epoch != key[0]:
             await asyncio.get_running_loop().create_future()
         self._in_place = None
         self.inbox.advance(key)
-        return self.group
+        return group
 
     async def _shared(self, count: int, dtype: torch.dtype) -> Sums | None:
         """Sums of such vectors in memory that all members share; None if they share none, or have another schedule."""
