@@ -20,6 +20,9 @@ from ..rounds import Key
 from ..transport import PeerId
 from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
+CELL = 1 << 14
+"""Elements that a hop codec encodes by themselves, about: a multiple of all codecs' blocks, few enough for a slow link.
+"""
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """What peers that are not expected in the next group may have waiting here, all together and each of them."""
 
@@ -56,7 +59,7 @@ class Inbox:
         self._floor: Key = (0, 0)
         self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
         self._waiting_bytes = Counter[PeerId]()
-        self._listeners: dict[Turn, Callable[[PeerId], None]] = {}
+        self._listeners: dict[Turn, list[Callable[[PeerId], None]]] = {}
         channel.on(Chunk, self._put)
         channel.endpoint.on_ended.append(self._drop)
 
@@ -70,11 +73,13 @@ class Inbox:
     @contextmanager
     def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
         """Call `told` with the sender of each chunk of `turn` that comes."""
-        self._listeners[turn] = told
+        listeners = self._listeners.setdefault(turn, [])
+        listeners.append(told)
         try:
             yield
         finally:
-            if self._listeners.get(turn) is told:
+            listeners.remove(told)
+            if not listeners and self._listeners.get(turn) is listeners:
                 del self._listeners[turn]
 
     def take(self, turn: Turn, sender: PeerId) -> Envelope | None:
@@ -94,7 +99,7 @@ class Inbox:
         turn = (chunk.epoch, chunk.round, chunk.stage)
         self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
         self._waiting_bytes[envelope.sender] += envelope.cost
-        if (told := self._listeners.get(turn)) is not None:
+        for told in [*self._listeners.get(turn, ())]:
             told(envelope.sender)
 
     def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:

@@ -24,11 +24,9 @@ from ..transport import PeerId
 from ..wire import Buffer
 from .allreduce import Allreduce, Array
 from .bound import Guard
-from .chunks import Inbox, Turn
+from .chunks import CELL, Inbox, Turn
 from .plan import Run
 
-CELL = 1 << 14
-"""Elements of a chunk, about: a multiple of all codecs' blocks, few enough for a slow link."""
 _NOT_FINITE = 0xFF
 """Every byte of a chunk whose sum is not finite: no codec encodes anything so. Whoever passes it on is not to blame, so
 it goes on to all, as it does uncoded."""
