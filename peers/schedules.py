@@ -19,7 +19,7 @@ known of them."""
 
 CODED_BYTES = 32 * 1024
 """Up to this size, encoded vectors on one machine use the naive schedule: peers share the cores, so the fewest messages
-win. Longer vectors go in cells (`coded.CELL`): naive saves hardly any of those, and one peer would handle all."""
+win. Longer vectors go in cells (`chunks.CELL`): naive saves hardly any of those, and one peer would handle all."""
 
 
 def schedule_for(settings: Settings, size_bytes: int, group: Group, costs: LinkCosts) -> Schedule:

@@ -18,7 +18,8 @@ from samovar.peers import schedules
 from samovar.peers.settings import Settings
 from samovar.protocols.group import Group
 from samovar.protocols.reduction.averagers import averager_for
-from samovar.protocols.reduction.coded import CELL, CodedAllreduce
+from samovar.protocols.reduction.chunks import CELL
+from samovar.protocols.reduction.coded import CodedAllreduce
 from samovar.protocols.rounds import Committed, Contribution
 from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
