@@ -15,7 +15,7 @@ OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
 """Seconds that a chunk costs its two ends, and that adding a byte takes, on a usual processor."""
 CHUNK_BYTES = 64 * 1024
 """The size of chunks on a usual link."""
-_WORLD_MOST = 16
+CHOSEN_MEMBERS_MAX = 16
 """In a larger world a prediction takes too long for a round."""
 
 
@@ -47,7 +47,7 @@ def fastest(
     sharded one then has its parts; but the first of ``schedules`` when no other takes a tenth less, too little is
     known, or the world is too large. Costs count to two binary digits, so that the choice does not change from round to
     round."""
-    if not costs.known or world > _WORLD_MOST:
+    if not costs.known or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
     rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps

@@ -37,7 +37,7 @@ def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False, forme
 class Fields:
     """Each is checked on its own when made: raises SettingsError."""
 
-    peers: int = _setting(4, rules.whole(1, 1_000_000), "Peers that gather before the first round.", agreed=True)
+    peers: int = _setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
     protocol: str = _setting("allreduce", rules.one_of(*PROTOCOLS), "What peers say to each other.", agreed=True)
     schedule: str = _setting(
         "auto", rules.one_of("auto", *SCHEDULES), "The allreduce; samovar plan lists all.", agreed=True

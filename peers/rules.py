@@ -14,6 +14,7 @@ from ..aggregation.periods.fixed import Fixed
 from ..aggregation.periods.known import PERIODS, parse_period
 from ..aggregation.periods.policy import PERIOD_LIMIT
 from ..protocols.addresses import split_address
+from ..protocols.limits import VIEW_MEMBERS_MAX
 from .links import parse_size, parse_span
 
 Value = int | float | str | bool
@@ -37,6 +38,12 @@ def whole(low: int, high: int, metavar: str = "N") -> Rule:
         return value
 
     return Rule(take, f"a whole number from {low} to {high}", metavar, int)
+
+
+def peers() -> Rule:
+    """How many peers a run may have."""
+    rule = whole(1, VIEW_MEMBERS_MAX)
+    return Rule(rule.take, f"{rule.said}, all named in one message", rule.metavar, rule.kind)
 
 
 def seconds(high: float, *, zero: bool = False) -> Rule:

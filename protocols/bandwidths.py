@@ -19,6 +19,7 @@ from statistics import median_low
 from ..aggregation.agreed import LinkCosts
 from ..aggregation.shares import bottleneck, by_bandwidth, coarse
 from .channel import Channel
+from .limits import MEASURED_MEMBERS_MAX
 from .members.membership import Membership
 from .members.view import View
 from .transport import PeerId
@@ -26,8 +27,6 @@ from .witness import sometimes
 
 _ROUNDS = 5
 _BETTER = 0.9
-WORLD_MOST = 64
-"""In a larger one this would be too much to tell with every vote, and to look at."""
 
 Levels = tuple[int, ...]
 """Of each member in rank order, what the way to it carries, in half octaves above 1 byte a second; 0: not known."""
@@ -50,7 +49,7 @@ class Bandwidths:
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
-            if len(ids) <= WORLD_MOST
+            if len(ids) <= MEASURED_MEMBERS_MAX
             else ()
         )
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from .bandwidths import WORLD_MOST, Levels, level_of
+from .bandwidths import Levels, level_of
 from .channel import Channel, Envelope
+from .limits import MEASURED_MEMBERS_MAX
 from .members.membership import Membership
 from .rounds import LOCAL_SGD
 from .transport import PeerId
@@ -71,7 +72,7 @@ class Dispersion:
         """Of each member in rank order, what the way from it to this peer carries, as last measured in this view."""
         view = self._membership.view
         known = self._levels if self._generation == view.generation else {}
-        return tuple(known.get(peer, 0) for peer in view.ids) if len(view.ids) <= WORLD_MOST else ()
+        return tuple(known.get(peer, 0) for peer in view.ids) if len(view.ids) <= MEASURED_MEMBERS_MAX else ()
 
     def _on_probe(self, envelope: Envelope) -> None:
         probe, sender, now = envelope.message, envelope.sender, asyncio.get_running_loop().time()

@@ -29,10 +29,11 @@ from functools import partial
 from statistics import median_low
 
 from ..aggregation.agreed import UNKNOWN, LinkCosts
-from .bandwidths import WORLD_MOST, Levels, in_Bps, make_sense, slower_ends
+from .bandwidths import Levels, in_Bps, make_sense, slower_ends
 from .channel import Channel, Envelope
 from .dispersion import Dispersion
 from .filling import Filling
+from .limits import MEASURED_MEMBERS_MAX
 from .members.membership import Membership
 from .probation import Probation
 from .reduction.reducer import Reducer
@@ -107,7 +108,7 @@ class Lateness:
 
     def _begin(self, key: Key) -> None:
         """This peer's contribution is complete: begin to count time."""
-        if key == self._key and 1 < len(self._membership.view.ids) <= WORLD_MOST:
+        if key == self._key and 1 < len(self._membership.view.ids) <= MEASURED_MEMBERS_MAX:
             self._began_s = self._train_s = self._now()
             if buggify("an early deadline for a part"):
                 self._call_in(0.0, self._tell)

@@ -20,7 +20,8 @@ from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, rea
 
 VERSION = 9
 """Protocol version. Peers of different versions refuse each other by name."""
-HEADER_BYTES_MAX = 64 * 1024
+HEADER_BYTES_MAX = 256 * 1024
+"""A view of `limits.VIEW_MEMBERS_MAX` members fits."""
 PAYLOAD_BYTES_MAX = 2 << 20
 CHANNEL_LETTERS_MAX = 64
 _PREFIX_FIELDS = 7

@@ -1,16 +1,20 @@
 """What is decided: who is in the next view, from which round it goes on, and who has its result."""
 
+from dataclasses import replace
+
 import pytest
 from simulated import LINK, endpoint_in, no_complaints  # noqa: F401
 
 from samovar.peers.links import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from samovar.protocols.members.decree import next_decree, with_data_parts
-from samovar.protocols.members.messages import MEMBERS, Introduce, Promise
+from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Promise, Stale
 from samovar.protocols.members.roster import Roster
-from samovar.protocols.members.view import VIEW_BYTES_MAX, Departed, Gone, Member, Version, View
-from samovar.protocols.wire import encode, in_words
+from samovar.protocols.members.view import Decree, Departed, Gone, Member, Version, View
+from samovar.protocols.wire import HEADER_BYTES_MAX, decode, encode, in_words
+from samovar.protocols.zeromq.transport import KeyPair
 from samovar.sims.network import Network
 
 STATE = Version(3, 30)
@@ -104,17 +108,35 @@ def test_a_newcomer_with_the_same_result_is_a_donor_too_and_need_not_fetch_it() 
     assert set(next_decree(roster, promises, founders=2).donors) == {"p0", "p1", "p9"}
 
 
+def test_a_view_of_a_thousand_real_keys_is_one_message() -> None:
+    """And one more than a view holds is not let in."""
+    keys = [KeyPair.new().public for _ in range(VIEW_MEMBERS_MAX + 1)]
+    members = [
+        Member(key, f"peer-{rank}", f"tcp://192.168.100.100:{40_000 + rank}", rank, 7, "m" * 36, "", 1 << 40, 2**61)
+        for rank, key in enumerate(keys)
+    ]
+    assert len(members) > 1000
+    view = View(7, (*members[:900], members[900]), True, learners=tuple(members[901:-2]))
+    assert view.has_room(members[-2])
+    full = replace(view, learners=(*view.learners, members[-2]))
+    assert not full.has_room(members[-1])
+    decree = Decree(full, Version(2**40, 2**62), full.ids[:64], ())
+    for message in (Install(decree), Stale(8, keys[0], full.everybody)):
+        header = encode(message, 0, incarnation=2**61, towards=2**61, seq=2**40, channel=MEMBERS)
+        assert decode(header, 0).message == message
+
+
 def test_a_view_never_outgrows_a_message() -> None:
     roster, promises = roster_of(2)
-    for index in range(1000):
+    for index in range(1100):
         member = Member(f"{index:064x}", f"peer {index}", f"tcp://[2001:db8::{index:x}]:40000", index, 0)
         roster.newcomers[member.id] = Introduce(member, Version(3, 30), 7)
     decided = next_decree(roster, promises, founders=2)
     assert sum(one.nbytes for one in (*decided.view.members, *decided.view.learners)) <= VIEW_BYTES_MAX
-    assert len(decided.view.learners) > 150
+    assert len((*decided.view.members, *decided.view.learners)) == VIEW_MEMBERS_MAX
     version = Version(2**40, 2**62)
     longest = Promise(2**40, 2**40, 2**40, version, version, True, 2**40, decided)
-    assert len(encode(longest, 0, incarnation=2**62, towards=2**62, seq=2**40)) < 64 * 1024
+    assert len(encode(longest, 0, incarnation=2**62, towards=2**62, seq=2**40)) < HEADER_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from company import Company, Walker
 from simulated import PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.limits import VIEW_BYTES_MAX
 from samovar.protocols.members.invitation import KEYS_MAX, Invitation
 from samovar.protocols.members.invites import ask_admission
 from samovar.protocols.members.membership import JoinRefused, MembershipError
 from samovar.protocols.members.messages import Install
-from samovar.protocols.members.view import VIEW_BYTES_MAX, Decree, Member, Version, View
+from samovar.protocols.members.view import Decree, Member, Version, View
 from samovar.protocols.wire import HEADER_BYTES_MAX, encode
 
 OLD, NEW = "guest", "another guest"

@@ -72,6 +72,16 @@ def test_people_get_a_table_that_marks_the_choice() -> None:
     assert "1.05 MB to 6.29 MB" in naive
 
 
+def test_it_says_which_limits_so_many_peers_exceed() -> None:
+    def told(peers: int) -> list[str]:
+        lines = verb("plan", "--size", "1KB", "--peers", peers).stdout.splitlines()
+        return [line for line in lines if line.startswith("with more than")]
+
+    assert told(8) == []
+    assert told(9) == ["with more than 8 peers short vectors take two hops instead of one"]
+    assert [line.split()[3] for line in told(65)] == ["64", "64", "16", "8"]
+
+
 def test_without_svg_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert planned("--size", "1MB")["svg"] is None

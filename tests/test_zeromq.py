@@ -104,7 +104,7 @@ BAD = {
     "two empty frames": ([b"", b""], "a header that cannot be taken"),
     "garbage for a header": ([b"\xc1" * 40, b""], "a header that cannot be taken"),
     "half a header": ([HEADER[:-1], b""], "a header that cannot be taken"),
-    "a header that is too long": ([bytes(HEADER_BYTES_MAX + 1), b""], "a header of 65537 bytes"),
+    "a header that is too long": ([bytes(HEADER_BYTES_MAX + 1), b""], "a header of 262145 bytes"),
     "a header in the payload's place": ([b"", HEADER], "a header that cannot be taken"),
     "a payload that is not due": ([HEADER, b"x"], "Pulse with 1 bytes of payload"),
     "another version": ([b"\x91\x63", b""], "speaks protocol version 99"),

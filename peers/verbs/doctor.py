@@ -16,6 +16,7 @@ import torch
 from ...protocols.addresses import local_addresses, split_address
 from ...protocols.delivery.link import PeerLost
 from ...protocols.endpoint import Endpoint
+from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.probe import ask_reach, measure
 from ...protocols.zeromq.transport import KeyPair, versions
 from ..door import Door, NoEntry
@@ -94,6 +95,7 @@ def _machine() -> list[Finding]:
         Finding("processors", f"{os.cpu_count()} cores; {', '.join(devices) or 'no CUDA device'}"),
         Finding("open files", f"at most {files}", few),
         Finding("addresses", ", ".join(local_addresses())),
+        Finding("a run", f"at most {VIEW_MEMBERS_MAX} peers, all named in one message"),
     ]
 
 

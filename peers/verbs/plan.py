@@ -19,14 +19,13 @@ from ...aggregation.schedules.known import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.shares import by_bandwidth, coarse
 from ...protocols.delivery.pace import WINDOW_BYTES_MAX, suiting_chunk
+from ...protocols.limits import VIEW_MEMBERS_MAX, beyond
 from ...protocols.link_spec import LinkSpec
 from ..links import parse_duration, parse_link, parse_size
 from ..report.plan_chart import Bar, plan_chart
 from ..units import bytes_text, count_text, seconds_text
 from .fitting import Folded
 from .output import run_verb
-
-_PEERS_MOST = 1024
 
 
 def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -65,7 +64,7 @@ class Planned:
 
 @click.command()
 @click.option(
-    "--peers", type=click.IntRange(1, _PEERS_MOST), default=4, metavar="N", help="Peers that average. [default: 4]"
+    "--peers", type=click.IntRange(1, VIEW_MEMBERS_MAX), default=4, metavar="N", help="Peers that average. [default: 4]"
 )
 @click.option(
     "--size", callback=_taken(_size), metavar="SIZE", required=True, help="Bytes of the model, such as 100MB."
@@ -112,7 +111,13 @@ def plan(
             sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
             svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
         if as_json:
-            asked = {"peers": peers, "size_bytes": size, "link": text, "overhead_s": overhead}
+            asked = {
+                "peers": peers,
+                "size_bytes": size,
+                "link": text,
+                "overhead_s": overhead,
+                "beyond": [limit.beyond for limit in beyond(peers)],
+            }
             told = {**asked, "chunk_bytes": chunk_bytes, **_as_json(found), "svg": None if svg is None else str(svg)}
             click.echo(json.dumps(told))
             return 0
@@ -122,6 +127,8 @@ def plan(
         for row in found:
             if row.shares is not None:
                 click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
+        for limit in beyond(peers):
+            click.echo(f"with more than {limit.members} peers {limit.beyond}")
         if svg is not None:
             click.echo(f"drawn: {svg}")
         return 0

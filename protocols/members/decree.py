@@ -15,6 +15,8 @@ from .roster import Roster
 from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
+_DONORS_MAX = 64
+"""Enough that one of them lives, and few enough for the message that tells them."""
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
@@ -50,7 +52,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     stayed = {member.id for member in staying}
     apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
     next_view = View(generation, members, started, tuple(learning), apart, uses.invitation, uses.let_in)
-    return Decree(next_view, base, tuple(donors), _departed(roster, ids, gave_way), given)
+    return Decree(next_view, base, tuple(donors[:_DONORS_MAX]), _departed(roster, ids, gave_way), given)
 
 
 def idle_change(roster: Roster) -> bool:

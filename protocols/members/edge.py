@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..transport import PeerId
 
 EDGES_MAX = 64
-"""Broken ones in a view: so many, with their keys, take a sixth of a header."""
+"""Broken ones in a view: so many, with their keys, take a thirtieth of a header."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..group import Group, may_follow
+from ..limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from ..transport import PeerId
 from ..wire import PeerMisbehaved
 from .edge import Edge as Edge
 from .invitation import Invitation
 
-VIEW_BYTES_MAX = 32 * 1024
-"""Of all members' names and addresses together: a view has to fit in a message's header, with room to spare."""
 _MEMBER_BYTES = 57
 
 
@@ -154,7 +153,10 @@ class View:
             raise PeerMisbehaved(f"spoke of generation {generation}, this is {self.generation}")
 
     def has_room(self, member: Member) -> bool:
-        return member.nbytes + sum(known.nbytes for known in (*self.members, *self.learners)) <= VIEW_BYTES_MAX
+        """Whether `member` fits in beside all others."""
+        known = (*self.members, *self.learners)
+        fits = member.nbytes + sum(one.nbytes for one in known) <= VIEW_BYTES_MAX
+        return fits and len(known) < VIEW_MEMBERS_MAX
 
 
 NAME_LETTERS_MAX = 64

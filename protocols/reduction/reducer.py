@@ -20,6 +20,7 @@ from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
 from ..group import Group
 from ..in_order import sum_all
+from ..limits import ONE_HOP_MEMBERS_MAX
 from ..rounds import Key
 from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
@@ -31,7 +32,7 @@ from .coded import CodedAllreduce
 from .gather import gather
 from .shown import shown
 
-ONE_HOP_BYTES, ONE_HOP_WORLD = 8 * 1024, 8
+ONE_HOP_BYTES = 8 * 1024
 """So small a vector, of peers apart, goes from everybody to everybody at once, and each adds up all of it as the owners
 of the sharded schedule would: one message's time instead of two."""
 ONE_MACHINE_BYTES = 2 << 20
@@ -44,7 +45,7 @@ _SHOWN, _GUARDED = 1 << 40, 1 << 41
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
     """Whether a vector of `nbytes` is summed so among `world` peers, when the schedule is the sharded one."""
-    return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_WORLD
+    return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_MEMBERS_MAX
 
 
 def on_one_machine(nbytes: int) -> Schedule:

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 
 from ..channel import Channel, Envelope
 from ..group import Group
+from ..limits import SHARED_MEMORY_MEMBERS_MAX
 from ..off_loop import off_loop
 from ..transport import PeerId
 from ..wire import message
-from .segment import MEMBERS_MAX, SECRET_BYTES, Segment
+from .segment import SECRET_BYTES, Segment
 
 _DEALS_MAX = 16
 """Segments of different sizes at a time."""
-_EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * MEMBERS_MAX
+_EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * SHARED_MEMORY_MEMBERS_MAX
 """Messages of an epoch to come, of each peer, and of how many peers that are no members now."""
 
 
@@ -90,7 +91,7 @@ class Commons:
     async def segment(self, nbytes: int) -> Segment | None:
         """The `nbytes` that the members of the present group share; None when they share none."""
         group = self._group()
-        if len(group.ids) > MEMBERS_MAX or not group.one_machine:
+        if len(group.ids) > SHARED_MEMORY_MEMBERS_MAX or not group.one_machine:
             return None
         self._turn_to(group.epoch)
         first, new = group.rank == 0, nbytes not in self._deals

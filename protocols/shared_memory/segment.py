@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..limits import SHARED_MEMORY_MEMBERS_MAX
+
 SECRET_BYTES = 32
-MEMBERS_MAX = 64
 _LINE_BYTES = 64
 _WORDS = _LINE_BYTES // 8
 _FLAGS = 3
-_FLAGS_BYTES = MEMBERS_MAX * _FLAGS * _LINE_BYTES
-_HEAD_BYTES = SECRET_BYTES * 2 + MEMBERS_MAX * SECRET_BYTES + _FLAGS_BYTES
+_FLAGS_BYTES = SHARED_MEMORY_MEMBERS_MAX * _FLAGS * _LINE_BYTES
+_HEAD_BYTES = SECRET_BYTES * 2 + SHARED_MEMORY_MEMBERS_MAX * SECRET_BYTES + _FLAGS_BYTES
 Flags = npt.NDArray[np.int64]
 
 
@@ -50,7 +51,7 @@ class Segment:
         self._map = mmap.mmap(fd, _HEAD_BYTES + nbytes)
         self.nbytes = nbytes
         lines = np.frombuffer(self._map, np.int64, _FLAGS_BYTES // 8, _HEAD_BYTES - _FLAGS_BYTES)
-        self.flags: Flags = lines.reshape(_FLAGS, MEMBERS_MAX, _WORDS)[:, :, 0]
+        self.flags: Flags = lines.reshape(_FLAGS, SHARED_MEMORY_MEMBERS_MAX, _WORDS)[:, :, 0]
         """Three of each member, each in a cache line of its own."""
 
     @classmethod

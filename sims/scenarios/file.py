@@ -21,12 +21,12 @@ from ...peers.rules import MEASURED, shown
 from ...peers.settings import Settings, Tell, aloud, silently
 from ...peers.toml_file import TomlFile, read_toml
 from ...peers.toml_rows import Row, TableError, near, rows
+from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.link_spec import LinkSpec
 from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
 from .traces import Trace, read_trace
 
-PEERS_MAX = 1_000_000
 _GROUP = ("peers", "site", "link", "step_time", "speed", "memory")
 _TOP = (
     "task",
@@ -62,8 +62,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     kinds = rows(file, "groups", _GROUP)
     counted = sum(map(_count, kinds))
     peers = counted or _settings(file, flags or {}, silently).peers
-    if peers > PEERS_MAX:
-        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
+    if peers > VIEW_MEMBERS_MAX:
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {VIEW_MEMBERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
     founders = max(1, peers - len(arrivals)) if counted else None
@@ -122,7 +122,7 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
 
 
 def _count(row: Row) -> int:
-    return row.take("peers", read.whole(1, PEERS_MAX))
+    return row.take("peers", read.whole(1, VIEW_MEMBERS_MAX))
 
 
 def _site(value: object) -> str:
