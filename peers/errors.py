@@ -12,8 +12,9 @@ from ..protocols.delivery.link import PeerLost
 from ..protocols.members.membership import JoinRefused, MembershipError
 from .memory import memory_hint, ran_out
 from .open_files import files_hint
-from .task import MODULE_PREFIX
 
+MODULE_PREFIX = "samovar_task_"
+"""By the name of its module a task's code is known in a traceback."""
 _LIBRARY = __name__.partition(".")[0]
 _CUT_OFF = (MembershipError, PeerLost, CatchUpFailed)
 _PLAIN = (ValueError, OSError, *_CUT_OFF)

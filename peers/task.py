@@ -19,6 +19,8 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .errors import MODULE_PREFIX
+
 REQUIRED = ("model", "data", "loss")
 OPTIONAL = ("evaluate", "optimizer")
 _TAKES = {
@@ -29,8 +31,6 @@ _TAKES = {
     "optimizer": ("parameters",),
 }
 """What each is called with."""
-MODULE_PREFIX = "samovar_task_"
-"""By the name of its module a task's code is known in a traceback."""
 
 
 class TaskError(ValueError):

@@ -17,8 +17,7 @@ from .lag import Lag
 from .lateness import Lateness
 from .learner import Learner
 from .members.membership import Expelled, Membership
-from .reduction.chunks import Inbox
-from .rounds import Key
+from .reduction.chunks import Inbox, Key
 from .stalls import Stalls
 from .state import State
 from .witness import buggify

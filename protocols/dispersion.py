@@ -18,7 +18,6 @@ from .bandwidths import Levels, level_of
 from .channel import Channel, Envelope
 from .limits import MEASURED_MEMBERS_MAX
 from .members.membership import Membership
-from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import message
 
@@ -28,7 +27,7 @@ _FILLING_BYTES, _MESSAGES_MAX = 8 * 1024, 32
 _INSTANT_S = 1e-6
 
 
-@message(LOCAL_SGD)
+@message("link_quality")
 @dataclass(frozen=True, slots=True)
 class Probe:
     """One of a train, behind which so many are `left`. The first carries nothing."""

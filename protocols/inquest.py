@@ -31,8 +31,9 @@ from .members.membership import Membership
 from .off_loop import off_loop
 from .probation import Probation
 from .reduction.bound import Guard, WrongNumbers
+from .reduction.chunks import Key
 from .reduction.reducer import Reducer
-from .rounds import Contribution, Key
+from .rounds import Contribution
 from .transport import PeerId
 from .witness import sometimes
 

@@ -36,8 +36,9 @@ from .filling import Filling
 from .limits import MEASURED_MEMBERS_MAX
 from .members.membership import Membership
 from .probation import Probation
+from .reduction.chunks import Key
 from .reduction.reducer import Reducer
-from .rounds import LOCAL_SGD, Key
+from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import message
 from .witness import buggify, sometimes

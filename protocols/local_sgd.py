@@ -46,9 +46,10 @@ from .members.membership import Membership, Standing
 from .members.view import Decree, Version
 from .reduction.bound import NORM_LIMIT, Bound
 from .reduction.choice import chosen
+from .reduction.chunks import Key
 from .reduction.reducer import Reducer
 from .results import Results
-from .rounds import Committed, Contributed, Installed, Key, Result
+from .rounds import Committed, Contributed, Installed, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
 from .site_rounds import SiteRounds

@@ -11,7 +11,8 @@ from ..aggregation.periods.policy import PeriodPolicy
 from ..aggregation.vector import Part
 from .members.view import View
 from .meter import Meter
-from .rounds import Contribution, Key, Outcome, Result, told
+from .reduction.chunks import Key
+from .rounds import Contribution, Outcome, Result, told
 from .state import State
 
 

@@ -14,14 +14,13 @@ from ..aggregation.normalised import UNKNOWN_SPEEDS, Speeds
 from ..aggregation.periods.policy import STILL, Motion, Numbers
 from ..aggregation.vector import Part, all_finite
 from .filling import Filling
+from .reduction.chunks import Key
 from .state import State
 from .transport import PeerId
 
 LOCAL_SGD = "local_sgd"
 """The family of its messages, and the name of its channel where a run has one level of it."""
 
-Key = tuple[int, int]
-"""(generation, round): one attempt at one round."""
 Attempt = tuple[int, int, int]
 """(generation, round, turn): one attempt at a turn of a site, counted from 1, before that round."""
 

@@ -38,8 +38,9 @@ from .channel import Channel, Envelope
 from .inquest import Inquest
 from .members.membership import Membership
 from .off_loop import off_loop
+from .reduction.chunks import Key
 from .reduction.reducer import Reducer
-from .rounds import LOCAL_SGD, Attempt, Contribution, Key, SiteCommitted, SiteContributed
+from .rounds import LOCAL_SGD, Attempt, Contribution, SiteCommitted, SiteContributed
 from .state import fingerprint
 from .transport import PeerId
 from .verdict import BAD

@@ -15,9 +15,10 @@ from .members.membership import Membership
 from .members.view import Version
 from .off_loop import off_loop
 from .reduction.averagers import Averager
+from .reduction.chunks import Key
 from .reduction.reducer import Reducer
 from .results import Results
-from .rounds import Computed, Contribution, Key, Result
+from .rounds import Computed, Contribution, Result
 from .state import State
 from .verdict import BAD, Verdicts
 from .witness import sometimes, witness

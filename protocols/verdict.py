@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from .bandwidths import Bandwidths, Levels
 from .channel import Channel, Envelope
 from .members.membership import Membership
-from .rounds import LOCAL_SGD, Key
+from .reduction.chunks import Key
+from .rounds import LOCAL_SGD
 from .transport import PeerId
 from .wire import message
 

@@ -40,7 +40,7 @@ from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import View
 from samovar.protocols.members.waiting import Waiting
-from samovar.protocols.rounds import Key
+from samovar.protocols.reduction.chunks import Key
 from samovar.protocols.site_rounds import SiteRounds
 from samovar.protocols.trial import Trial
 from samovar.protocols.verdict import Commit, Have, Verdicts

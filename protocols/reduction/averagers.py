@@ -27,8 +27,9 @@ from ...aggregation.schedules.schedule import Op
 from ...aggregation.vector import Layout, norm_of
 from ..delivery.link import PeerLost
 from ..off_loop import off_loop
-from ..rounds import SIGNALS, Contribution, Key
+from ..rounds import SIGNALS, Contribution
 from ..state import fingerprint
+from .chunks import Key
 from .reducer import Reducer
 
 Owed = tuple[int, Tensor]

@@ -19,9 +19,10 @@ from ...aggregation.codecs.codec import seed_of
 from ...aggregation.mean import BadSum, Mean, contribute
 from ...aggregation.vector import Part
 from ..off_loop import off_loop
-from ..rounds import Contribution, Key
+from ..rounds import Contribution
 from ..state import fingerprint
 from .averagers import Owed, mean_of
+from .chunks import Key
 from .reducer import Reducer
 
 T = TypeVar("T")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from ..channel import Channel, Envelope
 from ..group import NO_GROUP, Group
 from ..meter import Meter
-from ..rounds import Key
 from ..transport import PeerId
 from ..wire import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
@@ -44,6 +43,8 @@ class Chunk:
     count: int
 
 
+Key = tuple[int, int]
+"""(epoch, round): one attempt at a round of sums."""
 Turn = tuple[int, int, int]
 """(epoch, round, stage): one attempt at one sum."""
 

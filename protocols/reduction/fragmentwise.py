@@ -10,8 +10,9 @@ from torch import Tensor
 from ...aggregation.fragments import Fragments
 from ...aggregation.mean import Mean
 from ..off_loop import off_loop
-from ..rounds import Contribution, Key
+from ..rounds import Contribution
 from .averagers import Averager, Owed
+from .chunks import Key
 
 
 class FragmentAverager:

@@ -21,13 +21,12 @@ from ..channel import Channel
 from ..group import Group
 from ..in_order import sum_all
 from ..limits import ONE_HOP_MEMBERS_MAX
-from ..rounds import Key
 from ..shared_memory.commons import Commons
 from ..shared_memory.sums import Sums, bytes_for
 from ..transport import PeerId
 from .allreduce import allreduce
 from .bound import Bound, Guard
-from .chunks import Inbox, Turn
+from .chunks import Inbox, Key, Turn
 from .coded import CodedAllreduce
 from .gather import gather
 from .shown import shown

@@ -22,9 +22,8 @@ from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step, adds, sends
 from ..channel import Channel
 from ..group import Group
-from ..rounds import Key
 from .allreduce import Allreduce, Array
-from .chunks import Inbox
+from .chunks import Inbox, Key
 from .gather import gather
 from .plan import Run
 

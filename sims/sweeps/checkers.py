@@ -11,13 +11,8 @@ import torch
 
 from ...protocols.delivery.links import INBOUND_BYTES_MAX
 from ...protocols.members.states import TABLE, Moved, State
-from ...protocols.rounds import (
-    Committed,
-    Computed,
-    Contributed,
-    Installed,
-    Key,
-)
+from ...protocols.reduction.chunks import Key
+from ...protocols.rounds import Committed, Computed, Contributed, Installed
 from ...protocols.snapshot_transfer import Fetched
 from ..hostile import GUEST, KEY
 from ..log import Began, Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
