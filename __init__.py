@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .peers.own_loop import Run
-    from .peers.script import join
-    from .peers.settings import Settings
-    from .peers.stop import Stopped
+    from .peers.script.join import join
+    from .peers.script.run import Run
+    from .peers.settings.settings import Settings
+    from .peers.training.stop import Stopped
 
 __version__ = "0.1.0"
 __all__ = ["Run", "Settings", "Stopped", "__version__", "join"]
-_MODULES = {"Run": "own_loop", "Settings": "settings", "Stopped": "stop", "join": "script"}
+_MODULES = {"Run": "script.run", "Settings": "settings.settings", "Stopped": "training.stop", "join": "script.join"}
 
 
 def __getattr__(name: str) -> Any:

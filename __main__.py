@@ -3,17 +3,17 @@
 import click
 
 from . import __version__
-from .peers.verbs.command_line import CommandLine, Verb
+from .peers.cli.command_line import CommandLine, Verb
 
 _VERBS = {
-    "train": Verb(f"{__package__}.peers.verbs.train", "Train a task, or run a script, with peers on this machine."),
-    "join": Verb(f"{__package__}.peers.verbs.join", "Take part in a run, from this machine."),
-    "invite": Verb(f"{__package__}.peers.verbs.invite", "Show, end or renew the invite of a run that goes on."),
-    "simulate": Verb(f"{__package__}.sims.verb_simulate", "Train a task with many peers in virtual time."),
-    "plan": Verb(f"{__package__}.peers.verbs.plan", "Which allreduce is the fastest on these links."),
-    "report": Verb(f"{__package__}.peers.verbs.tools", "Show a run as one page."),
-    "keys": Verb(f"{__package__}.peers.verbs.tools", "Make a key pair to be known by."),
-    "doctor": Verb(f"{__package__}.peers.verbs.doctor", "What stands between this machine and a run."),
+    "train": Verb(f"{__package__}.peers.cli.train", "Train a task, or run a script, with peers on this machine."),
+    "join": Verb(f"{__package__}.peers.cli.join", "Take part in a run, from this machine."),
+    "invite": Verb(f"{__package__}.peers.cli.invite", "Show, end or renew the invite of a run that goes on."),
+    "simulate": Verb(f"{__package__}.sims.cli", "Train a task with many peers in virtual time."),
+    "plan": Verb(f"{__package__}.peers.cli.plan", "Which allreduce is the fastest on these links."),
+    "report": Verb(f"{__package__}.peers.cli.tools", "Show a run as one page."),
+    "keys": Verb(f"{__package__}.peers.cli.tools", "Make a key pair to be known by."),
+    "doctor": Verb(f"{__package__}.peers.cli.doctor", "What stands between this machine and a run."),
 }
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 

@@ -10,18 +10,18 @@ import torch
 
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.vector import Layout, Part
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local_sgd import LocalSGD
+from samovar.protocols.local_sgd.local_sgd import LocalSGD
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.local_sgd.state import State
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.state import State
-from samovar.sims.network import Network
-from samovar.sims.transport import SimulatedTransport
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
 
 
 def endpoint(network: Network, index: int) -> Endpoint:

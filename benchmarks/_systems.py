@@ -18,15 +18,15 @@ import torch.distributed as dist
 from _hivemind import PYTHON
 from torch import Tensor
 
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.protocols.channel import Channel
+from samovar.protocols.collectives.reducer import Reducer, on_one_machine
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.local_sgd.commit import Verdicts
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.members.membership import Membership, Standing
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member, Version
-from samovar.protocols.reduction.reducer import Reducer, on_one_machine
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.verdict import Verdicts
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 WAYS = ("memory", "copied", "TCP", "CURVE")

@@ -40,8 +40,8 @@ from _systems import WAYS, Gloo, Hivemind, Ours, System
 from common import MISSED, SKIPPED, Row, grid_parser, missed, rows_of, show, with_usual
 from netns import Town, enter, host, shape_own
 
-from samovar.peers.links import parse_rate, parse_size
-from samovar.peers.memory import keep_freed_memory
+from samovar.peers.machine.process_memory import keep_freed_memory
+from samovar.peers.settings.link_text import parse_rate, parse_size
 
 MIB = 1 << 20
 GOALS: dict[tuple[str, str, int, int], float] = {

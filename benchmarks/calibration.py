@@ -37,23 +37,23 @@ from netns import Town, do, enter, host, round_trip_s, shape_own, usual_tcp
 from torch import Tensor
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.checkpoint import load
-from samovar.peers.links import parse_link, parse_rate
-from samovar.peers.opening import open_endpoint
+from samovar.peers.checkpoints.checkpoint import load
+from samovar.peers.conversations.policies import first_state
+from samovar.peers.launch.session import open_endpoint
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.settings import Settings
-from samovar.peers.task import load_task
+from samovar.peers.settings.link_text import parse_link, parse_rate
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.local_sgd import Contribution
+from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.transport import SimulatedTransport
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
+from samovar.sims.world.world import World
 
 PEERS, WARM_UP, PATIENCE_S = 4, 2, 30.0
 WITHIN, SAME = 0.15, 1e-6

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from samovar.aggregation.codecs.codec import Codec, GatherCodec, HopCodec, SketchCodec, SketchState
 from samovar.aggregation.codecs.error_feedback import ErrorFeedback
-from samovar.aggregation.codecs.known import parse_codec
+from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.vector import Layout, parts
 
 NONE = "none"

@@ -26,11 +26,11 @@ from _systems import Ours
 from common import MISSED, SKIPPED, Row, grid_parser, show, with_usual
 from netns import Town, enter, host, shape_own
 
-from samovar.aggregation.cost import Links, choose
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.links import parse_size
-from samovar.peers.memory import keep_freed_memory
-from samovar.protocols.probe import Prober, measure, measure_overhead
+from samovar.aggregation.schedules.cost import Links, choose
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.peers.machine.process_memory import keep_freed_memory
+from samovar.peers.settings.link_text import parse_size
+from samovar.protocols.link_quality.reachability import Prober, measure, measure_overhead
 
 GOAL_ERROR, GOAL_CHOICES, GOOD = 0.25, 0.9, 1.1
 REDUCED_BYTES = 4 << 20

@@ -18,12 +18,12 @@ from common import MISSED, Row, arguments, show
 
 from samovar.aggregation.buckets import buckets
 from samovar.aggregation.vector import Layout
-from samovar.peers.links import parse_link
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.filling import Filling
-from samovar.protocols.local_sgd import Contribution
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
+from samovar.protocols.local_sgd.filling import Filling
+from samovar.protocols.local_sgd.local_sgd import Contribution
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
 
 PEERS, LAYERS, LAYER, STEPS = 4, 16, 1 << 19, 6
 """16 layers of 2 MiB: 32 MiB of gradients."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from _processes import Inhabitant, Room
 
-from samovar.peers.links import parse_rate
+from samovar.peers.settings.link_text import parse_rate
 
 QUEUE_S = 0.1
 """What a router keeps waiting before it drops."""

@@ -19,15 +19,15 @@ import torch
 from common import arguments, interleaved, missed, rows_of, show
 from torch import nn
 
-from samovar.peers.chance import derive
-from samovar.peers.compute import ThreadCompute
+from samovar.peers.conversations.policies import first_state
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.settings import Settings
-from samovar.peers.stop import Stop
-from samovar.peers.task import Task
-from samovar.peers.trainer import Trainer
-from samovar.peers.training import Training
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.rng import derive
+from samovar.peers.task.task import Task
+from samovar.peers.training.compute import ThreadCompute
+from samovar.peers.training.loop import Training
+from samovar.peers.training.stop import Stop
+from samovar.peers.training.trainer import Trainer
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 

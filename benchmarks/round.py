@@ -20,11 +20,11 @@ import torch
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
+from samovar.peers.conversations.policies import first_state
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.settings import Settings
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local_sgd import Contribution
+from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 PARAMETERS, WARM_UP, GOAL_S = 650, 5, 0.050

@@ -4,9 +4,9 @@
 
 Real peers' code in virtual time; the schedule is `sharded`, the latency 5 ms. A vector takes the slowest link 20 s one
 way. The first rounds, in which links learn what they carry, do not count; every sum is checked. The ratio is the time
-with equal parts over ours, and the goal what the closed form (`aggregation/shares.py`, from BytePS, OSDI 2020) says of
-that; beside it how much longer than the closed form a sum takes, which knows of neither latency nor headers, nor that a
-sum comes back behind what it is made of.
+with equal parts over ours, and the goal what the closed form (`aggregation/schedules/shares.py`, from BytePS, OSDI
+2020) says of that; beside it how much longer than the closed form a sum takes, which knows of neither latency nor
+headers, nor that a sum comes back behind what it is made of.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import torch
 from _simulated import connected
 from common import Row, arguments, missed, rows_of, show
 
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.shares import bottleneck, shares
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.aggregation.schedules.shares import bottleneck, shares
 from samovar.protocols.channel import Channel
+from samovar.protocols.collectives.allreduce import allreduce
 from samovar.protocols.group import Group
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.reduction.allreduce import allreduce
-from samovar.protocols.reduction.chunks import Inbox
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.transfer.chunks import Inbox
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
 
 WARM, ROUNDS, SLOWEST_S, LATENCY_S = 2, 3, 20.0, 0.005
 MBIT = 125_000

@@ -28,10 +28,10 @@ from samovar.aggregation.vector import Layout
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.local_sgd import Contribution
-from samovar.protocols.wire import message
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
+from samovar.protocols.local_sgd.local_sgd import Contribution
+from samovar.protocols.wire.frames import message
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
 
 LINK = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.02)
 GROUP, ROUNDS, SIZE = 8, 50, 100

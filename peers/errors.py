@@ -7,11 +7,11 @@ import errno
 import traceback
 from pathlib import Path
 
-from ..protocols.catch_up import CatchUpFailed
-from ..protocols.delivery.link import PeerLost
+from ..protocols.link.link import PeerLost
+from ..protocols.local_sgd.catch_up import CatchUpFailed
 from ..protocols.members.membership import JoinRefused, MembershipError
-from .memory import memory_hint, ran_out
-from .open_files import files_hint
+from .machine.open_files import files_hint
+from .machine.process_memory import memory_hint, ran_out
 
 MODULE_PREFIX = "samovar_task_"
 """By the name of its module a task's code is known in a traceback."""

@@ -13,31 +13,31 @@ from torch import Tensor
 
 from ..aggregation.buckets import buckets
 from ..aggregation.codecs.codec import allreduce_bytes
-from ..aggregation.codecs.known import parse_codec
-from ..aggregation.control_variate import ControlVariate
+from ..aggregation.codecs.registry import parse_codec
+from ..aggregation.scaffold import ControlVariate
 from ..aggregation.vector import Layout
 from ..protocols.channel import Channel
 from ..protocols.endpoint import Endpoint
-from ..protocols.farewell import Farewell
-from ..protocols.greeting import Greeter
-from ..protocols.local_sgd import Contribution, LocalSGD, Outcome
+from ..protocols.link_quality.reachability import Prober
+from ..protocols.local_sgd.exit_barrier import Farewell
+from ..protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
+from ..protocols.local_sgd.rounds import LOCAL_SGD
+from ..protocols.local_sgd.state import State
+from ..protocols.members.hello import Greeter
 from ..protocols.members.invitation import Invitation
 from ..protocols.members.ledger import Store
 from ..protocols.members.membership import Membership, Standing
 from ..protocols.members.messages import MEMBERS
 from ..protocols.members.view import Decree, Member, View
-from ..protocols.probe import Prober
-from ..protocols.rounds import LOCAL_SGD
-from ..protocols.state import State
 from ..protocols.transport import PeerId
-from .comings import Comings
-from .constants import Agreement
-from .evaluation import NOT_EVALUATED, Evaluation
-from .pace import Pace, renew
-from .policies import outer_step, period_policy, why_period_stays
-from .records import EventName, EventRecord, Record, RoundRecord
-from .schedules import schedule_for, uneven
-from .settings import Settings
+from .conversations.pace import Pace, renew
+from .conversations.policies import outer_step, period_policy, why_period_stays
+from .conversations.schedules import schedule_for, uneven
+from .records.comings import Comings
+from .records.records import EventName, EventRecord, Record, RoundRecord
+from .settings.settings import Settings
+from .task.constants import Agreement
+from .task.evaluation import NOT_EVALUATED, Evaluation
 
 Spent = tuple[float, int]
 

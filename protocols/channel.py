@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Set
 
-from .delivery.reception import Envelope as Envelope
-from .delivery.reception import Handler
 from .endpoint import Endpoint
+from .link.dispatch import Envelope as Envelope
+from .link.dispatch import Handler
 from .transport import PeerId
-from .wire import CHANNEL_LETTERS_MAX, Buffer
+from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
 
 class Channel:

@@ -11,17 +11,17 @@ import contextlib
 import random
 from collections.abc import Callable
 
-from .delivery.heartbeats import Heartbeats
-from .delivery.lane import Arrival, cost_bytes
-from .delivery.link import Link, PeerLost
-from .delivery.links import CLOSED, Links
-from .delivery.reception import Envelope, Reception
-from .delivery.telling import tell_all
-from .delivery.trust import Trust
+from .link.dispatch import Envelope, Reception
+from .link.heartbeats import Heartbeats
+from .link.lane import Arrival, cost_bytes
+from .link.link import Link, PeerLost
+from .link.misbehaviour import Trust
+from .link.table import CLOSED, Links
+from .link.telling import tell_all
 from .shaping.way import ShapedTo
+from .testpoints import buggify
 from .transport import Arrivals, PeerId, Transport
-from .wire import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
-from .witness import buggify
+from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
 SMALLEST_CHUNK_BYTES = 16
 """No link needs chunks so small, but a conversation has to work with them: simulations choose them at times."""

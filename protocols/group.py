@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..aggregation.schedules.relayed import Pair
-from ..aggregation.shares import by_bandwidth, coarse
+from ..aggregation.schedules.shares import by_bandwidth, coarse
 from .transport import PeerId
-from .wire import PeerMisbehaved
+from .wire.frames import PeerMisbehaved
 
 _AHEAD_MAX = 1 << 36
 """How many epochs somebody may be ahead of another in a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..aggregation.agreed import CHOSEN_MEMBERS_MAX as CHOSEN_MEMBERS_MAX
+from ..aggregation.schedules.choice import CHOSEN_MEMBERS_MAX as CHOSEN_MEMBERS_MAX
 
 VIEW_MEMBERS_MAX = 1024
 """Members and learners of one view, which one message has to hold, with all their keys, names and addresses."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .wire import Buffer
+from .wire.frames import Buffer
 
 PeerId = str
 """Who a peer is: its CURVE public key in hexadecimal. Over an insecure transport or in simulation, any name. Guests

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgpack
 
-from ..protocols.wire import kinds
+from ..protocols.wire.frames import kinds
 
 _BEFORE_KIND = 6
-"""Five integers and the channel stand before it (`protocols.wire`)."""
+"""Five integers and the channel stand before it (`protocols.wire.frames`)."""
 
 
 def kind_of(header: bytes) -> str:

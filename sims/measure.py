@@ -7,9 +7,9 @@ import time
 
 import torch
 
-from ..peers.settings import Settings
-from ..peers.task import Task
-from ..peers.trainer import Trainer
+from ..peers.settings.settings import Settings
+from ..peers.task.task import Task
+from ..peers.training.trainer import Trainer
 
 _WARM_UP, _STEPS = 3, 20
 

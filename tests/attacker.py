@@ -23,20 +23,20 @@ from pathlib import Path
 import torch
 
 from samovar.__main__ import main as samovar
-from samovar.peers.door import Door
-from samovar.peers.open_files import raise_file_limit
+from samovar.peers.launch.join_target import Door
+from samovar.peers.machine.open_files import raise_file_limit
 from samovar.peers.peer import Peer
-from samovar.peers.settings import Settings
-from samovar.peers.task import load_task
-from samovar.peers.trainer import Trainer
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.peers.training.trainer import Trainer
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import ask_run
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.members.hello import ask_run
 from samovar.protocols.members.messages import MEMBERS, Join, Welcome
 from samovar.protocols.members.view import Member, Version, View
-from samovar.protocols.rounds import LOCAL_SGD
 from samovar.protocols.transport import PeerId
-from samovar.protocols.wire import kinds, type_of
+from samovar.protocols.wire.frames import kinds, type_of
 from samovar.protocols.zeromq.transport import KeyPair
 
 SETTINGS = Settings(listen="tcp://127.0.0.1:0", advertise="127.0.0.1", patience_s=5.0)

@@ -16,18 +16,18 @@ from attacker import Attacker, Turns
 
 from samovar.peers.peer import Peer
 from samovar.protocols.channel import Channel, Envelope
-from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.members.acceptor import _AHEAD_MAX
 from samovar.protocols.members.messages import MEMBERS, Propose
-from samovar.protocols.reduction.chunks import Chunk
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.shared_memory.commons import Attached, Offer, Use
-from samovar.protocols.snapshot_transfer import AskManifest, AskPart, Manifest
+from samovar.protocols.shared_memory.arena import Attached, Offer, Use
+from samovar.protocols.transfer.chunks import Chunk
+from samovar.protocols.transfer.snapshot_transfer import AskManifest, AskPart, Manifest
 from samovar.protocols.transport import PeerId
-from samovar.protocols.wire import encode
+from samovar.protocols.wire.frames import encode
 from samovar.protocols.zeromq.transport import KeyPair
-from samovar.sims.hostile import Speech, say
+from samovar.sims.world.hostile import Speech, say
 
 MIB, INT_MAX = 1 << 20, 2**63 - 1
 FAR = 2**30

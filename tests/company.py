@@ -10,24 +10,24 @@ from typing import Any
 import torch
 from simulated import LINK, endpoint_in, layout_of
 
-from samovar.aggregation.codecs.known import parse_codec
+from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.periods.policy import PeriodPolicy
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.vector import Part
-from samovar.peers.links import parse_link
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
-from samovar.protocols.filling import Filling
-from samovar.protocols.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.protocols.local_sgd.filling import Filling
+from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.local_sgd.state import State
+from samovar.protocols.local_sgd.works import LOCAL_STEPS
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.state import State
-from samovar.protocols.works import LOCAL_STEPS
-from samovar.sims.network import Network
+from samovar.sims.world.network import Network
 
 
 @dataclass

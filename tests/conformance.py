@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from samovar.protocols.channel import Channel, Envelope
-from samovar.protocols.delivery.lane import Outbound
-from samovar.protocols.delivery.link import Link
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
+from samovar.protocols.link.lane import Outbound
+from samovar.protocols.link.link import Link
 from samovar.protocols.transport import Arrivals, PeerId, Transport
-from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Buffer, Lane, message
+from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
 
 @message("test", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)

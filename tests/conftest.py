@@ -8,7 +8,7 @@ import pytest
 from live import stop_all
 from synthetic import synthetic_run
 
-from samovar.peers.records import Run
+from samovar.peers.records.records import Run
 
 LONGEST = (
     "test_readme test_docs test_papers test_processes test_bad_input test_script_processes test_crashes test_gallery"

@@ -87,7 +87,7 @@ class Live:
         try:
             children = psutil.Process(self.process.pid).children()
             for zygote in children:
-                if "samovar.peers.zygote" in zygote.cmdline():
+                if "samovar.peers.launch.forkserver" in zygote.cmdline():
                     self._known[zygote.pid] = zygote
                     children = zygote.children()
         except psutil.NoSuchProcess:

@@ -14,8 +14,8 @@ from live import ROOT
 from torch import Tensor, nn
 
 import samovar
-from samovar.peers.records import read_run
-from samovar.peers.task import load_task
+from samovar.peers.records.records import read_run
+from samovar.peers.task.task import load_task
 
 HERE = "tcp://127.0.0.1:0"
 STEPS = 10

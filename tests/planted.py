@@ -20,18 +20,20 @@ from typing import Any
 
 import pytest
 
-from samovar.protocols import snapshot_transfer
-from samovar.protocols.catch_up import Wanted
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery.binding import Binding
-from samovar.protocols.delivery.lane import Inbound, Outbound
-from samovar.protocols.lag import Lag
-from samovar.protocols.learner import Learner
-from samovar.protocols.local_sgd import Contribution, LocalSGD
-from samovar.protocols.members import change, decree
+from samovar.protocols.link.handshake import Binding
+from samovar.protocols.link.lane import Inbound, Outbound
+from samovar.protocols.local_sgd.catch_up import Wanted
+from samovar.protocols.local_sgd.commit import Commit, Have, Verdicts
+from samovar.protocols.local_sgd.lag import Lag
+from samovar.protocols.local_sgd.learner import Learner
+from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD
+from samovar.protocols.local_sgd.site_averaging import SiteRounds
+from samovar.protocols.local_sgd.trial import Trial
+from samovar.protocols.members import next_view as decree
+from samovar.protocols.members import view_change as change
 from samovar.protocols.members.acceptor import Acceptor
 from samovar.protocols.members.admission import Admission
-from samovar.protocols.members.change import Change
 from samovar.protocols.members.departure import Departure
 from samovar.protocols.members.edges import Edges
 from samovar.protocols.members.membership import Membership
@@ -39,11 +41,10 @@ from samovar.protocols.members.occasion import Occasion
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import View
+from samovar.protocols.members.view_change import Change
 from samovar.protocols.members.waiting import Waiting
-from samovar.protocols.reduction.chunks import Key
-from samovar.protocols.site_rounds import SiteRounds
-from samovar.protocols.trial import Trial
-from samovar.protocols.verdict import Commit, Have, Verdicts
+from samovar.protocols.transfer import snapshot_transfer
+from samovar.protocols.transfer.chunks import Key
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.sweeps.minimise import minimise

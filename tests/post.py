@@ -5,7 +5,7 @@ import random
 
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.transport import Arrivals, PeerId
-from samovar.protocols.wire import Buffer
+from samovar.protocols.wire.frames import Buffer
 
 
 class Post:

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.wire import PAYLOAD_BYTES_MAX, Lane
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX, Lane
 
 from .conformance import (
     Parcel,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN, MESSAGE_BYTES_MAX
-from samovar.protocols.delivery.pace import WINDOW_BYTES_MAX
+from samovar.protocols.link.congestion import WINDOW_BYTES_MAX
+from samovar.protocols.link.lane import CREDIT_BYTES_MIN, MESSAGE_BYTES_MAX
 from samovar.protocols.transport import PeerId
 
 from .conformance import (

@@ -13,9 +13,9 @@ import torch
 
 from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
-from samovar.sims.transport import SimulatedTransport
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
 
 PATIENCE_S = 4.0
 LINK = "10mbit,40ms"

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from samovar.peers.record_file import RecordFile
-from samovar.peers.records import (
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import (
     COMMAND_FILE,
     RESULT_FILE,
     EventRecord,

@@ -10,22 +10,22 @@ import torch
 from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 from torch import Tensor
 
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.schedules.prove import prove
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
-from samovar.peers.links import parse_link
+from samovar.aggregation.schedules.verify import prove
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery import link as link_module
-from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
-from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.delivery.links import Links
+from samovar.protocols.collectives import reducer as reducer_module
+from samovar.protocols.collectives.allreduce import allreduce
+from samovar.protocols.collectives.reducer import Reducer
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link import link as link_module
+from samovar.protocols.link.lane import CREDIT_BYTES_MIN
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.link.table import Links
 from samovar.protocols.members.view import Member, View
-from samovar.protocols.reduction import reducer as reducer_module
-from samovar.protocols.reduction.allreduce import allreduce
-from samovar.protocols.reduction.chunks import Chunk, Inbox
-from samovar.protocols.reduction.reducer import Reducer
-from samovar.sims.network import Network
+from samovar.protocols.transfer.chunks import Chunk, Inbox
+from samovar.sims.world.network import Network
 
 from .conformance import group_of, over
 

@@ -10,14 +10,14 @@ import pytest
 from company import Company
 from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, simulate  # noqa: F401
 
-from samovar.peers.links import parse_link
-from samovar.protocols import probe
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import AskRun, RunIs
-from samovar.protocols.probe import Prober, ask_reach
-from samovar.sims.network import Network
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.link_quality import reachability as probe
+from samovar.protocols.link_quality.reachability import Prober, ask_reach
+from samovar.protocols.members.hello import AskRun, RunIs
+from samovar.sims.world.network import Network
 
 from .conformance import over
 

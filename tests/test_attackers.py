@@ -11,7 +11,7 @@ import torch
 from live import ROOT, Ended, Live, samovar, stop_all
 from villain import Grown, Villain
 
-from samovar.peers.checkpoint import load
+from samovar.peers.checkpoints.checkpoint import load
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -10,22 +10,22 @@ import torch
 from simulated import no_complaints  # noqa: F401
 
 from samovar.aggregation.codecs.codec import allreduce_bytes
-from samovar.aggregation.codecs.known import CODECS, parse_codec
+from samovar.aggregation.codecs.registry import CODECS, parse_codec
 from samovar.aggregation.mean import Mean
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.vector import Layout
-from samovar.peers import schedules
-from samovar.peers.settings import Settings
+from samovar.peers.conversations import schedules
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.collectives.coded import CodedAllreduce
 from samovar.protocols.group import Group
-from samovar.protocols.reduction.averagers import averager_for
-from samovar.protocols.reduction.chunks import CELL
-from samovar.protocols.reduction.coded import CodedAllreduce
-from samovar.protocols.rounds import Committed, Contribution
-from samovar.sims.loop import run_virtual
+from samovar.protocols.local_sgd.averagers import averager_for
+from samovar.protocols.local_sgd.rounds import Committed, Contribution
+from samovar.protocols.transfer.chunks import CELL
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 SIZE = 2 * CELL + 300
 """Inputs of the toy model: a few cells of the grid for each part, not all of them whole."""

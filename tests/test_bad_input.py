@@ -19,13 +19,13 @@ from click.testing import CliRunner, Result
 from live import ROOT, STEADY, Ended, Live, children, run_here, samovar, verb
 
 from samovar.__main__ import main
-from samovar.peers.checkpoint import load
-from samovar.peers.keys import Invite
-from samovar.peers.records import read_run
-from samovar.peers.runs import kept
-from samovar.peers.settings import Settings
-from samovar.protocols import wire
+from samovar.peers.checkpoints.checkpoint import load
+from samovar.peers.launch.keys import Invite
+from samovar.peers.launch.run_folder import kept
+from samovar.peers.records.records import read_run
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.addresses import split_address
+from samovar.protocols.wire import frames as wire
 from samovar.protocols.zeromq.transport import KeyPair
 
 MODEL = "from torch import nn\ndef model(): return nn.Linear(2, 1)\n"
@@ -284,7 +284,7 @@ def test_where_nobody_is_nobody_can_be_joined(folder: Path, monkeypatch: pytest.
             "is the run still there? Ask for its present join line"
         )
         unheard.listen()
-        monkeypatch.setattr("samovar.peers.door._TRY_FOR", 2)
+        monkeypatch.setattr("samovar.peers.launch.join_target._TRY_FOR", 2)
         said = complaint(verb("join", address, "good.py", "--invite", INVITE, "--patience-s", 0.5))
         assert said.startswith(f"cannot join at {address}: not heard of for 0.5 s: it is there, but does not answer")
         assert "try again" in said
@@ -325,7 +325,7 @@ def test_ctrl_c_ends_a_newcomer_that_waits_for_an_answer(folder: Path) -> None:
 
 
 OTHER_VERSION = """
-import samovar.protocols.wire as wire
+import samovar.protocols.wire.frames as wire
 wire.VERSION += 1
 from samovar.__main__ import main
 main()

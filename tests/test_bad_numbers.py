@@ -12,19 +12,19 @@ from simulated import no_complaints, simulate  # noqa: F401
 from test_site_periods import of_a_site
 
 from samovar.aggregation.evidence import FIELDS, Brought, brought, guilty, shifts
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Op
 from samovar.aggregation.vector import Part
-from samovar.peers.settings import Settings
-from samovar.peers.trainer import Diverged, Trainer
-from samovar.protocols.local_sgd import Contribution
-from samovar.protocols.reduction.allreduce import Allreduce
-from samovar.protocols.reduction.shown import _Looking
+from samovar.peers.settings.settings import Settings
+from samovar.peers.training.trainer import Diverged, Trainer
+from samovar.protocols.collectives.allreduce import Allreduce
+from samovar.protocols.collectives.shown import _Looking
+from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.protocols.shared_memory.segment import machine
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.scenarios.toy import toy_task
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 LARGEST = torch.finfo(torch.float32).max
 Bad = Callable[[Contribution], Contribution]

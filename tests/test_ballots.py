@@ -8,15 +8,15 @@ import pytest
 from company import Company, assert_one_truth
 from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
-from samovar.peers.links import parse_link
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Envelope
-from samovar.protocols.local_sgd import LocalSGD
+from samovar.protocols.local_sgd.commit import Commit, Have
+from samovar.protocols.local_sgd.local_sgd import LocalSGD
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.members.membership import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
 from samovar.protocols.members.view import Decree, Member, Version, View
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.verdict import Commit, Have
-from samovar.sims.network import Network
+from samovar.sims.world.network import Network
 
 from .conformance import over
 

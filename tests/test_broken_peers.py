@@ -7,10 +7,10 @@ import torch
 from company import Company, assert_one_truth, moved, value
 from simulated import no_complaints, simulate  # noqa: F401
 
-from samovar.protocols.local_sgd import Contribution
-from samovar.protocols.reduction import allreduce as allreduce_module
-from samovar.protocols.reduction import reducer as reducer_module
-from samovar.protocols.reduction.chunks import Chunk
+from samovar.protocols.collectives import allreduce as allreduce_module
+from samovar.protocols.collectives import reducer as reducer_module
+from samovar.protocols.local_sgd.local_sgd import Contribution
+from samovar.protocols.transfer.chunks import Chunk
 
 
 @pytest.mark.parametrize("field", ["vector", "loss", "learning_rate", "elapsed_s", "weight"])

@@ -13,21 +13,29 @@ from simulated import complaints, endpoint_in, layout_of, no_complaints, simulat
 
 from samovar.aggregation.periods.policy import PeriodState
 from samovar.aggregation.vector import Layout
-from samovar.peers.links import parse_link
-from samovar.protocols import catch_up, snapshot_transfer
-from samovar.protocols.catch_up import CatchUpFailed, Wanted, fetch_state
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery.reception import Handler
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link.dispatch import Handler
+from samovar.protocols.local_sgd import catch_up
+from samovar.protocols.local_sgd.catch_up import CatchUpFailed, Wanted, fetch_state
+from samovar.protocols.local_sgd.state import State, expected, fingerprint, from_snapshot, to_snapshot
 from samovar.protocols.members.view import Version
-from samovar.protocols.snapshot import Expected, Snapshot, bytes_max
-from samovar.protocols.snapshot import pack as pack_snapshot
-from samovar.protocols.snapshot import unpack as unpack_snapshot
-from samovar.protocols.snapshot_transfer import PART_BYTES, AskManifest, AskPart, Donor, Manifest, part_bytes_of
-from samovar.protocols.snapshot_transfer import Part as PartMessage
-from samovar.protocols.state import State, expected, fingerprint, from_snapshot, to_snapshot
-from samovar.protocols.wire import PeerMisbehaved, encode
-from samovar.sims.network import Network
+from samovar.protocols.transfer import snapshot_transfer
+from samovar.protocols.transfer.snapshot import Expected, Snapshot, bytes_max
+from samovar.protocols.transfer.snapshot import pack as pack_snapshot
+from samovar.protocols.transfer.snapshot import unpack as unpack_snapshot
+from samovar.protocols.transfer.snapshot_transfer import (
+    PART_BYTES,
+    AskManifest,
+    AskPart,
+    Donor,
+    Manifest,
+    part_bytes_of,
+)
+from samovar.protocols.transfer.snapshot_transfer import Part as PartMessage
+from samovar.protocols.wire.frames import PeerMisbehaved, encode
+from samovar.sims.world.network import Network
 
 from .conformance import over
 

@@ -7,8 +7,8 @@ import pytest
 from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.channel import Channel, Envelope
-from samovar.protocols.delivery.lane import MESSAGE_COST_BYTES
-from samovar.protocols.wire import CHANNEL_LETTERS_MAX, PAYLOAD_BYTES_MAX
+from samovar.protocols.link.lane import MESSAGE_COST_BYTES
+from samovar.protocols.wire.frames import CHANNEL_LETTERS_MAX, PAYLOAD_BYTES_MAX
 
 from .conformance import Parcel, Postcard, Riddle, Solution, eventually
 from .post import Post, opened

@@ -16,8 +16,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from samovar.peers import checkpoint_file
-from samovar.peers.checkpoint import CheckpointError, Snapshot, load, save
+from samovar.peers.checkpoints import file as checkpoint_file
+from samovar.peers.checkpoints.checkpoint import CheckpointError, Snapshot, load, save
 
 DTYPES = sorted(checkpoint_file._CODES, key=str)
 

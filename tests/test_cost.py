@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samovar.aggregation.agreed import UNKNOWN, LinkCosts, fastest
-from samovar.aggregation.cost import Links, choose, predict, timeline
+from samovar.aggregation.schedules.choice import UNKNOWN, LinkCosts, fastest
+from samovar.aggregation.schedules.cost import Links, choose, predict, timeline
 from samovar.aggregation.schedules.hierarchical import Hierarchical
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.schedules.prove import prove
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Schedule
-from samovar.aggregation.shares import bottleneck, shares
+from samovar.aggregation.schedules.shares import bottleneck, shares
+from samovar.aggregation.schedules.verify import prove
 
 ALPHA_S, BPS = 50e-6, 1.25e9  # 10 Gbit/s
 BETA, GAMMA = 1 / BPS, 1e-10

@@ -15,16 +15,16 @@ from itertools import pairwise
 
 import pytest
 
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.settings import Settings
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.local_sgd.rounds import Committed
 from samovar.protocols.members.membership import NoQuorum
-from samovar.protocols.rounds import Committed
-from samovar.sims.log import Gone
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.event_log import Gone
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 ROUNDS = 3
 USUAL = {peers: ("ring", "halving_doubling")[peers % 2] for peers in range(2, 9)}

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from simulated import LINK, endpoint_in, no_complaints  # noqa: F401
 
-from samovar.peers.links import parse_link
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
-from samovar.protocols.members.decree import next_decree, with_data_parts
 from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Promise, Stale
+from samovar.protocols.members.next_view import next_decree, with_data_parts
 from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import Decree, Departed, Gone, Member, Version, View
-from samovar.protocols.wire import HEADER_BYTES_MAX, decode, encode, in_words
+from samovar.protocols.wire.frames import HEADER_BYTES_MAX, decode, encode, in_words
 from samovar.protocols.zeromq.transport import KeyPair
-from samovar.sims.network import Network
+from samovar.sims.world.network import Network
 
 STATE = Version(3, 30)
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from live import ROOT
 
-from samovar.peers import devices, process
-from samovar.peers.chance import Chance
-from samovar.peers.devices import pick_device, take_seat
-from samovar.peers.settings import Settings
-from samovar.peers.task import TaskError, load_task
-from samovar.peers.trainer import Trainer
+from samovar.peers.launch import process
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.rng import Chance
+from samovar.peers.task.task import TaskError, load_task
+from samovar.peers.training import devices
+from samovar.peers.training.devices import pick_device, take_seat
+from samovar.peers.training.trainer import Trainer
 
 UNION = ROOT / "tests/tasks/union.py"
 

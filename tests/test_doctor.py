@@ -18,8 +18,8 @@ import torch
 from live import run_here, verb
 
 import samovar
-from samovar.peers.keys import Invite
-from samovar.peers.verbs import doctor as verb_doctor
+from samovar.peers.cli import doctor as verb_doctor
+from samovar.peers.launch.keys import Invite
 from samovar.protocols.addresses import split_address
 from samovar.protocols.zeromq.transport import KeyPair
 

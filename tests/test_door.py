@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from samovar.peers import door
-from samovar.peers.door import Door, NoEntry, cores_for_one
-from samovar.peers.keys import Invite
-from samovar.peers.settings import Settings
+from samovar.peers.launch import join_target as door
+from samovar.peers.launch.join_target import Door, NoEntry, cores_for_one
+from samovar.peers.launch.keys import Invite
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.channel import Channel
-from samovar.protocols.delivery.link import BEGAN_ANEW, PeerLost
-from samovar.protocols.greeting import Greeter
+from samovar.protocols.link.link import BEGAN_ANEW, PeerLost
+from samovar.protocols.members.hello import Greeter
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Invites
 from samovar.protocols.members.messages import MEMBERS

@@ -10,10 +10,10 @@ from test_pace import COMMON, SLOW, bits, play, squares
 from test_simulated_runs import TASKS
 from torch import nn
 
-from samovar.aggregation.control_variate import ControlVariate
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.task import Task, load_task
-from samovar.peers.wrapped import Wrapped
+from samovar.aggregation.scaffold import ControlVariate
+from samovar.peers.script.model_hook import Wrapped
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task.task import Task, load_task
 from samovar.sims.scenarios.scenario import Fault, Kind
 
 FAR = {"pace": "own", "period": "16", "steps": 480}

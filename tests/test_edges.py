@@ -8,25 +8,25 @@ from company import Company, assert_one_truth
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 
 from samovar.aggregation.schedules.around import around
-from samovar.aggregation.schedules.known import SCHEDULES
 from samovar.aggregation.schedules.messages import messages
 from samovar.aggregation.schedules.naive import Naive
-from samovar.aggregation.schedules.prove import prove
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.relayed import Relayed
-from samovar.peers.links import parse_link
-from samovar.peers.records import EventRecord, Record
-from samovar.peers.settings import Settings
+from samovar.aggregation.schedules.verify import prove
+from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.channel import Channel
-from samovar.protocols.farewell import Farewell
-from samovar.protocols.lag import Behind
+from samovar.protocols.local_sgd.exit_barrier import Farewell
+from samovar.protocols.local_sgd.lag import Behind
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.losses import Losses
 from samovar.protocols.members.messages import MEMBERS, Suspicion
 from samovar.protocols.members.view import Version
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Group, Scenario
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.scenarios.toy import toy_task
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 PAIR = (Edge("p3", "p4"),)
 

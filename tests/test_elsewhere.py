@@ -9,16 +9,16 @@ import pytest
 from rich.console import Console
 from test_trainer import noisy_task
 
-from samovar.peers.record_file import RecordFile
-from samovar.peers.records import RESULT_FILE, Record, Result, RoundRecord, read_run
+from samovar.peers.cli.progress import final_table
+from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import RESULT_FILE, Record, Result, RoundRecord, read_run
+from samovar.peers.records.tally import Tally
 from samovar.peers.report.write import page
-from samovar.peers.runs import conclude
-from samovar.peers.settings import Settings
-from samovar.peers.tally import Tally
-from samovar.peers.verbs.progress import final_table
-from samovar.sims.loop import run_virtual
+from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 LATE = "3"
 

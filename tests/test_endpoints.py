@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.local import LocalHub, LocalTransport
 from samovar.protocols.shaping.transport import Shaped
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
-from samovar.sims.transport import SimulatedTransport
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
 
 from .conformance import World
 from .promises import PROMISES, TOO_SHORT_FOR_FAULTS

@@ -15,20 +15,20 @@ import pytest
 import torch
 from simulated import no_complaints  # noqa: F401
 
-from samovar.peers.compute import Quit, ThreadCompute
-from samovar.peers.records import EventRecord, Record
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task
-from samovar.protocols.catch_up import CatchUpFailed
+from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
+from samovar.peers.training.compute import Quit, ThreadCompute
+from samovar.protocols.local_sgd.catch_up import CatchUpFailed
+from samovar.protocols.local_sgd.rounds import Committed
 from samovar.protocols.members.membership import JoinRefused, MembershipError, NoQuorum
-from samovar.protocols.rounds import Committed
-from samovar.sims.life import Life
-from samovar.sims.log import Fell, Gone
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.event_log import Fell, Gone
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
+from samovar.sims.world.world import World
 
 PERIOD, STEPS, FAILS_AT = 8, 80, 45
 SETTINGS = Settings(

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from samovar.aggregation.codecs.codec import Codec
 from samovar.aggregation.codecs.error_feedback import ErrorFeedback
-from samovar.aggregation.codecs.known import CODECS, parse_codec
 from samovar.aggregation.codecs.power_sgd import PowerSGD
+from samovar.aggregation.codecs.registry import CODECS, parse_codec
 from samovar.aggregation.vector import Layout
 
 LAYOUT = Layout.of({"a": torch.zeros(40, 60), "b": torch.zeros(200)})

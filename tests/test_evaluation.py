@@ -16,24 +16,24 @@ from synthetic import synthetic_records
 from test_trainer import noisy_task
 from torch import nn
 
+from samovar.peers.cli.live_table import Board
+from samovar.peers.cli.progress import final_table
 from samovar.peers.errors import EvaluationFailed
-from samovar.peers.evaluation import accuracy_of
+from samovar.peers.launch.run_folder import conclude
 from samovar.peers.peer import Peer
-from samovar.peers.record_file import RecordFile
-from samovar.peers.records import RESULT_FILE, EventRecord, Record, RoundRecord, read_run
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import RESULT_FILE, EventRecord, Record, RoundRecord, read_run
+from samovar.peers.records.tally import Tally
 from samovar.peers.report.write import page
-from samovar.peers.runs import conclude
-from samovar.peers.settings import Settings
-from samovar.peers.tally import Tally
-from samovar.peers.task import Task
-from samovar.peers.training import Training
-from samovar.peers.verbs.board import Board
-from samovar.peers.verbs.progress import final_table
-from samovar.protocols.local_sgd import Contribution, Outcome
-from samovar.protocols.state import State
-from samovar.sims.loop import run_virtual
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.evaluation import accuracy_of
+from samovar.peers.task.task import Task
+from samovar.peers.training.loop import Training
+from samovar.protocols.local_sgd.local_sgd import Contribution, Outcome
+from samovar.protocols.local_sgd.state import State
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 EVALUATION_S = 5.0
 

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.settings import Settings
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.rounds import Committed, Contributed
+from samovar.protocols.local_sgd.rounds import Committed, Contributed
 from samovar.protocols.transport import Arrivals
 from samovar.sims.frames import kind_of
-from samovar.sims.life import Disk, Life, dead
-from samovar.sims.links import QUIET, Noise
-from samovar.sims.log import Began, Fell, Gone
-from samovar.sims.loop import run_virtual
-from samovar.sims.machine import Machine
-from samovar.sims.network import Network
+from samovar.sims.scenarios.noise import QUIET, Noise
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.toy import toy_task
-from samovar.sims.transport import SimulatedTransport
-from samovar.sims.wall_clock import WallClock
-from samovar.sims.ways import Frame
-from samovar.sims.world import World
+from samovar.sims.world.event_log import Began, Fell, Gone
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.machine import Machine
+from samovar.sims.world.network import Network
+from samovar.sims.world.simulated_peer import Disk, Life, dead
+from samovar.sims.world.transport import SimulatedTransport
+from samovar.sims.world.wall_clock import WallClock
+from samovar.sims.world.ways import Frame
+from samovar.sims.world.world import World
 
 # ---- in a world of peers
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from live import ROOT, verb
 
-from samovar.peers.records import Run, read_run
+from samovar.peers.records.records import Run, read_run
+from samovar.peers.records.scene import SCENE_FILE
 from samovar.peers.report.write import page
-from samovar.peers.scene import SCENE_FILE
 
 GALLERY = ROOT / "examples" / "scenarios"
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from samovar.aggregation.buckets import buckets
-from samovar.peers import gradients as gradients_module
-from samovar.peers.gradients import Gradients
+from samovar.peers.task import gradients as gradients_module
+from samovar.peers.task.gradients import Gradients
 
 
 class Told:

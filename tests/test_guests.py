@@ -7,18 +7,18 @@ from collections.abc import Iterable
 import pytest
 
 from samovar.protocols.channel import Channel
-from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.delivery.links import GUESTS_MAX
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import AskRun, Greeter, ask_run
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.link.table import GUESTS_MAX
+from samovar.protocols.link_quality.reachability import AskReach, Prober
+from samovar.protocols.members.hello import AskRun, Greeter, ask_run
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Invites, ask_admission
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Member, Standing, Version
-from samovar.protocols.probe import AskReach, Prober
-from samovar.protocols.snapshot_transfer import AskManifest
-from samovar.sims.loop import run_virtual
+from samovar.protocols.transfer.snapshot_transfer import AskManifest
+from samovar.sims.world.loop import run_virtual
 
 from .conformance import ask, over, solve
 from .post import Post, opened

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from samovar.__main__ import main
-from samovar.peers.verbs.flags import GROUPS, GroupedCommand
+from samovar.peers.cli.flags import GROUPS, GroupedCommand
 
 VERBS = {
-    "train": "samovar.peers.verbs.train",
-    "join": "samovar.peers.verbs.join",
-    "doctor": "samovar.peers.verbs.doctor",
-    "simulate": "samovar.sims.verb_simulate",
+    "train": "samovar.peers.cli.train",
+    "join": "samovar.peers.cli.join",
+    "doctor": "samovar.peers.cli.doctor",
+    "simulate": "samovar.sims.cli",
 }
 
 

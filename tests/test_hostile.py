@@ -11,18 +11,18 @@ import pytest
 from company import Company, Walker
 from simulated import endpoint_in, simulate
 
-from samovar.protocols.delivery.links import GUESTS_MAX
-from samovar.protocols.delivery.trust import Refusal, Trust
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.members import change
+from samovar.protocols.link.misbehaviour import Refusal, Trust
+from samovar.protocols.link.table import GUESTS_MAX
+from samovar.protocols.local_sgd.commit import Commit
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.members import view_change as change
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.invites import Vouch
 from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.view import Decree, Version, View
-from samovar.protocols.reduction.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.snapshot_transfer import Part
-from samovar.protocols.verdict import Commit
+from samovar.protocols.transfer.chunks import EARLY_BYTES_PER_PEER_MAX, Chunk
+from samovar.protocols.transfer.snapshot_transfer import Part
 
 from .conformance import over
 

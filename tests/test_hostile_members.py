@@ -8,13 +8,13 @@ import pytest
 from company import Company
 from simulated import no_complaints, simulate  # noqa: F401
 
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.members.acceptor import _AHEAD_MAX
 from samovar.protocols.members.messages import MEMBERS, Adopted, Install, Promise, Propose, Stale
 from samovar.protocols.members.view import Decree, Version, View
-from samovar.protocols.reduction.chunks import Chunk
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.shared_memory.commons import Use
-from samovar.protocols.snapshot_transfer import PART_BYTES, AskManifest
+from samovar.protocols.shared_memory.arena import Use
+from samovar.protocols.transfer.chunks import Chunk
+from samovar.protocols.transfer.snapshot_transfer import PART_BYTES, AskManifest
 
 from .conformance import over
 

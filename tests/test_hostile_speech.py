@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from samovar.protocols.members.messages import Install, Join
-from samovar.protocols.reduction.chunks import Chunk
-from samovar.protocols.wire import encode, kind_of, kinds
-from samovar.sims import hostile
-from samovar.sims.hostile import Speech
-from samovar.sims.life import Life
-from samovar.sims.loop import run_virtual
+from samovar.protocols.transfer.chunks import Chunk
+from samovar.protocols.wire.frames import encode, kind_of, kinds
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.scenario import Fault, Kind
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.verdict import bound_s, judge, run_and_judge
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world import hostile
+from samovar.sims.world.hostile import Speech
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
+from samovar.sims.world.world import World
 
-_ELSEWHERE = ("samovar.sims", "samovar.peers.task", "samovar.peers.trainer")
+_ELSEWHERE = ("samovar.sims", "samovar.peers.task.task", "samovar.peers.training.trainer")
 
 
 def entries_of(thing: object, seen: set[int]) -> int:

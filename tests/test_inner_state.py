@@ -14,14 +14,14 @@ from test_outer_runs import FEW, UNION, Everything, play
 from torch import Tensor, nn, optim
 
 import samovar
-from samovar.peers.checkpoint import CheckpointError
-from samovar.peers.inner_state import InnerState
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.task import Task, load_task
-from samovar.peers.trainer import Trainer
-from samovar.sims.loop import run_virtual
+from samovar.peers.checkpoints.checkpoint import CheckpointError
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task.optimizer_state import InnerState
+from samovar.peers.task.task import Task, load_task
+from samovar.peers.training.trainer import Trainer
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 Making = Callable[[Iterable[Tensor]], optim.Optimizer]
 KNOWN: dict[str, tuple[Making, set[str]]] = {

@@ -8,14 +8,14 @@ import pytest
 from company import Company, Walker
 from simulated import PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
-from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.limits import VIEW_BYTES_MAX
+from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.invitation import KEYS_MAX, Invitation
 from samovar.protocols.members.invites import ask_admission
 from samovar.protocols.members.membership import JoinRefused, MembershipError
 from samovar.protocols.members.messages import Install
 from samovar.protocols.members.view import Decree, Member, Version, View
-from samovar.protocols.wire import HEADER_BYTES_MAX, encode
+from samovar.protocols.wire.frames import HEADER_BYTES_MAX, encode
 
 OLD, NEW = "guest", "another guest"
 

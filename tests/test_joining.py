@@ -7,8 +7,8 @@ import pytest
 from company import Company, Walker
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 
-from samovar.protocols.delivery.link import PeerLost
-from samovar.protocols.entry import _ASK_MAX as ASK_MAX
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.local_sgd.joining import _ASK_MAX as ASK_MAX
 from samovar.protocols.members.membership import JoinRefused, MembershipError
 from samovar.protocols.members.messages import MEMBERS, Uninvited
 from samovar.protocols.members.occasion import Occasion

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samovar.peers.keys import Invite, InviteError, KeyFileError, read_authorized, read_key, write_key
+from samovar.peers.launch.keys import Invite, InviteError, KeyFileError, read_authorized, read_key, write_key
 from samovar.protocols.zeromq.transport import KeyPair
 
 PAIR = KeyPair.of_secret("0123456789abcdef" * 4)

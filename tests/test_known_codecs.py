@@ -4,10 +4,10 @@ import pytest
 
 from samovar.aggregation.codecs.cast import BF16, FP16
 from samovar.aggregation.codecs.int8 import Int8
-from samovar.aggregation.codecs.known import CODECS, parse_codec
 from samovar.aggregation.codecs.power_sgd import PowerSGD
 from samovar.aggregation.codecs.qsgd import QSGD
 from samovar.aggregation.codecs.random_k import RandomK
+from samovar.aggregation.codecs.registry import CODECS, parse_codec
 from samovar.aggregation.codecs.sign import Sign
 from samovar.aggregation.codecs.top_k import TopK
 

@@ -9,16 +9,16 @@ import pytest
 from company import Company
 from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
 
-from samovar.peers.links import parse_link
-from samovar.peers.records import EventRecord, Record
-from samovar.peers.settings import Settings
-from samovar.protocols.lateness import Lateness
+from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.local_sgd.stragglers import Lateness
 from samovar.protocols.members.membership import Loss
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.verdict import judge
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 FAST, SLOW = "10mbit,5ms", "0.2mbit,5ms"
 

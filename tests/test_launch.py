@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from samovar.peers.launch import Launch, LaunchError
-from samovar.peers.orders import founding_orders
-from samovar.peers.settings import Settings
+from samovar.peers.launch.launcher import Launch, LaunchError
+from samovar.peers.launch.spec import founding_orders
+from samovar.peers.settings.settings import Settings
 
 PEER = """
 import glob, json, os, shutil, signal, socket, sys, time
@@ -204,7 +204,7 @@ async def test_a_peer_that_is_stopped_may_write_its_checkpoint_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     """However long that takes; who does nothing of the kind is killed."""
-    monkeypatch.setattr("samovar.peers.launch.GRACE_S", 0.1)
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.1)
     script = f"""
 ready()
 contact()

@@ -14,7 +14,7 @@ import pytest
 from live import STEADY
 
 from samovar.peers.errors import one_line
-from samovar.peers.open_files import require_files
+from samovar.peers.machine.open_files import require_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits are Linux's")
 

@@ -4,11 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from samovar.protocols import wire
-from samovar.protocols.delivery.binding import Binding
-from samovar.protocols.delivery.lane import Outbound, Packet, Pulse
-from samovar.protocols.delivery.link import CONTROL_QUEUE_MAX, Link, PeerLost
-from samovar.protocols.delivery.pace import (
+from samovar.protocols.link.congestion import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
     WINDOW_BYTES_MAX,
@@ -18,7 +14,11 @@ from samovar.protocols.delivery.pace import (
     Rate,
     suiting_chunk,
 )
-from samovar.protocols.wire import Buffer, Frame, Lane, Packed, PeerMisbehaved
+from samovar.protocols.link.handshake import Binding
+from samovar.protocols.link.lane import Outbound, Packet, Pulse
+from samovar.protocols.link.link import CONTROL_QUEUE_MAX, Link, PeerLost
+from samovar.protocols.wire import frames as wire
+from samovar.protocols.wire.frames import Buffer, Frame, Lane, Packed, PeerMisbehaved
 
 from .conformance import Parcel, Postcard
 

@@ -5,10 +5,10 @@ import random
 from collections import Counter, defaultdict
 
 from samovar.protocols.channel import Envelope
-from samovar.protocols.delivery.link import PeerLost
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link.link import PeerLost
 from samovar.protocols.transport import PeerId
-from samovar.sims.loop import run_virtual
+from samovar.sims.world.loop import run_virtual
 
 from .conformance import Parcel, Postcard, ask, over, solve
 from .post import Post, opened

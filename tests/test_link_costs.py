@@ -4,10 +4,10 @@ import pytest
 from company import Company
 from simulated import PATIENCE_S, endpoint_in, no_complaints, now, simulate  # noqa: F401
 
-from samovar.aggregation.agreed import UNKNOWN
-from samovar.peers.links import parse_link
-from samovar.protocols.link_costs import measured
-from samovar.sims.network import Network
+from samovar.aggregation.schedules.choice import UNKNOWN
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.link_quality.costs import measured
+from samovar.sims.world.network import Network
 
 from .conformance import Parcel, link_of, over
 

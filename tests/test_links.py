@@ -2,10 +2,10 @@
 
 import random
 
-from samovar.protocols.delivery.lane import CREDIT_BYTES_MIN
-from samovar.protocols.delivery.links import INBOUND_BYTES_MAX, Links
-from samovar.protocols.local import LocalHub, LocalTransport
-from samovar.sims.loop import run_virtual
+from samovar.protocols.in_process import LocalHub, LocalTransport
+from samovar.protocols.link.lane import CREDIT_BYTES_MIN
+from samovar.protocols.link.table import INBOUND_BYTES_MAX, Links
+from samovar.sims.world.loop import run_virtual
 
 
 def test_however_many_peers_there_are_they_share_one_pool_of_credit() -> None:

@@ -11,17 +11,17 @@ import pytest
 from company import Company, Shelf, Walker, assert_one_truth, started
 from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
-from samovar.peers.links import parse_link
-from samovar.protocols import catch_up
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
+from samovar.protocols.local_sgd import catch_up
+from samovar.protocols.local_sgd.rounds import Contribution
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
 from samovar.protocols.members.membership import MembershipError, NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.roster import Expelled, Roster
 from samovar.protocols.members.view import Decree, Member, Version, View
-from samovar.protocols.rounds import Contribution
-from samovar.sims.network import Network
+from samovar.sims.world.network import Network
 
 from .conformance import over
 

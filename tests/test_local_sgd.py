@@ -6,8 +6,8 @@ from company import Company, moved, value
 from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.periods.adacomm import AdaComm
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.protocols.state import State
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.protocols.local_sgd.state import State
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])

@@ -12,8 +12,8 @@ import zmq
 from live import STEADY, Live, verb
 
 from samovar.peers.errors import one_line
-from samovar.peers.keys import Invite
-from samovar.peers.memory import memory_hint
+from samovar.peers.launch.keys import Invite
+from samovar.peers.machine.process_memory import memory_hint
 from samovar.protocols.zeromq.transport import KeyPair
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
@@ -139,7 +139,7 @@ def test_a_limit_below_what_a_process_takes_already_is_refused_in_a_line(tmp_pat
 
 def test_where_there_is_no_such_limit_it_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("samovar.peers.memory.sys.platform", "darwin")
+    monkeypatch.setattr("samovar.peers.machine.process_memory.sys.platform", "darwin")
     done = verb("join", "tcp://127.0.0.1:1", STEADY, "--insecure", "--peer-key", "a", "--memory-limit", "8GB")
     assert done.exit_code == 2
     why = "there is no such limit on this system, only on Linux: leave it out"

@@ -9,7 +9,7 @@ from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.vector import Part
 from samovar.protocols.meter import Meter
-from samovar.sims.loop import run_virtual
+from samovar.sims.world.loop import run_virtual
 
 LATENCY_S = 0.25
 

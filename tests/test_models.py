@@ -15,18 +15,18 @@ from loops import begin, joined, nothing_runs_on, rounds  # noqa: F401
 from torch import Tensor, nn
 
 import samovar
-from samovar.aggregation.control_variate import ControlVariate
-from samovar.peers.averaged import Averaged
-from samovar.peers.checkpoint import CheckpointError
-from samovar.peers.constants import Agreement
-from samovar.peers.inner_state import InnerState
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task
-from samovar.peers.trainer import Diverged, Trainer
+from samovar.aggregation.scaffold import ControlVariate
+from samovar.peers.checkpoints.checkpoint import CheckpointError
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.averaged import Averaged
+from samovar.peers.task.constants import Agreement
+from samovar.peers.task.optimizer_state import InnerState
+from samovar.peers.task.task import Task
+from samovar.peers.training.trainer import Diverged, Trainer
 from samovar.protocols.members.membership import JoinRefused
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import Hung, World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import Hung, World
 
 
 class Model(nn.Module):

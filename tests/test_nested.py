@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from samovar.peers.checkpoint import CheckpointError, Snapshot, load, optimizer_from_plain, optimizer_to_plain, save
-from samovar.peers.nested import from_plain, to_plain
+from samovar.peers.checkpoints.checkpoint import (
+    CheckpointError,
+    Snapshot,
+    load,
+    optimizer_from_plain,
+    optimizer_to_plain,
+    save,
+)
+from samovar.peers.checkpoints.pytree import from_plain, to_plain
 
 
 @pytest.fixture

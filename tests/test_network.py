@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.links import parse_duration, parse_link
+from samovar.peers.settings.link_text import parse_duration, parse_link
 from samovar.protocols.link_spec import LinkSpec, link_bytes
 from samovar.protocols.transport import Arrivals, wire_bytes
-from samovar.sims.loop import run_virtual
-from samovar.sims.machine import MACHINE, Machine
-from samovar.sims.network import Network
-from samovar.sims.transport import SimulatedTransport
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.machine import MACHINE, Machine
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
 
 PAYLOAD = 10_000
 SIZE = link_bytes(wire_bytes(1, PAYLOAD, encrypted=True))

@@ -18,23 +18,23 @@ from torch import nn
 
 from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
-from samovar.peers.averaged import Averaged
-from samovar.peers.checkpoint import Snapshot
-from samovar.peers.overlap import training_of
+from samovar.peers.checkpoints.checkpoint import Snapshot
+from samovar.peers.conversations.policies import first_state
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.stop import Stop
-from samovar.peers.task import load_task
-from samovar.peers.trainer import Trainer
-from samovar.peers.training import resume
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task.averaged import Averaged
+from samovar.peers.task.task import load_task
+from samovar.peers.training.loop import resume
+from samovar.peers.training.overlap import training_of
+from samovar.peers.training.stop import Stop
+from samovar.peers.training.trainer import Trainer
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local import LocalHub, LocalTransport
-from samovar.sims.life import Life
-from samovar.sims.loop import run_virtual
+from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
+from samovar.sims.world.world import World
 
 UNION = TASKS / "union.py"
 FEW = {"peers": 3, "period": "5", "device": "cpu", "checkpoint_every_s": 0.0, "link": "100mbit,5ms"}

@@ -19,20 +19,20 @@ from torch import nn
 
 from samovar.aggregation.outer import Momentum
 from samovar.aggregation.vector import Part, parts
-from samovar.peers.checkpoint import Snapshot, load
-from samovar.peers.links import parse_link
-from samovar.peers.overlap import training_of
+from samovar.peers.checkpoints.checkpoint import Snapshot, load
+from samovar.peers.conversations.policies import first_state
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.stop import Stop
-from samovar.peers.task import Task, load_task
-from samovar.peers.trainer import Trainer
-from samovar.peers.training import resume
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task.task import Task, load_task
+from samovar.peers.training.loop import resume
+from samovar.peers.training.overlap import training_of
+from samovar.peers.training.stop import Stop
+from samovar.peers.training.trainer import Trainer
 from samovar.sims.scenarios.scenario import Fault, Kind
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
 
 
 def trainers(parts: int = 3) -> list[Trainer]:

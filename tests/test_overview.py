@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic import WHY, in_memory, synthetic_records
 
-from samovar.peers.records import EventName, EventRecord, Record, RoundRecord, Run
+from samovar.peers.records.records import EventName, EventRecord, Record, RoundRecord, Run
 from samovar.peers.report.charts import loss_marks, time_axis
 from samovar.peers.report.overview import Absence, absences, curve, standstills
 from samovar.peers.report.tables import standstill_table

@@ -13,17 +13,17 @@ from loops import begin
 from test_simulated_runs import DIGITS, TASKS
 from torch import nn
 
-from samovar.aggregation.normalised import FAR, UNKNOWN_SPEEDS, Speeds, effective, normalised, own_steps
-from samovar.peers.pace import Pace
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.task import Task, load_task
-from samovar.protocols.rounds import Contribution
-from samovar.protocols.state import State
-from samovar.sims.life import Life
-from samovar.sims.loop import run_virtual
+from samovar.aggregation.fednova import FAR, UNKNOWN_SPEEDS, Speeds, effective, normalised, own_steps
+from samovar.peers.conversations.pace import Pace
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task.task import Task, load_task
+from samovar.protocols.local_sgd.rounds import Contribution
+from samovar.protocols.local_sgd.state import State
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
+from samovar.sims.world.world import World
 
 RATE = 0.005
 CURVES, OPTIMA = (0.5, 1.0, 2.0, 1.5), (-3.0, 0.0, 1.0, 5.0)

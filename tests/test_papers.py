@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from live import ROOT
 
-from samovar.peers.settings import Settings
+from samovar.peers.settings.settings import Settings
 
 PAPERS = ROOT / "benchmarks" / "papers"
 QUICK = {

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samovar.aggregation.periods.adacomm import AdaComm, Block
+from samovar.aggregation.periods.adaptive_periodic import Even
 from samovar.aggregation.periods.auto import Auto
-from samovar.aggregation.periods.even import Even
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.aggregation.periods.known import PERIODS, parse_period
 from samovar.aggregation.periods.policy import PERIOD_LIMIT, Motion, Numbers, PeriodState
 from samovar.aggregation.periods.post_local import PostLocal
-from samovar.aggregation.periods.quadratic import Quadratic
+from samovar.aggregation.periods.qsr import Quadratic
+from samovar.aggregation.periods.registry import PERIODS, parse_period
 
 Round = tuple[float, float, float]  # loss, seconds since the round before, learning rate
 

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
+from samovar.aggregation.periods.adaptive_periodic import Even
 from samovar.aggregation.periods.auto import Auto
-from samovar.aggregation.periods.even import Even
+from samovar.aggregation.periods.displacement import Probe
 from samovar.aggregation.periods.policy import STILL, Motion, Numbers, PeriodPolicy, PeriodState
 from samovar.aggregation.periods.post_local import PostLocal
-from samovar.aggregation.periods.probe import Probe
-from samovar.aggregation.periods.quadratic import Quadratic
-from samovar.peers.settings import Settings, SettingsError
-from samovar.sims.loop import run_virtual
+from samovar.aggregation.periods.qsr import Quadratic
+from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.scenarios.toy import toy_task
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 COSTS = Motion(step_s=1.0, averaging_s=4.0)
 NOISE = COSTS._replace(apart=1.0, together=1.0)

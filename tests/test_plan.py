@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from live import verb
 
-from samovar.aggregation.cost import Links, predict
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.links import parse_duration, parse_link, parse_size
+from samovar.aggregation.schedules.cost import Links, predict
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.peers.settings.link_text import parse_duration, parse_link, parse_size
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from samovar.protocols.delivery.lane import Pulse
+from samovar.protocols.link.lane import Pulse
 from samovar.protocols.link_spec import LinkSpec
+from samovar.protocols.local_sgd.commit import Commit
 from samovar.protocols.transport import Arrivals
-from samovar.protocols.verdict import Commit
-from samovar.protocols.wire import encode
+from samovar.protocols.wire.frames import encode
 from samovar.sims.frames import kind_of
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
-from samovar.sims.priorities import Priorities
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.sweeps.verdict import judge
-from samovar.sims.ways import Frame
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.priorities import Priorities
+from samovar.sims.world.ways import Frame
 
 PEERS = ["a", "b", "c", "d"]
 WAYS = [(sender, to) for sender in PEERS for to in PEERS if sender != to]

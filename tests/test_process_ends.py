@@ -16,8 +16,8 @@ import psutil
 import pytest
 from live import STEADY, Live, samovar
 
-from samovar.peers.checkpoint import load
-from samovar.peers.control import CONTROL_VARIABLE
+from samovar.peers.checkpoints.checkpoint import load
+from samovar.peers.launch.control import CONTROL_VARIABLE
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
 NEVER = ("--checkpoint-every-s", 1_000_000)
@@ -69,7 +69,7 @@ def test_a_peer_whose_launcher_is_gone_before_its_orders_says_so_in_a_line() -> 
     ours.close()
     with theirs:
         done = subprocess.run(
-            [sys.executable, "-m", "samovar.peers.process"],
+            [sys.executable, "-m", "samovar.peers.launch.process"],
             env={**os.environ, CONTROL_VARIABLE: str(theirs.fileno())},
             pass_fds=[theirs.fileno()],
             capture_output=True,

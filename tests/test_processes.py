@@ -13,8 +13,8 @@ import pytest
 import torch
 from live import STEADY, Live, samovar, stop_all
 
-from samovar.peers.checkpoint import load
-from samovar.peers.records import read_run
+from samovar.peers.checkpoints.checkpoint import load
+from samovar.peers.records.records import read_run
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
 

@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from samovar.peers.records import EventName, EventRecord, Lost, Missing, PeerSummary, Record, Result, RoundRecord
-from samovar.peers.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
-from samovar.peers.verbs.board import MOST_ROWS, SLOWEST, Board
-from samovar.peers.verbs.progress import LINE_EVERY_S, Progress, final_table
+from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST, Board
+from samovar.peers.cli.progress import LINE_EVERY_S, Progress, final_table
+from samovar.peers.records.records import (
+    EventName,
+    EventRecord,
+    Lost,
+    Missing,
+    PeerSummary,
+    Record,
+    Result,
+    RoundRecord,
+)
+from samovar.peers.records.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
 
 HIDE, SHOW, ERASE = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
 

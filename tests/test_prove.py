@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.schedules.prove import ScheduleError, prove
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
+from samovar.aggregation.schedules.verify import ScheduleError, prove
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from live import ROOT, verb
 
-from samovar.peers.checkpoint import load
+from samovar.peers.checkpoints.checkpoint import load
 from samovar.protocols.shared_memory.segment import machine
 
 README = (ROOT / "README.md").read_text("utf-8")

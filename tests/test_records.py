@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from synthetic import HOSTILE, synthetic_records, synthetic_run
 
-from samovar.peers.orders import checkpoint_path, log_path
-from samovar.peers.record_file import RecordFile
-from samovar.peers.records import EventRecord, Record, RoundRecord, Run, peer_file, read_record, read_run
+from samovar.peers.launch.spec import checkpoint_path, log_path
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import EventRecord, Record, RoundRecord, Run, peer_file, read_record, read_run
 from samovar.peers.report.overview import totals
 from samovar.peers.report.write import page
 

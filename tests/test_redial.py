@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from samovar.protocols.zeromq.redial import PAUSE_MAX_S, PAUSE_MIN_S, Redial
-from samovar.sims.loop import run_virtual
+from samovar.sims.world.loop import run_virtual
 
 
 def test_calls_are_made_ever_more_seldom_but_soon_when_somebody_waits() -> None:

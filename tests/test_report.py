@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
 
-from samovar.peers.records import EventRecord, RoundRecord, Run
+from samovar.peers.records.records import EventRecord, RoundRecord, Run
+from samovar.peers.records.units import seconds_text
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
 from samovar.peers.report.write import page, write_report
-from samovar.peers.units import seconds_text
 
 
 class Page(HTMLParser):

@@ -14,20 +14,20 @@ import torch
 from torch import nn
 
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.peers.checkpoint import Snapshot
+from samovar.peers.checkpoints.checkpoint import Snapshot
+from samovar.peers.conversations.policies import first_state
 from samovar.peers.peer import Identity, Peer
-from samovar.peers.policies import first_state
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.stop import Stop
-from samovar.peers.task import Task
-from samovar.peers.trainer import Trainer
-from samovar.peers.training import Training, resume, with_state
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
+from samovar.peers.training.loop import Training, resume, with_state
+from samovar.peers.training.stop import Stop
+from samovar.peers.training.trainer import Trainer
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local import LocalHub, LocalTransport
-from samovar.protocols.state import State
-from samovar.sims.loop import run_virtual
-from samovar.sims.toy import toy_task
+from samovar.protocols.in_process import LocalHub, LocalTransport
+from samovar.protocols.local_sgd.state import State
+from samovar.sims.scenarios.toy import toy_task
+from samovar.sims.world.loop import run_virtual
 
 SETTINGS = Settings(peers=2, period="8", steps=80, device="cpu")
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_files import GROUP, write
 
-from samovar.peers.links import duration_text, link_text, parse_duration, parse_link, parse_size, size_text
-from samovar.peers.settings import Settings
-from samovar.peers.toml_rows import TableError
+from samovar.peers.settings.link_text import duration_text, link_text, parse_duration, parse_link, parse_size, size_text
+from samovar.peers.settings.settings import Settings
+from samovar.peers.settings.toml_rows import TableError
 from samovar.protocols.link_spec import LinkSpec
-from samovar.sims.links import Noise
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.file import read_scenario
+from samovar.sims.scenarios.noise import Noise
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.scenarios.traces import read_trace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from live import verb
 from scenario_files import GROUP, write
 
-from samovar.peers.toml_rows import TableError
+from samovar.peers.settings.toml_rows import TableError
 from samovar.sims.scenarios.file import read_scenario
 
 

@@ -11,12 +11,12 @@ import pytest
 from live import verb
 from scenario_files import GROUP, write
 
-from samovar.sims.loop import run_virtual
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps import checkers
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *flags: str, code: int = 0) -> dict[str, Any]:

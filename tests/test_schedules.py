@@ -5,9 +5,9 @@ import torch
 
 from samovar.aggregation.schedules.double_tree import DoubleTree
 from samovar.aggregation.schedules.hierarchical import Hierarchical
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.aggregation.schedules.prove import prove
+from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Op, Receipt, Schedule, Step, Transfer
+from samovar.aggregation.schedules.verify import prove
 from samovar.aggregation.vector import parts
 
 WORLDS = range(1, 34)

@@ -14,8 +14,8 @@ from loops import HERE, batch_loss, begin, joined, network, nothing_runs_on, rou
 from torch import Tensor, nn
 
 import samovar
-from samovar.peers.records import read_run
-from samovar.peers.trainer import Diverged
+from samovar.peers.records.records import read_run
+from samovar.peers.training.trainer import Diverged
 from samovar.protocols.addresses import split_address
 from samovar.protocols.members.membership import JoinRefused
 

@@ -25,8 +25,8 @@ from loops import (  # noqa: F401
 )
 from torch import Tensor, nn
 
-from samovar.peers.records import read_run
-from samovar.peers.task import load_task
+from samovar.peers.records.records import read_run
+from samovar.peers.task.task import load_task
 
 
 def clipped(run: Any) -> list[Tensor]:

@@ -12,8 +12,8 @@ from loops import Bare, begin, network, rounds, scheduled, together, union
 from torch import Tensor, nn
 
 import samovar
-from samovar.peers.records import read_run
-from samovar.peers.task import load_task
+from samovar.peers.records.records import read_run
+from samovar.peers.task.task import load_task
 
 PERIOD = 10
 

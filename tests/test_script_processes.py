@@ -17,7 +17,7 @@ from loops import HERE, nothing_runs_on, rounds  # noqa: F401
 from torch import nn
 
 import samovar
-from samovar.peers.records import read_run
+from samovar.peers.records.records import read_run
 
 
 def script(folder: Path, body: str) -> Path:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samovar.peers.links import parse_link
-from samovar.peers.settings import Settings, SettingsError
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.sims.cli import simulate
 from samovar.sims.scenarios.scenario import USUAL_LINK, Scenario
-from samovar.sims.verb_simulate import simulate
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 from test_settings import FIELDS, refused
 
-from samovar.peers.links import parse_link
-from samovar.peers.settings import Settings
-from samovar.peers.verbs.flags import click_options
+from samovar.peers.cli.flags import click_options
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from live import run_here
 
-from samovar.peers.links import parse_link
-from samovar.peers.opening import open_endpoint
-from samovar.peers.records import read_run
-from samovar.peers.settings import Settings
+from samovar.peers.launch.session import open_endpoint
+from samovar.peers.records.records import read_run
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec, link_bytes
 from samovar.protocols.shaping import waiting
 from samovar.protocols.shaping.transport import Shaped
 from samovar.protocols.shaping.way import ShapedTo
 from samovar.protocols.transport import Arrivals, Transport, wire_bytes
-from samovar.protocols.wire import encode
+from samovar.protocols.wire.frames import encode
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
-from samovar.sims.transport import SimulatedTransport
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.transport import SimulatedTransport
 
 from .conformance import ask, solve
 

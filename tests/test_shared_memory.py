@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from samovar.aggregation.schedules.known import SCHEDULES
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.protocols.collectives import reducer as reducer_module
+from samovar.protocols.collectives.allreduce import allreduce
+from samovar.protocols.collectives.reducer import Reducer
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local import LocalHub, LocalTransport
+from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.members.view import Member, View
 from samovar.protocols.meter import Meter
-from samovar.protocols.reduction import reducer as reducer_module
-from samovar.protocols.reduction.allreduce import allreduce
-from samovar.protocols.reduction.chunks import Inbox
-from samovar.protocols.reduction.reducer import Reducer
 from samovar.protocols.shared_memory import sums as sums_module
-from samovar.protocols.shared_memory.commons import Commons, Offer, Use
+from samovar.protocols.shared_memory.arena import Commons, Offer, Use
 from samovar.protocols.shared_memory.segment import Segment, machine
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
+from samovar.protocols.transfer.chunks import Inbox
 
 from .conformance import group_of, over
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import layout_of, no_complaints, simulate  # noqa: F401
 
-from samovar.aggregation.agreed import UNKNOWN, LinkCosts
-from samovar.aggregation.shares import bottleneck, by_bandwidth, coarse, loads, shares
+from samovar.aggregation.schedules.choice import UNKNOWN, LinkCosts
+from samovar.aggregation.schedules.shares import bottleneck, by_bandwidth, coarse, loads, shares
 from samovar.aggregation.vector import parts
-from samovar.peers.links import parse_link
-from samovar.peers.schedules import schedule_for, uneven
-from samovar.peers.settings import Settings
-from samovar.protocols.bandwidths import LEVEL_MAX, Bandwidths
+from samovar.peers.conversations.schedules import schedule_for, uneven
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.collectives.reducer import on_one_machine
+from samovar.protocols.link_quality.bandwidths import LEVEL_MAX, Bandwidths
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.view import Member, View
-from samovar.protocols.reduction.reducer import on_one_machine
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.scenario import Group
 from samovar.sims.sweeps.verdict import judge

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from samovar.peers.records import EventRecord, Record, RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.task import TaskError, load_task
-from samovar.peers.training import Ended, Training
-from samovar.sims.loop import run_virtual
+from samovar.peers.records.records import EventRecord, Record, RoundRecord
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import TaskError, load_task
+from samovar.peers.training.loop import Ended, Training
 from samovar.sims.measure import measured_step_time
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import Simulated, World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import Simulated, World
 
 TASKS = Path(__file__).parent / "tasks"
 DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
@@ -31,7 +31,7 @@ def simulate(task: Path, **settings: Any) -> tuple[Simulated, list[Record], Worl
 
 def single_process_on_the_union_batch(parts: int) -> torch.Tensor:
     task = load_task(TASKS / "union.py")
-    from samovar.peers.trainer import Trainer
+    from samovar.peers.training.trainer import Trainer
 
     start = Trainer(task, seed=0, part=0, parts=parts, device=torch.device("cpu"))
     model, optimizer = start.model, start.optimizer

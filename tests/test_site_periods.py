@@ -21,21 +21,21 @@ from test_outer_runs import UNION, Everything, bits
 
 import samovar
 from samovar.__main__ import main
-from samovar.peers.groups import without_groups
-from samovar.peers.settings import Settings, SettingsError
-from samovar.peers.task import load_task
-from samovar.peers.toml_file import read_toml
-from samovar.peers.trainer import Trainer
-from samovar.protocols import site_rounds as site_rounds_module
-from samovar.protocols.reduction.reducer import Reducer
-from samovar.protocols.rounds import Committed, SiteCommitted
-from samovar.protocols.site_rounds import Hold, SiteRounds
-from samovar.sims.loop import run_virtual
+from samovar.peers.settings.groups import without_groups
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.settings.toml_file import read_toml
+from samovar.peers.task.task import load_task
+from samovar.peers.training.trainer import Trainer
+from samovar.protocols.collectives.reducer import Reducer
+from samovar.protocols.local_sgd import site_averaging as site_rounds_module
+from samovar.protocols.local_sgd.rounds import Committed, SiteCommitted
+from samovar.protocols.local_sgd.site_averaging import Hold, SiteRounds
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.scenarios.text import scenario_text
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 SITED = {
     "peers": 4, "site": "east;east;west;west", "site_period": 2, "period": "8", "steps": 48, "device": "cpu",

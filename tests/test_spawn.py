@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from samovar.peers.control import Control
-from samovar.peers.spawn import Fork, Spawner, SpawnError, ZygoteKilled
+from samovar.peers.launch.control import Control
+from samovar.peers.launch.spawn import Fork, Spawner, SpawnError, ZygoteKilled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="peers are forked on Linux only")
 

@@ -8,7 +8,7 @@ import pytest
 from company import Company, assert_one_truth, started
 from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
 
-from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.membership import MembershipError
 
 

@@ -19,15 +19,15 @@ from loops import HERE, batch_loss, begin, network, nothing_runs_on  # noqa: F40
 from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
 
 import samovar
-from samovar.peers.records import EventRecord, Record, read_run
-from samovar.peers.settings import Settings
-from samovar.protocols import works
-from samovar.protocols.stalls import Stall, Stalls
-from samovar.sims.loop import run_virtual
+from samovar.peers.records.records import EventRecord, Record, read_run
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.local_sgd import works
+from samovar.protocols.local_sgd.stalls import Stall, Stalls
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.checkers import broken
-from samovar.sims.toy import toy_task
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 Told = list[tuple[float, str, Stall]]
 """When, who tells, and what."""

@@ -9,22 +9,22 @@ from simulated import layout_of
 
 from samovar.aggregation.outer import Plain
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.aggregation.schedules.known import SCHEDULES
-from samovar.peers.door import Door
-from samovar.peers.keys import Invite
-from samovar.peers.open_files import raise_file_limit
-from samovar.peers.opening import open_endpoint
-from samovar.peers.settings import Settings
+from samovar.aggregation.schedules.registry import SCHEDULES
+from samovar.peers.launch.join_target import Door
+from samovar.peers.launch.keys import Invite
+from samovar.peers.launch.session import open_endpoint
+from samovar.peers.machine.open_files import raise_file_limit
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.greeting import Greeter
-from samovar.protocols.local_sgd import Contribution, LocalSGD
+from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD
+from samovar.protocols.local_sgd.state import State
+from samovar.protocols.members.hello import Greeter
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Member
-from samovar.protocols.rounds import LOCAL_SGD
-from samovar.protocols.state import State
 from samovar.protocols.zeromq.transport import KeyPair
 
 pytestmark = pytest.mark.timeout(90)

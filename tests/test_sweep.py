@@ -14,11 +14,10 @@ import torch
 from simulated import printed_under_hash_seed
 
 import samovar
-from samovar.peers.settings import Settings
-from samovar.protocols.delivery.links import INBOUND_BYTES_MAX
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.link.table import INBOUND_BYTES_MAX
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.members.states import Moved, State
-from samovar.protocols.rounds import (
+from samovar.protocols.local_sgd.rounds import (
     Committed,
     Computed,
     Contributed,
@@ -26,18 +25,19 @@ from samovar.protocols.rounds import (
     SiteCommitted,
     SiteContributed,
 )
-from samovar.protocols.snapshot_transfer import Fetched
+from samovar.protocols.members.states import Moved, State
+from samovar.protocols.transfer.snapshot_transfer import Fetched
 from samovar.protocols.transport import Arrivals
-from samovar.sims.log import Began, Complained, Entry, Gone, Held, Log, Misdelivered, Observer, Refused
-from samovar.sims.loop import run_virtual
-from samovar.sims.machine import Machine
-from samovar.sims.network import Network
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.sweeps.checkers import PROMISES, broken
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.sweep import PLACES, REQUIRED, SITES, TOO_RARE, judge_seed, sweep, unmet
 from samovar.sims.sweeps.verdict import judge
+from samovar.sims.world.event_log import Began, Complained, Entry, Gone, Held, Log, Misdelivered, Observer, Refused
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.machine import Machine
+from samovar.sims.world.network import Network
 
 # ---- seeds
 

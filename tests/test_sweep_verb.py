@@ -12,9 +12,8 @@ import pytest
 from live import verb
 from scenario_files import write
 
-from samovar.peers.settings import Settings
-from samovar.protocols.rounds import Committed
-from samovar.sims.log import Began, Entry
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.local_sgd.rounds import Committed
 from samovar.sims.scenarios.draw import draw
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
@@ -23,6 +22,7 @@ from samovar.sims.sweeps import show as show_sweep
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.tell import story
 from samovar.sims.sweeps.verdict import judge
+from samovar.sims.world.event_log import Began, Entry
 
 
 def test_a_sweep_judges_its_seeds_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

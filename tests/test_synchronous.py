@@ -13,10 +13,10 @@ from loops import begin, joined, together
 from torch import Tensor, nn
 
 import samovar
-from samovar.peers import gradients as gradients_module
 from samovar.peers import peer as peer_module
-from samovar.peers.records import read_run
-from samovar.peers.settings import Settings, SettingsError
+from samovar.peers.records.records import read_run
+from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.task import gradients as gradients_module
 
 STEPS, BATCH = 12, 8
 Optimizer = Callable[[Any], torch.optim.Optimizer]

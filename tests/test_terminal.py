@@ -19,8 +19,8 @@ import pyte
 import pytest
 from live import STEADY, Live, run_here
 
-from samovar.peers.units import bytes_text, loss_text, seconds_text
-from samovar.peers.verbs.command_line import STOPPED
+from samovar.peers.cli.command_line import STOPPED
+from samovar.peers.records.units import bytes_text, loss_text, seconds_text
 
 pytestmark = pytest.mark.timeout(90)
 

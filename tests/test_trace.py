@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from synthetic import WHY
 
-from samovar.peers.records import Run
+from samovar.peers.records.records import Run
 from samovar.peers.report.trace import write_trace
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from samovar.peers.checkpoint import CheckpointError, load, save
-from samovar.peers.task import Task, TaskError, kind_of, load_task
-from samovar.peers.tensors import moved, samples_in
-from samovar.peers.trainer import Diverged, Trainer
+from samovar.peers.checkpoints.checkpoint import CheckpointError, load, save
+from samovar.peers.task.task import Task, TaskError, kind_of, load_task
+from samovar.peers.task.tensors import moved, samples_in
+from samovar.peers.training.trainer import Diverged, Trainer
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[1]

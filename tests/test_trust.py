@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from samovar.protocols import wire
-from samovar.protocols.delivery.link import PeerLost
+from samovar.protocols.link.link import PeerLost
 from samovar.protocols.transport import PeerId
-from samovar.protocols.wire import Buffer, Frame
-from samovar.sims.loop import run_virtual
+from samovar.protocols.wire import frames as wire
+from samovar.protocols.wire.frames import Buffer, Frame
+from samovar.sims.world.loop import run_virtual
 
 from .conformance import Parcel, Postcard, Riddle, Solution, ask, collect, eventually, numbers, over, solve
 from .post import Post, opened

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from synthetic import synthetic_records
 
-from samovar.peers import record_file
-from samovar.peers.record_file import RecordFile
-from samovar.peers.records import EventRecord, Record, peer_file, read_run
-from samovar.peers.runs import conclude
-from samovar.peers.tally import Tally
-from samovar.peers.verbs.output import Output
+from samovar.peers.cli.output import Output
+from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records import record_file
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import EventRecord, Record, peer_file, read_run
+from samovar.peers.records.tally import Tally
 
 WRITTEN = synthetic_records()
 

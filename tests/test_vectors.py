@@ -9,13 +9,13 @@ import torch
 from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 from torch import Tensor
 
-from samovar.aggregation.codecs.known import parse_codec
-from samovar.peers.links import parse_link
-from samovar.protocols.delivery.link import PeerLost
+from samovar.aggregation.codecs.registry import parse_codec
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.reduction.chunks import Chunk, Inbox
-from samovar.protocols.vectors import Vectors
-from samovar.sims.network import Network
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.transfer.chunks import Chunk, Inbox
+from samovar.protocols.transfer.vectors import Vectors
+from samovar.sims.world.network import Network
 
 from .conformance import over
 

@@ -8,7 +8,7 @@ import pytest
 from company import Company
 from simulated import no_complaints, printed_under_hash_seed, simulate  # noqa: F401
 
-from samovar.sims.loop import Deadlock, VirtualLoop, run_virtual
+from samovar.sims.world.loop import Deadlock, VirtualLoop, run_virtual
 
 
 def test_time_starts_at_zero_and_a_day_takes_no_time() -> None:
@@ -88,7 +88,7 @@ def test_a_deadlock_is_told_and_not_waited_for() -> None:
 
 @pytest.mark.parametrize("nap_s", [0.0, 1e-15], ids=["not at all", "for less than the clock shows"])
 def test_tasks_that_run_for_ever_while_no_time_passes_are_told(nap_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samovar.sims.loop.PASSES_MAX", 1000)
+    monkeypatch.setattr("samovar.sims.world.loop.PASSES_MAX", 1000)
     ended = []
 
     async def main() -> None:
@@ -105,7 +105,7 @@ def test_tasks_that_run_for_ever_while_no_time_passes_are_told(nap_s: float, mon
 
 
 def test_long_work_at_one_moment_is_no_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samovar.sims.loop.PASSES_MAX", 1000)
+    monkeypatch.setattr("samovar.sims.world.loop.PASSES_MAX", 1000)
 
     async def main() -> float:
         for _ in range(5):

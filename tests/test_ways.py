@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import zmq
 
-from samovar.protocols.wire import Buffer
-from samovar.protocols.zeromq.tap import Origin
+from samovar.protocols.wire.frames import Buffer
+from samovar.protocols.zeromq.reader import Origin
+from samovar.protocols.zeromq.routes import OutLink, Ways
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
-from samovar.protocols.zeromq.ways import OutLink, Ways
 
 from .conformance import Postcard, ask, collect, eventually, numbers, over, solve
 from .town import LOCAL, Station, Town

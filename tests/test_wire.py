@@ -20,11 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import samovar.protocols
-from samovar.protocols import wire
-from samovar.protocols.delivery.lane import Pulse
-from samovar.protocols.reduction.chunks import Chunk
-from samovar.protocols.schema import INT_MAX, ITEMS_MAX, STR_BYTES_MAX
-from samovar.protocols.wire import (
+from samovar.protocols.link.lane import Pulse
+from samovar.protocols.transfer.chunks import Chunk
+from samovar.protocols.wire import frames as wire
+from samovar.protocols.wire.frames import (
     HEADER_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     Frame,
@@ -35,6 +34,7 @@ from samovar.protocols.wire import (
     encode,
     message,
 )
+from samovar.protocols.wire.schema import INT_MAX, ITEMS_MAX, STR_BYTES_MAX
 
 for module in pkgutil.walk_packages(samovar.protocols.__path__, "samovar.protocols."):
     importlib.import_module(module.name)

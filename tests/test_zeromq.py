@@ -8,12 +8,12 @@ import pytest
 import zmq
 
 from samovar.protocols.addresses import split_address
-from samovar.protocols.delivery.lane import Pulse, cost_bytes
-from samovar.protocols.delivery.pace import WINDOW_BYTES_MAX
-from samovar.protocols.delivery.trust import Refusal
-from samovar.protocols.wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, encode
+from samovar.protocols.link.congestion import WINDOW_BYTES_MAX
+from samovar.protocols.link.lane import Pulse, cost_bytes
+from samovar.protocols.link.misbehaviour import Refusal
+from samovar.protocols.wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, encode
 from samovar.protocols.zeromq import transport as zeromq
-from samovar.protocols.zeromq.tap import MESSAGES_MAX
+from samovar.protocols.zeromq.reader import MESSAGES_MAX
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 from .conformance import ask, eventually, solve

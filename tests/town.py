@@ -13,7 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 from samovar.protocols.addresses import split_address
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.transport import Arrivals, PeerId
-from samovar.protocols.wire import Buffer
+from samovar.protocols.wire.frames import Buffer
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 LOCAL = "tcp://127.0.0.1:0"

@@ -35,7 +35,7 @@ from torch.nn.functional import pad
 
 from ..vector import Layout, Part
 from .codec import SketchState
-from .stages import Stages, check_round
+from .sketch import Stages, check_round
 
 RANK_MAX = 64
 DEPENDENT = 1e-5

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..vector import Layout
 from .codec import SketchState
-from .stages import Stages, check_round
+from .sketch import Stages, check_round
 from .top_k import check_fraction
 
 

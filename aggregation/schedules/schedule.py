@@ -1,7 +1,7 @@
 """What an allreduce does, as data: the steps of each rank.
 
 A schedule cuts the vector into parts and tells every rank, step by step, which parts to send to whom and which to
-receive and add or copy. One executor runs any schedule, one cost model prices it (`aggregation.cost`), and `prove`
+receive and add or copy. One executor runs any schedule, one cost model prices it (`cost`), and `verify`
 shows that it is an allreduce at all. Losing a peer is not a schedule's business: the round is then abandoned and a new
 one begins in the smaller world.
 """

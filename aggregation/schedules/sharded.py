@@ -2,7 +2,7 @@
 
 Source: Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014), with the servers on the
 workers' machines. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous
-GPU/CPU clusters" (OSDI 2020), have the best parts for unequal machines (`aggregation.shares`).
+GPU/CPU clusters" (OSDI 2020), have the best parts for unequal machines (`shares`).
 
     paper   here
     p       world

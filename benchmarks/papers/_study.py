@@ -13,12 +13,12 @@ import torch
 from _images import Data, load
 from _tasks import fashion, log_h, mlp_s
 
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task
-from samovar.sims.loop import run_virtual
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import Hung, World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import Hung, World
 
 PEERS, STEP_S, AVERAGING_S = 4, 1.0, 4.0
 GRID_S, SMOOTH_S, FLOOR = 4.0, 200.0, 0.25

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from samovar.peers.task import Task
+from samovar.peers.task.task import Task
 
 INPUTS, HIDDEN, CLASSES, CLUSTERS = 64, 32, 10, 30
 SPREAD, NOISE, REDRAWN = 0.33, 0.6, 0.2

@@ -31,17 +31,17 @@ from _simulated import connected, joined
 from _transformer import Scheduled, Start, loss, pretrained
 
 from samovar.aggregation.vector import Layout, Part
-from samovar.peers.links import parse_duration, parse_link
-from samovar.peers.records import Record, RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task
+from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.settings.link_text import parse_duration, parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.filling import Filling
-from samovar.protocols.local_sgd import Contribution
-from samovar.sims.loop import run_virtual
-from samovar.sims.network import Network
+from samovar.protocols.local_sgd.filling import Filling
+from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.sims.scenarios.scenario import Scenario
-from samovar.sims.world import World
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+from samovar.sims.world.world import World
 
 
 class Plan(NamedTuple):

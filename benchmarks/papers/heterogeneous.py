@@ -29,12 +29,12 @@ from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, at_first, far_link, play, reached, smoothed
 from _tasks import log_h, mlp_s
 
-from samovar.peers.links import parse_link
-from samovar.peers.records import RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task, load_task
+from samovar.peers.records.records import RoundRecord
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task, load_task
 from samovar.sims.scenarios.scenario import Group, Scenario
-from samovar.sims.world import World
+from samovar.sims.world.world import World
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 FAST_S, SLOW_S, PERIOD, STEPS = 0.01, 0.05, 16, 1600

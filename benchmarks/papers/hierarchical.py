@@ -25,10 +25,10 @@ import torch
 from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached, smoothed
 
-from samovar.peers.links import parse_link
-from samovar.peers.records import RoundRecord
-from samovar.peers.settings import Settings
-from samovar.peers.task import Task
+from samovar.peers.records.records import RoundRecord
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
 from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.scenarios.scenario import Group, Scenario
 

@@ -30,8 +30,8 @@ from _common import Claim, chart, conclude, parser
 from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, at_first, play, reached, smoothed
 from _tasks import mlp_s
 
-from samovar.peers.records import RoundRecord, read_run
-from samovar.peers.settings import Settings
+from samovar.peers.records.records import RoundRecord, read_run
+from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.scenario import Scenario
 
 PROBLEM, TASK = PROBLEMS["MLP-S"], Path(_paced.__file__)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Final, Literal
 
-from ..units import bytes_text, loss_text, moment_text, plain
+from ..records.units import bytes_text, loss_text, moment_text, plain
 from .overview import Absence, Point
 
 Figure = dict[str, Any]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from ..records import PeerSummary, Run
-from ..units import loss_text, moment_text, plain, seconds_text
+from ..records.records import PeerSummary, Run
+from ..records.units import loss_text, moment_text, plain, seconds_text
 from .charts import LOST_INK, Axis, Figure, base_layout, loss_marks
 from .overview import Absence
 from .timeline import PARTS, Slot, slots

@@ -10,8 +10,8 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import Final
 
-from ..records import PeerSummary, RoundRecord, Run
-from ..tally import Tally, nothing
+from ..records.records import PeerSummary, RoundRecord, Run
+from ..records.tally import Tally, nothing
 
 STRETCHES: Final = 300
 """Points on the curve of a run whose peers do not keep in step."""

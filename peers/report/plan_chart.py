@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from ...aggregation.cost import Sent
-from ..units import count_text, seconds_text
+from ...aggregation.schedules.cost import Sent
+from ..records.units import count_text, seconds_text
 
 _STYLE: Final = """
 svg { --page: #f7f8fa; --ink: #1d2633; --soft: #5b6776; --line: #e3e7ec; color-scheme: light dark;

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ..scene import BAD_ENDINGS, Scene, Stay, Trouble
-from ..units import bytes_text, moment_text, plain, seconds_text
+from ..records.scene import BAD_ENDINGS, Scene, Stay, Trouble
+from ..records.units import bytes_text, moment_text, plain, seconds_text
 from .charts import LOST_INK, Axis, Figure, base_layout, size_axis
 from .scene_map import OTHER_INK, link_words
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from ..scene import BAD_ENDINGS, Cable, Place, Scene
-from ..units import bytes_text, count_text, plain
+from ..records.scene import BAD_ENDINGS, Cable, Place, Scene
+from ..records.units import bytes_text, count_text, plain
 
 MOST_SITES: Final = 12
 LINK_INKS: Final = ("#4a78b5", "#d08a3c", "#7a5ea8", "#3d8b6e", "#b5536b", "#57808f", "#9a8a3f")

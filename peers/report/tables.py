@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ..records import PeerSummary, Run
-from ..tally import Tally
-from ..units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text, stay_text
+from ..records.records import PeerSummary, Run
+from ..records.tally import Tally
+from ..records.units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text, stay_text
 from .gantt import PART_INK
 from .overview import Absence, Point, Standstill
 from .timeline import PARTS

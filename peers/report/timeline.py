@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..records import RoundRecord
+from ..records.records import RoundRecord
 
 PARTS: Final = ("compute", "wait", "transfer", "evaluate")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..records import Run
+from ..records.records import Run
 from .overview import absences, curve
 from .timeline import Slot, slots
 

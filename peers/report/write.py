@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..records import PeerSummary, Run
-from ..scene import Scene
+from ..records.records import PeerSummary, Run
+from ..records.scene import Scene
 from .charts import Figure, bytes_axis, curve_chart, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, standstills, totals

@@ -1,4 +1,4 @@
-"""The acceptor's half of a change: what one member has promised, and which next view it has adopted (`change`).
+"""The acceptor's half of a change: what one member has promised, and which next view it has adopted (`view_change`).
 
 A process that finds the record of its former life (`ledger`) goes on as an acceptor of that life's view until it hears
 of a later one.
@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
+from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire import PeerMisbehaved
-from ..witness import sometimes
+from ..wire.frames import PeerMisbehaved
 from .backoff import Backoff, Once
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
@@ -20,9 +20,9 @@ from .roster import Roster, Standing
 from .view import NOBODY, Decree, Version
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
-"""How far above what was promised a ballot may be: a million tries of each member (`change`). Of the coordinator, to
-whom others may have proposed higher ones than to this member, much further; and of what a member says it has promised,
-to whom others may have proposed."""
+"""How far above what was promised a ballot may be: a million tries of each member (`view_change`). Of the coordinator,
+to whom others may have proposed higher ones than to this member, much further; and of what a member says it has
+promised, to whom others may have proposed."""
 _FREE = 8
 """How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
 

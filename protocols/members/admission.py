@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..channel import Channel, Envelope
-from ..delivery.link import PeerLost
+from ..link.link import PeerLost
 from ..transport import PeerId
-from ..wire import in_words
+from ..wire.frames import in_words
 from .backoff import LONGEST_S
 from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
 from .roster import Expelled, MembershipError, Roster, Standing

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
-from ..wire import in_words
+from ..wire.frames import in_words
 from .messages import Finished, Leave
 from .roster import Expelled, MembershipError, Roster
 

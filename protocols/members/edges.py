@@ -24,9 +24,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..channel import Channel, Envelope
+from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire import in_words, message
-from ..witness import sometimes
+from ..wire.frames import in_words, message
 from .backoff import Backoff
 from .edge import EDGES_MAX, Edge
 from .errors import Expelled

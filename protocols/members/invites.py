@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ..channel import Channel, Envelope
-from ..delivery.link import PeerLost
 from ..endpoint import Endpoint
+from ..link.link import PeerLost
 from ..transport import PeerId, is_guest, key_of
-from ..wire import message
+from ..wire.frames import message
 from .invitation import KEYS_MAX, Invitation, mark
 from .messages import MEMBERS, Reinvite
 from .view import NOBODY, View

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
+from ..testpoints import sometimes
 from ..transport import PeerId
-from ..witness import sometimes
 from .messages import Learned, TooSlow
 from .roster import Roster, Standing
 from .view import Version

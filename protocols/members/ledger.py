@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgpack
 
-from ..schema import STR_BYTES_MAX, fields_of, plain_fields, read_fields
+from ..wire.schema import STR_BYTES_MAX, fields_of, plain_fields, read_fields
 from .errors import MembershipError
 from .view import Decree, Member, Version
 

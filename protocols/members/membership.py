@@ -1,9 +1,9 @@
 """Membership: who takes part, agreed generation by generation.
 
-Each generation has its view. `change` is how its members decide the next one, led by the coordinator, the most senior
-member that stays; `admission` is how a newcomer gets in. This file puts them together, and adds how members go (Leave,
-Finished), how the coordinator hears of a lost one (Suspicion), and what becomes of messages of other generations: a
-sender who is no member any more is told so (Stale), joins again and catches up.
+Each generation has its view. `view_change` is how its members decide the next one, led by the coordinator, the most
+senior member that stays; `admission` is how a newcomer gets in. This file puts them together, and adds how members go
+(Leave, Finished), how the coordinator hears of a lost one (Suspicion), and what becomes of messages of other
+generations: a sender who is no member any more is told so (Stale), joins again and catches up.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..channel import Channel, Envelope
+from ..testpoints import witness
 from ..transport import PeerId
-from ..witness import witness
 from .admission import Admission
 from .admission import JoinRefused as JoinRefused
-from .change import Change
 from .departure import Departure
 from .edges import Edges
 from .invitation import Invitation
@@ -37,6 +36,7 @@ from .roster import Roster
 from .roster import Standing as Standing
 from .states import States
 from .view import Decided, Decree, Member, Version, View
+from .view_change import Change
 
 
 class Membership:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..transport import PeerId
-from ..wire import message
+from ..wire.frames import message
 from .invitation import Invitation
 from .view import Decree, Member, Version, View
 

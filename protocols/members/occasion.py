@@ -15,9 +15,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from ..channel import Channel
-from ..witness import buggify, sometimes
-from .decree import idle_change
+from ..testpoints import buggify, sometimes
 from .messages import Later
+from .next_view import idle_change
 from .roster import Roster
 
 _SHARE = 0.1

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
+from ..testpoints import sometimes
 from ..transport import PeerId
-from ..witness import sometimes
 from .backoff import Once
 from .errors import Expelled
 from .messages import Stale

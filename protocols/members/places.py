@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ..witness import sometimes
+from ..testpoints import sometimes
 from .view import Member, View
 
 _SAFE_PATIENCES = 16

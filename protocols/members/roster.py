@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..channel import Channel
 from ..transport import PeerId
-from ..wire import in_words
+from ..wire.frames import in_words
 from .edge import Edge
 from .errors import Expelled as Expelled
 from .errors import MembershipError as MembershipError

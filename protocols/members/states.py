@@ -20,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..witness import witness
+from ..testpoints import witness
 from .admission import Admission
-from .change import Change
 from .errors import Expelled
 from .roster import Roster
+from .view_change import Change
 
 
 class State(StrEnum):

@@ -9,7 +9,7 @@ from functools import cached_property
 from ..group import Group, may_follow
 from ..limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from ..transport import PeerId
-from ..wire import PeerMisbehaved
+from ..wire.frames import PeerMisbehaved
 from .edge import Edge as Edge
 from .invitation import Invitation
 

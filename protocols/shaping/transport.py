@@ -1,6 +1,6 @@
 """A transport that keeps its peer to a link: a real run as slow, and its peers as far apart, as in a simulated one.
 
-As there (`sims.network`) a message occupies its sender's up-link and its receiver's down-link for `link_bytes` /
+As there (`sims.world.network`) a message occupies its sender's up-link and its receiver's down-link for `link_bytes` /
 bandwidth each, at the same time, and a way has the greater of the latencies of its two ends. What a receiver has to
 know of its sender for that, its sender tells (`ShapedTo`); who tells nothing has a wide link and is near.
 What waits is bounded by the credit of the links above; what is too much even so is dropped, as a router does it.
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..link_spec import LinkSpec, link_bytes
 from ..transport import Arrivals, PeerId, Transport, wire_bytes
-from ..wire import Buffer, encode
+from ..wire.frames import Buffer, encode
 from .down_link import DownLink
 from .waiting import Delayed, Waiting
 from .way import ShapedTo, Way, behind

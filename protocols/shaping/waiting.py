@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..delivery.lane import cost_bytes
-from ..delivery.links import INBOUND_BYTES_MAX
+from ..link.lane import cost_bytes
+from ..link.table import INBOUND_BYTES_MAX
 from ..transport import PeerId
-from ..wire import Buffer
+from ..wire.frames import Buffer
 
 WAITING_BYTES_MAX = 2 * INBOUND_BYTES_MAX
 """Links that keep to their credit have less under way."""

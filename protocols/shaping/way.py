@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..wire import Buffer, Lane, PeerMisbehaved, decode, message
+from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode, message
 
 
 @message("link", lane=Lane.LINK)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from ...aggregation.vector import parts
-from ..in_order import sum_all, sum_part
 from ..meter import Meter
-from ..off_loop import off_loop
+from ..offload import off_loop
 from ..transport import PeerId
+from .ordered_sum import sum_all, sum_part
 from .segment import Flags, Segment
 
 SMALL_BYTES = 64 * 1024

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import NamedTuple
 
-from .tap import Origin
+from .reader import Origin
 
 
 class Call(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..wire import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX
-from .tap import MESSAGES_MAX
+from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX
+from .reader import MESSAGES_MAX
 
 OPTIONS = {
     # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.

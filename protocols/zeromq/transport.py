@@ -20,13 +20,13 @@ from zmq.utils.monitor import parse_monitor_message
 from ..addresses import dialable, own_way
 from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
-from ..wire import Buffer
+from ..wire.frames import Buffer
 from .gate import backlog
 from .listener import Listener
 from .options import OPTIONS
+from .reader import Arrived, Origin, Tap
 from .redial import Redial
-from .tap import Arrived, Origin, Tap
-from .ways import Change, OutLink, Ways, new_route
+from .routes import Change, OutLink, Ways, new_route
 from .zap import verdict
 
 _DOMAIN = b"samovar"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from ..wire import Buffer
+from ..wire.frames import Buffer
 
 
 def verdict(request: Sequence[Buffer], domain: bytes, admitted: Container[str]) -> list[bytes]:

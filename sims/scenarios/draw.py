@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from ...aggregation.codecs.known import CODECS, parse_codec
-from ...aggregation.schedules.known import SCHEDULES
-from ...peers.fields import PROTOCOLS
-from ...peers.settings import Settings
+from ...aggregation.codecs.registry import CODECS, parse_codec
+from ...aggregation.schedules.registry import SCHEDULES
+from ...peers.settings.fields import PROTOCOLS
+from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
-from ..links import Noise
 from .harsh import harsher
+from .noise import Noise
 from .scenario import TOY_SIZE, Fault, Group, Kind, Scenario
 
 _RATES_BPS = (1.25e5, 1.25e6, 1.25e7, 1.25e8)

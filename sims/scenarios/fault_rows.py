@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from ...peers import toml_rows as read
-from ...peers.rules import shown
-from ...peers.toml_rows import Row, near
+from ...peers.settings import toml_rows as read
+from ...peers.settings.toml_rows import Row, near
+from ...peers.settings.validators import shown
 from ..frames import names
-from ..links import Noise
+from .noise import Noise
 from .scenario import AIMLESS, AT_ONCE, ROLES, SPEAKERS, Fault, Group, Kind, Moment
 
 _NOISE = ("loss", "duplicate", "reorder", "corrupt")

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...peers import toml_rows as read
-from ...peers.fields import SettingsError
-from ...peers.links import parse_duration, parse_link
-from ...peers.rules import MEASURED, shown
-from ...peers.settings import Settings, Tell, aloud, silently
-from ...peers.toml_file import TomlFile, read_toml
-from ...peers.toml_rows import Row, TableError, near, rows
+from ...peers.settings import toml_rows as read
+from ...peers.settings.fields import SettingsError
+from ...peers.settings.link_text import parse_duration, parse_link
+from ...peers.settings.settings import Settings, Tell, aloud, silently
+from ...peers.settings.toml_file import TomlFile, read_toml
+from ...peers.settings.toml_rows import Row, TableError, near, rows
+from ...peers.settings.validators import MEASURED, shown
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.link_spec import LinkSpec
 from .fault_rows import FAULT, faults_in, peer_number

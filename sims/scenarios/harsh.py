@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from ..links import Noise
+from .noise import Noise
 from .scenario import Fault, Kind, Moment, Scenario
 
 _CHANGE = ("Propose", "Promise", "Adopt", "Adopted", "Install", "Install")

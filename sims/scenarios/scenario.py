@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
-from ...peers.links import one_of, parse_duration, parse_link
-from ...peers.settings import Settings
+from ...peers.settings.link_text import one_of, parse_duration, parse_link
+from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
-from ..links import QUIET, Noise
+from .noise import QUIET, Noise
 
 
 class Kind(StrEnum):
@@ -131,7 +131,7 @@ class Scenario:
     start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
     our own code does what is legal but unlikely. toy_size: inputs of the toy task's model, which is trained when there
     is no other. priorities: messages are delivered by priorities of their ways, with so many changes of these
-    (`sims.priorities`); None: as they come.
+    (`sims.world.priorities`); None: as they come.
     """
 
     settings: Settings

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...peers.links import duration_text, link_text, size_text
-from ...peers.settings import Settings
+from ...peers.settings.link_text import duration_text, link_text, size_text
+from ...peers.settings.settings import Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ...peers.links import parse_duration, parse_link
-from ...peers.toml_file import read_text
+from ...peers.settings.link_text import parse_duration, parse_link
+from ...peers.settings.toml_file import read_text
 from ...protocols.link_spec import LinkSpec
 from .scenario import Fault, Kind
 

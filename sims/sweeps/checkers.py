@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import torch
 
-from ...protocols.delivery.links import INBOUND_BYTES_MAX
+from ...protocols.link.table import INBOUND_BYTES_MAX
+from ...protocols.local_sgd.rounds import Committed, Computed, Contributed, Installed
 from ...protocols.members.states import TABLE, Moved, State
-from ...protocols.reduction.chunks import Key
-from ...protocols.rounds import Committed, Computed, Contributed, Installed
-from ...protocols.snapshot_transfer import Fetched
-from ..hostile import GUEST, KEY
-from ..log import Began, Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
+from ...protocols.transfer.chunks import Key
+from ...protocols.transfer.snapshot_transfer import Fetched
 from ..scenarios.scenario import Scenario
+from ..world.event_log import Began, Complained, Entry, Gone, Held, Misdelivered, Refused, Resumed
+from ..world.hostile import GUEST, KEY
 from .endings import peer_of, unfinished
 from .means import is_mean, wrong_site_means
 

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ...protocols.local_sgd.rounds import Committed, Computed, Installed
 from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
-from ...protocols.rounds import Committed, Computed, Installed
-from ..log import Began, Entry, Fell, Gone
 from ..scenarios.scenario import Kind, Scenario
+from ..world.event_log import Began, Entry, Fell, Gone
 
 
 def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:

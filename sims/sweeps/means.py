@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...protocols.rounds import Attempt, Contributed, SiteCommitted, SiteContributed
-from ..log import Entry
+from ...protocols.local_sgd.rounds import Attempt, Contributed, SiteCommitted, SiteContributed
+from ..world.event_log import Entry
 
 
 def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:

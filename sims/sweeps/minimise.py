@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ...peers.links import one_of
+from ...peers.settings.link_text import one_of
 from ...protocols.link_spec import LinkSpec
 from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Kind, Scenario
 from .verdict import Verdict, judge

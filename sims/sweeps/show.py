@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ...peers.units import seconds_text
+from ...peers.records.units import seconds_text
 from ..scenarios.text import scenario_text
 from .minimise import minimise
 from .sweep import SAME_AGAIN, sweep, unmet

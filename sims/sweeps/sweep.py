@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 from ..scenarios.draw import draw
 from ..scenarios.scenario import Kind
-from ..world import BEGUN_AGAIN, BY_PRIORITIES
+from ..world.world import BEGUN_AGAIN, BY_PRIORITIES
 from .verdict import Verdict, judge
 
 SITES = (

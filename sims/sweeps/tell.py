@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ...peers.units import plain
-from ..log import Entry
+from ...peers.records.units import plain
 from ..scenarios.scenario import Scenario
+from ..world.event_log import Entry
 from .checkers import PROMISES
 
 LAST = 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ...peers.task import TaskError
-from ...peers.trainer import Diverged
-from ..loop import Deadlock, run_virtual
+from ...peers.task.task import TaskError
+from ...peers.training.trainer import Diverged
 from ..scenarios.scenario import Scenario
-from ..toy import toy_task
-from ..world import Hung, Simulated, World
+from ..scenarios.toy import toy_task
+from ..world.loop import Deadlock, run_virtual
+from ..world.world import Hung, Simulated, World
 from .checkers import broken
 from .tell import story
 

@@ -1,0 +1,90 @@
+"""Link costs that all peers have agreed on, and the schedule and the predicted time that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from .cost import Links, choose, predict
+from .schedule import Schedule
+from .shares import by_bandwidth
+
+OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
+"""Seconds that a chunk costs its two ends, and that adding a byte takes, on a usual processor."""
+CHUNK_BYTES = 64 * 1024
+"""The size of chunks on a usual link."""
+CHOSEN_MEMBERS_MAX = 16
+"""In a larger world a prediction takes too long for a round."""
+
+
+class LinkCosts(NamedTuple):
+    """Costs of links, averaged over all peers; a peer that has measured none adds 0. `alpha_s`: seconds from end to
+    end; `s_per_byte`: seconds a byte; `known`: the share of peers that have measured, by which the two are divided."""
+
+    alpha_s: float
+    s_per_byte: float
+    known: float = 1.0
+
+    @property
+    def bandwidth_Bps(self) -> float | None:
+        """Bytes a second of a usual link; None: no peer has measured one."""
+        return self.known / self.s_per_byte if self.known and self.s_per_byte else None
+
+
+UNKNOWN = LinkCosts(0.0, 0.0, 0.0)
+
+
+def fastest(
+    schedules: Sequence[Schedule],
+    costs: LinkCosts,
+    world: int,
+    size_bytes: int,
+    bandwidths_Bps: tuple[float, ...] | None = None,
+) -> Schedule:
+    """The schedule of least time for links that are all alike, unless each rank's bandwidth is given, by which the
+    sharded one then has its parts; but the first of ``schedules`` when no other takes a tenth less, too little is
+    known, or the world is too large. Costs count to two binary digits, so that the choice does not change from round to
+    round."""
+    if not costs.known or world > CHOSEN_MEMBERS_MAX:
+        return schedules[0]
+    alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
+    rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps
+    return _fastest(tuple(schedules), alpha_s, rates, size_bytes)
+
+
+def _coarse(cost: float) -> float:
+    return 2.0 ** (round(2 * math.log2(cost)) / 2) if cost > 0 else 0.0
+
+
+@lru_cache
+def _fastest(schedules: tuple[Any, ...], alpha_s: float, rates: tuple[float, ...], size_bytes: int) -> Schedule:
+    return choose(schedules, _links(alpha_s, rates), size_bytes, CHUNK_BYTES, by_bandwidth(rates)).steady.schedule
+
+
+def seconds_of(
+    schedule: Schedule,
+    costs: LinkCosts,
+    world: int,
+    size_bytes: int,
+    bandwidths_Bps: tuple[float, ...] | None = None,
+    shares: tuple[float, ...] | None = None,
+) -> float | None:
+    """How long an allreduce should take; None where nothing is known. ``bandwidths_Bps`` as above, ``shares`` as for
+    `vector.parts`. Cost: linear in the schedule's messages."""
+    Bps = costs.bandwidth_Bps
+    if Bps is None:
+        return None
+    links = _links(costs.alpha_s / costs.known, bandwidths_Bps or (Bps,) * world)
+    return predict(schedule, links, size_bytes, CHUNK_BYTES, shares)
+
+
+def _links(alpha_s: float, rates: tuple[float, ...]) -> Links:
+    return Links(
+        alpha_s=(alpha_s,) * len(rates),
+        up_Bps=rates,
+        down_Bps=rates,
+        gamma_s_per_byte=GAMMA_S_PER_BYTE,
+        overhead_s=OVERHEAD_S,
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints: tensors and numbers in one hashed file."""

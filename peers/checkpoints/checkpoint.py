@@ -1,0 +1,101 @@
+"""Checkpoints: tensors and numbers in one hashed file, written whole or not at all.
+
+The new file grows beside the old one, is flushed to the disk and only then takes its name: at every moment the name
+stands for a whole checkpoint, the one before or the new one. One process at a time may save to a path.
+Cost: while it lasts, saving takes memory for one tensor if that is on a device or not contiguous, loading for one more
+copy of all. Both let other threads run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..reasons import reason
+from .file import read_file, write_file
+from .pytree import from_plain, to_plain
+
+# What tensors and JSON raise on what they cannot hold.
+_UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint could not be saved or loaded: one line, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a checkpoint holds. `numbers`: any nesting of None, bools, ints, floats, text, lists, tuples and dicts."""
+
+    tensors: Mapping[str, Tensor]
+    numbers: Mapping[str, Any]
+
+
+def save(path: Path, snapshot: Snapshot) -> None:
+    """Write `snapshot` to `path`, and its folder if there is none. Raises CheckpointError; what was at `path` is then
+    still there, and nothing else. The tensors may be views and on any device; do not change them meanwhile."""
+    beside = path.parent / f"{path.name}.tmp"
+    try:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(beside, snapshot.tensors, snapshot.numbers)
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+    except (OSError, *_UNFIT) as error:
+        before = "the previous checkpoint is untouched" if os.path.lexists(path) else "there is no previous one"
+        raise CheckpointError(f"cannot save checkpoint {path}: {reason(error)}; {before}") from None
+    try:
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path} may not outlive a power failure: {reason(error)}") from None
+
+
+def load(path: Path) -> Snapshot:
+    """The snapshot at `path`, its tensors on the CPU. Raises CheckpointError unless every bit is as it was saved."""
+    try:
+        return Snapshot(*read_file(path))
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except (OSError, *_UNFIT) as error:
+        raise CheckpointError(f"cannot load checkpoint {path}: {reason(error)}") from None
+
+
+def optimizer_to_plain(state_dict: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
+    """An optimizer's state as tensors and a rest that JSON carries. Raises CheckpointError on what is neither."""
+    try:
+        return to_plain(dict(state_dict))
+    except ValueError as error:
+        raise CheckpointError(f"this optimizer's state cannot be saved: {error}") from None
+
+
+def optimizer_from_plain(tensors: Mapping[str, Tensor], plain: Any) -> dict[str, Any]:
+    """The state that `optimizer_to_plain` split. Raises CheckpointError when the two do not belong together."""
+    try:
+        state = from_plain(tensors, plain)
+    except ValueError as error:
+        raise CheckpointError(f"this is no optimizer's state: {error}") from None
+    if not isinstance(state, dict):
+        raise CheckpointError(f"this is no optimizer's state: it is a {type(state).__name__}")
+    return state
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name outlive a power failure."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has no such thing
+            raise
+    finally:
+        os.close(file)

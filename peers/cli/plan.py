@@ -1,0 +1,191 @@
+"""``samovar plan``: which allreduce is the fastest on given links, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.table import Column
+from rich.text import Text
+
+from ...aggregation.schedules.cost import Links, timeline
+from ...aggregation.schedules.registry import SCHEDULES
+from ...aggregation.schedules.schedule import Schedule
+from ...aggregation.schedules.shares import by_bandwidth, coarse
+from ...protocols.limits import VIEW_MEMBERS_MAX, beyond
+from ...protocols.link.congestion import WINDOW_BYTES_MAX, suiting_chunk
+from ...protocols.link_spec import LinkSpec
+from ..records.units import bytes_text, count_text, seconds_text
+from ..report.plan_chart import Bar, plan_chart
+from ..settings.link_text import parse_duration, parse_link, parse_size
+from .fitting import Folded
+from .output import run_verb
+
+
+def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """What an option's text means to `parse`, which raises ValueError that says what is wrong."""
+
+    def take(context: click.Context, option: click.Parameter, text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, option) from None
+
+    return take
+
+
+def _size(text: str) -> int:
+    if (size := parse_size(text)) < 1:
+        raise ValueError(f"a size of {text!r} is nothing to send")
+    return size
+
+
+def _specs(text: str) -> tuple[str, list[LinkSpec]]:
+    return text, [parse_link(kind) for kind in text.split(";")]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A schedule's predicted time, and the least and the most that a peer sends. `shares`: of the parts, None if they
+    are equal."""
+
+    schedule: Schedule
+    shares: tuple[float, ...] | None
+    seconds: float
+    messages: tuple[int, int]
+    bytes: tuple[int, int]
+
+
+@click.command()
+@click.option(
+    "--peers", type=click.IntRange(1, VIEW_MEMBERS_MAX), default=4, metavar="N", help="Peers that average. [default: 4]"
+)
+@click.option(
+    "--size", callback=_taken(_size), metavar="SIZE", required=True, help="Bytes of the model, such as 100MB."
+)
+@click.option(
+    "--link",
+    callback=_taken(_specs),
+    default="100mbit,5ms",
+    metavar="LINK",
+    help="Each peer's connection: bandwidth, latency, jitter, of which half counts; of several, with ; between them, "
+    "in turn. [default: 100mbit,5ms]",
+)
+@click.option(
+    "--overhead",
+    callback=_taken(parse_duration),
+    default="100us",
+    metavar="TIME",
+    help="Time that a chunk costs its sender and its receiver, however small it is. [default: 100us]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object.")
+@click.option(
+    "--svg", is_flag=False, flag_value="plan.svg", type=click.Path(path_type=Path), metavar="[FILE]",
+    help="Draw it as well. [default: plan.svg]",
+)  # fmt: skip
+def plan(
+    peers: int, size: int, link: tuple[str, list[LinkSpec]], overhead: float, as_json: bool, svg: Path | None
+) -> None:
+    """Predict how long an averaging takes by each schedule, and draw the fastest one.
+
+    What is known of is links and messages: not how busy the machines are, nor what else is on the way.
+    """
+
+    def work() -> int:
+        text, kinds = link
+        specs = [kinds[index % len(kinds)] for index in range(peers)]
+        links, chunk_bytes = _links(specs, overhead), min(map(_chunk_bytes, specs))
+        with Console(stderr=True).status("predicting"):
+            found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
+            found.sort(key=lambda planned: planned.seconds)
+        on = f"each on {text}" if len(kinds) == 1 else f"on {text} in turn"
+        title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
+        if svg is not None:
+            bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
+            sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
+            svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
+        if as_json:
+            asked = {
+                "peers": peers,
+                "size_bytes": size,
+                "link": text,
+                "overhead_s": overhead,
+                "beyond": [limit.beyond for limit in beyond(peers)],
+            }
+            told = {**asked, "chunk_bytes": chunk_bytes, **_as_json(found), "svg": None if svg is None else str(svg)}
+            click.echo(json.dumps(told))
+            return 0
+        Console(width=None if sys.stdout.isatty() else 200).print(
+            Group(Text(title, style="bold"), Text(), _table(found))
+        )
+        for row in found:
+            if row.shares is not None:
+                click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
+        for limit in beyond(peers):
+            click.echo(f"with more than {limit.members} peers {limit.beyond}")
+        if svg is not None:
+            click.echo(f"drawn: {svg}")
+        return 0
+
+    run_verb(work)
+
+
+def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
+    return Links(
+        alpha_s=tuple(link.latency_s + link.jitter_s / 2 for link in specs),
+        up_Bps=tuple(link.bandwidth_Bps for link in specs),
+        down_Bps=tuple(link.receives_Bps for link in specs),
+        overhead_s=overhead_s,
+    )
+
+
+def _chunk_bytes(link: LinkSpec) -> int:
+    """About what peers come to cut on such a link, where what it carries in half a second may wait."""
+    bandwidth_Bps = min(link.bandwidth_Bps, link.receives_Bps)
+    return suiting_chunk(min(bandwidth_Bps / 2, WINDOW_BYTES_MAX), bandwidth_Bps)
+
+
+def _planned(schedule: Schedule, links: Links, size: int, chunk_bytes: int) -> Planned:
+    seconds, messages, sizes = 0.0, [0] * links.world, [0] * links.world
+    shares = by_bandwidth(coarse(tuple(map(min, links.up_Bps, links.down_Bps)))) if schedule.name == "sharded" else None
+    for sent in timeline(schedule, links, size, chunk_bytes, shares):
+        seconds = max(seconds, sent.end_s)
+        messages[sent.sender] += 1
+        sizes[sent.sender] += sent.bytes
+    return Planned(schedule, shares, seconds, (min(messages), max(messages)), (min(sizes), max(sizes)))
+
+
+def _as_json(found: list[Planned]) -> dict[str, object]:
+    rows = [
+        {
+            "schedule": row.schedule.name,
+            "seconds": row.seconds,
+            "messages": row.messages,
+            "bytes": row.bytes,
+            "shares": row.shares,
+        }
+        for row in found
+    ]
+    return {"best": found[0].schedule.name, "schedules": rows}
+
+
+def _table(found: list[Planned]) -> Folded:
+    heads = ("time", "messages a peer", "sent by a peer")
+    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
+    table = Folded(Column(""), Column("schedule", no_wrap=True), *numbers, keys=2)
+    for number, row in enumerate(found):
+        cells = (seconds_text(row.seconds), _range(row.messages, str), _range(row.bytes, bytes_text))
+        best = number == 0
+        table.add_row("→" if best else "", row.schedule.name, *cells, style="bold" if best else "")
+    return table
+
+
+def _range(values: tuple[int, int], text: Callable[[int], str]) -> str:
+    least, most = map(text, values)
+    return least if least == most else f"{least} to {most}"

@@ -1,0 +1,230 @@
+"""What a person sees while a run goes on, and the table it ends with.
+
+On a terminal a table is kept up to date in place; elsewhere a line goes to stderr now and then, and stdout stays free
+for what was asked for. Nothing here can fail a run: an output that went away silences the progress, no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Set
+from types import TracebackType
+from typing import Final, Literal, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Column
+from rich.text import Text
+
+from ..records.records import EventRecord, PeerSummary, Record, Result
+from ..records.units import (
+    as_of,
+    bytes_text,
+    count_text,
+    event_text,
+    loss_text,
+    moment_text,
+    plain,
+    seconds_text,
+    stay_text,
+)
+from .fitting import Folded, Phrases
+from .live_table import MOST_ROWS, SLOWEST, Board
+
+LINE_EVERY_S: Final = 2.0
+"""Without a terminal, lines come at least this far apart."""
+ROUTINE: Final = ("started", "checkpoint")
+"""Events that a line does not tell."""
+MOST_TOLD: Final = 3
+"""Events that one line tells in full."""
+
+Mode = Literal["live", "lines", "silent"]
+
+
+class Progress:
+    """`with Progress(steps=1000) as progress: progress.update(record)`, from any thread."""
+
+    def __init__(
+        self,
+        *,
+        steps: int = 0,
+        quiet: bool = False,
+        json: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        console: Console | None = None,
+        errors: TextIO | None = None,
+    ) -> None:
+        """`steps`: local steps of each peer, 0 when unknown; `json`: stdout is for the result alone."""
+        self._console = console or Console(force_terminal=sys.stdout.isatty())
+        self._errors = errors or sys.stderr
+        self._clock = clock
+        self._started = clock()
+        self._board = Board(steps=steps)
+        self._lock = threading.Lock()
+        self._untold: list[EventRecord] = []
+        self._last_told: dict[str, tuple[str, str]] = {}
+        self._changed = False
+        self._last_line = -math.inf
+        self._live: Live | None = None
+        self.mode: Final[Mode] = self._choose(quiet, json)
+
+    def _choose(self, quiet: bool, json: bool) -> Mode:
+        if quiet:
+            return "silent"
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            return "silent" if json else "live"
+        return "lines"
+
+    def update(self, record: Record) -> None:
+        """Take in a record of any peer."""
+        with self._lock:
+            self._board.update(record)
+            self._changed = True
+            if self.mode == "lines":
+                if isinstance(record, EventRecord) and self._is_news(record):
+                    self._untold.append(record)
+                if self._clock() - self._last_line >= LINE_EVERY_S:
+                    self._line()
+
+    def _is_news(self, event: EventRecord) -> bool:
+        """Not routine, and not told already, as by another peer that saw the same."""
+        now = event.event, event.why if event.event == "stalled" else ""  # which is told again while it lasts
+        known, self._last_told[event.subject] = self._last_told.get(event.subject), now
+        return event.event not in ROUTINE and now != known
+
+    def __enter__(self) -> Self:
+        self._started = self._clock()
+        if self.mode == "live":
+            self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.transient = error is None  # what was seen last helps to see what went wrong
+            live, self._live = self._live, None
+            with contextlib.suppress(OSError):
+                live.stop()
+        elif self.mode == "lines" and self._changed:
+            with self._lock:
+                self._line()
+
+    def say(self, line: str) -> bool:
+        """Print `line` above the live table, which one printed otherwise would spoil; False: there is none."""
+        if self._live is None:
+            return False
+        self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it, so that it can be copied as one line
+        return True
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            return self._board.render(self._clock() - self._started, self._console.width)
+
+    def _line(self) -> None:
+        now = self._clock()
+        told = [event_text(event) for event in self._untold[:MOST_TOLD]]
+        more = len(self._untold) - len(told)
+        parts = [
+            self._board.headline(now - self._started),
+            *told,
+            *([f"and {count_text(more, 'more event')}"] if more else []),
+        ]
+        self._last_line, self._changed, self._untold = now, False, []
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it was closed
+            print("; ".join(parts), file=self._errors, flush=True)
+
+
+def final_table(result: Result) -> RenderableType:
+    """How the run ended: its numbers, what each peer did, who was lost."""
+    return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_losses(result))
+
+
+def _headline(result: Result) -> Phrases:
+    accuracy = result.accuracy
+    head = [
+        *([] if accuracy is None else [f"accuracy {as_of(result.accuracy_round, accuracy, result.rounds)}"]),
+        f"loss {loss_text(result.loss)}",
+        count_text(result.rounds, "round"),
+        count_text(len(result.peers), "peer")
+        + ("" if result.virtual_s is not None else " on this machine")
+        + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
+        + (f", {len(result.lost):,} lost" if result.lost else ""),
+        seconds_text(result.wall_s),
+        *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
+    ]
+    return Phrases(head)
+
+
+def _peer_table(result: Result) -> Folded:
+    more = {name for name in ("bytes_shared", "hidden_s") if any(getattr(peer, name) for peer in result.peers)}
+    moved = ("sent", "received", *(["shared"] if "bytes_shared" in more else []))
+    spent = ("compute", "wait", "transfer", *(["hidden"] if "hidden_s" in more else []))
+    heads = ("rounds", "steps", *moved, *spent, "loss")
+    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
+    names = Column("peer", no_wrap=True, max_width=24)
+    table = Folded(names, *numbers)
+    shown = result.peers
+    if len(shown) > MOST_ROWS:
+        shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
+    for peer in shown:
+        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, more))
+    if len(result.peers) > 1:
+        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), more), style="bold")
+    return table
+
+
+def _elsewhere(result: Result) -> list[Text]:
+    """A line for each peer that joined from another machine, whose own records are there."""
+    lines = [Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one)}") for one in result.elsewhere[:MOST_ROWS]]
+    more = len(result.elsewhere) - len(lines)
+    lines += [Text(f"and {more:,} more elsewhere")] if more else []
+    return [Text(), *lines] if lines else []
+
+
+def _losses(result: Result) -> list[Text]:
+    lines = [
+        Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
+        for peer in result.lost[:MOST_ROWS]
+    ]
+    more = len(result.lost) - len(lines)
+    lines += [Text(f"and {more:,} more", style="red")] if more else []
+    return [Text(), *lines] if lines else []
+
+
+def _sum(result: Result) -> PeerSummary:
+    peers = result.peers
+    return PeerSummary(
+        peer="",
+        steps=sum(peer.steps for peer in peers),
+        rounds=result.rounds,
+        bytes_sent=sum(peer.bytes_sent for peer in peers),
+        bytes_received=sum(peer.bytes_received for peer in peers),
+        bytes_shared=sum(peer.bytes_shared for peer in peers),
+        compute_s=sum(peer.compute_s for peer in peers),
+        wait_s=sum(peer.wait_s for peer in peers),
+        transfer_s=sum(peer.transfer_s for peer in peers),
+        hidden_s=sum(peer.hidden_s for peer in peers),
+        loss=result.loss,
+    )
+
+
+def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
+    """`more`: what is shown only where somebody has any of it."""
+    return (
+        f"{peer.rounds:,}",
+        f"{peer.steps:,}",
+        bytes_text(peer.bytes_sent),
+        bytes_text(peer.bytes_received),
+        *([bytes_text(peer.bytes_shared)] if "bytes_shared" in more else []),
+        seconds_text(peer.compute_s),
+        seconds_text(peer.wait_s),
+        seconds_text(peer.transfer_s),
+        *([seconds_text(peer.hidden_s)] if "hidden_s" in more else []),
+        loss_text(peer.loss),
+    )

@@ -1,0 +1,1 @@
+"""Conversations: what settings ask of each."""

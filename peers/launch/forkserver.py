@@ -1,0 +1,108 @@
+"""The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
+
+To import it takes a core two to four seconds, more than many a short run; here all peers of a machine share one import,
+and the memory of it. The zygote computes nothing and opens nothing that a peer would have to share: a fork of it is as
+good as a new process.
+
+It hears requests on a line that it inherits: the path of a log, with a file descriptor for the new peer's own control
+line; and tells `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line
+does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import traceback
+
+import numpy
+
+from ..machine.torch_imports import import_all_of_torch
+from .control import CONTROL_VARIABLE
+from .process import main as be_a_peer
+
+PATH_BYTES_MAX = 4096
+_PR_SET_NAME = 15
+
+
+def main() -> None:
+    """Fork peers until nobody wants any more."""
+    import_all_of_torch()
+    gc.freeze()  # what is there stays: peers need not look through it again and again, and copy it by that
+    line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))
+    woken, waker = socket.socketpair()
+    for end in (woken, waker):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler there must be, or nobody is woken
+    signal.set_wakeup_fd(waker.fileno())
+    with contextlib.suppress(ConnectionError), selectors.DefaultSelector() as selector:  # the launcher is gone
+        for end in (line, woken):
+            selector.register(end, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    woken.recv(PATH_BYTES_MAX)
+                    _bury(line)
+                else:
+                    log, control, _, _ = socket.recv_fds(line, PATH_BYTES_MAX, 1)
+                    if not log:
+                        raise ConnectionResetError
+                    _fork(line, log, control[0])
+    os._exit(0)  # taking PyTorch down takes seconds, in which forks may still end and wake what is closed
+
+
+def _fork(line: socket.socket, log: bytes, control: int) -> None:
+    pid = os.fork()
+    if pid:
+        os.close(control)
+        _tell(line, "forked", pid)
+        return
+    try:
+        _become_a_process_of_its_own(line, log, control)
+        be_a_peer()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    line.close()
+    os.setsid()
+    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for ours, standard in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(ours, standard)
+    os.set_inheritable(control, True)
+    os.environ[CONTROL_VARIABLE] = str(control)
+    # Python reseeds its own generator after a fork, PyTorch's is seeded alike in every process, NumPy's is neither.
+    numpy.random.seed()  # noqa: NPY002
+    name = os.path.basename(os.fsdecode(log)).removesuffix(".log")
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)
+
+
+def _bury(line: socket.socket) -> None:
+    """Tell of every fork that has ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _tell(line, "ended", [pid, os.waitstatus_to_exitcode(status)])
+
+
+def _tell(line: socket.socket, kind: str, content: object) -> None:
+    line.sendall(json.dumps({kind: content}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

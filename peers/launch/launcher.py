@@ -1,0 +1,263 @@
+"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all come what may.
+
+Until the first round is over nothing is lost with a process: one that is killed then is started anew, under its key and
+in its folder, and so are those that cannot go on without it. Later the others go on, and tell of it as of any loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ...protocols.members.inviting import REINVITE_S
+from ..settings.settings import Settings
+from .control import LEAVE_S, Control, Orders
+from .spawn import Spawner, SpawnError, ZygoteKilled
+from .spawned import Spawned, why_none_is_done
+from .spec import log_path
+
+GRACE_S = LEAVE_S + 1.0
+"""How long peers may take to leave before they are killed."""
+KEEP_S = 600.0
+"""How long they may take to write a checkpoint."""
+_LOOK_EVERY_S = 0.02
+_LIVES_MAX = 4
+"""How often a peer is started before the first round is over."""
+
+
+class LaunchError(Exception):
+    """A peer could not do its work. One line, for the user."""
+
+
+class Launch:
+    """All peer processes of one run on this machine. `record` gets each record as JSON text."""
+
+    def __init__(self, all_orders: list[Orders], command: list[str] | None, record: Callable[[str], None]) -> None:
+        self.peers = [Spawned(orders) for orders in all_orders]
+        self._spawner = Spawner(command)
+        self._record = record
+        self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
+        self._over: asyncio.Future[str] | None = None
+        """What could not be done; "" when all have ended."""
+        self._stopping = False
+        self.going = False
+        """Whether a round is over: from then on the run goes on without a peer that fails."""
+        self._ending: asyncio.TimerHandle | None = None
+        self._met_s = math.inf
+        """When all peers had come up, by the loop's clock."""
+
+    @property
+    def met(self) -> bool:
+        """Whether all peers have come up, so that there is something to tell."""
+        return self._met_s < math.inf
+
+    async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
+        """Run to the end; `met` hears where the peers are, and again when that changes. Raises LaunchError when a peer
+        says it cannot, and what `met` raises."""
+        self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
+        watching: list[asyncio.Task[None]] = []
+        stopped = asyncio.create_task(self._stop_when(stop))
+        try:
+            for peer in self.peers:
+                await self._spawn(peer)
+                if self._stopping:
+                    return
+            watching = [asyncio.create_task(self._watch(peer)) for peer in self.peers]
+            asyncio.gather(*watching).add_done_callback(self._all_ended)
+            error = await self._over
+            if self._ending is not None:
+                self._ending.cancel()
+            if error:
+                raise LaunchError(error)
+            if not self._stopping and not any(peer.done for peer in self.peers):
+                raise LaunchError(why_none_is_done(self.peers))
+        except SpawnError as error:
+            if not self._stopping:
+                raise LaunchError(str(error)) from None
+        finally:
+            stopped.cancel()
+            await self._stop_all()
+            await asyncio.gather(*watching, return_exceptions=True)
+            for peer in self.peers:
+                if peer.control is not None:
+                    await peer.control.close()
+            await self._spawner.close()
+
+    async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What a peer answers about the run's invite (`inviting`): the first that is in the run, or that is left when
+        others end meanwhile."""
+        within_s = 2 * REINVITE_S * Settings.from_json(self.peers[0].orders.settings).patience_s
+        try:
+            async with asyncio.timeout(within_s):
+                for peer in self.peers:
+                    if peer.inside and (answer := await peer.ask("invite", asked)) is not None:
+                        return answer
+        except TimeoutError:
+            return {"error": f"peer {peer.name} has not answered for {within_s:g} s"}
+        return {"error": "no peer of this machine is in the run now: try again when one is"}
+
+    async def _spawn(self, peer: Spawned, orders: Orders | None = None) -> None:
+        for tries_left in reversed(range(_LIVES_MAX)):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    process = await self._spawner.spawn(theirs, log_path(Path(peer.orders.folder), peer.name))
+                    break
+                except SpawnError as error:
+                    ours.close()
+                    if self._stopping or not tries_left or not isinstance(error, ZygoteKilled):
+                        raise
+        peer.begin(process, await Control.over(ours))
+        peer.tell("orders", asdict(orders or peer.orders))
+
+    async def _watch(self, peer: Spawned) -> None:
+        while True:
+            await self._hear(peer)
+            assert peer.process is not None
+            peer.exit_code = await peer.process.wait()
+            peer.exited_s = max(0.0, asyncio.get_running_loop().time() - self._met_s)
+            self._tell_of_end(peer)
+            if not self._begins_anew(peer):
+                break
+            await self._spawn(peer, replace(peer.orders, founder=False, restarted=f"its process {peer.death()}"))
+            if self._stopping:
+                peer.signal(signal.SIGKILL)
+        lost = peer.exit_code > 0 or not self.met or (peer.exit_code < 0 and not self.going)
+        if lost and not peer.error:
+            self._failed(peer, peer.death(), f"peer {peer.name} {peer.death()}")
+
+    async def _hear(self, peer: Spawned) -> None:
+        """Until it is gone."""
+        assert peer.control is not None
+        while True:
+            kind, content = await peer.control.hear()
+            if kind == "closed":
+                peer.inside = False
+                peer.answered(None)
+                await peer.control.close()
+                return
+            if kind == "ready":
+                peer.member = content
+                self._introduce(peer)
+            elif kind == "inside":
+                peer.inside = True
+            elif kind == "answer":
+                peer.answered(content)
+            elif kind == "record":
+                self.going = self.going or '"kind":"round"' in content
+                self._record(content)
+            elif kind == "keeping":
+                peer.keeping, peer.kept_s = content, asyncio.get_running_loop().time()
+            elif kind == "ended":
+                peer.ended = content
+                self._await_stragglers(peer)
+            elif kind == "cut off" and self._lacks_a_peer:
+                peer.cut_off, peer.failure, peer.error = True, content, f"peer {peer.name}: {content}"
+            elif kind in ("error", "cut off"):
+                peer.cut_off = kind == "cut off"
+                self._failed(peer, content, f"peer {peer.name}: {content}")
+            elif kind == "error for all":
+                self._end(f"peer {peer.name}: {content}")
+
+    @property
+    def _lacks_a_peer(self) -> bool:
+        """Whether one was killed, so that others may be unable to go on, before the first round was over."""
+        return not self.going and any(peer.lives > 1 or (peer.exit_code or 0) < 0 for peer in self.peers)
+
+    def _begins_anew(self, peer: Spawned) -> bool:
+        """Whether it is started once more. What failed by itself would only fail again."""
+        ended = peer.cut_off or ((peer.exit_code or 0) < 0 and not peer.error)
+        over = self._stopping or self.going or self._over is None or self._over.done()
+        return ended and not over and peer.lives < _LIVES_MAX
+
+    def _introduce(self, came: Spawned) -> None:
+        """Tell who has come up whom to join through: a member of the run, or the founder, which is to be one. A founder
+        that was started anew founds the run if there is no member."""
+        founder = next(peer for peer in self.peers if peer.orders.founder)
+        host = next((peer for peer in self.peers if peer.inside and peer is not came), None)
+        if came is founder:
+            if came.lives > 1:
+                came.tell("contact", host and host.member)
+            for peer in self.peers:
+                if peer.member is not None and not peer.inside and peer is not came:
+                    peer.tell("contact", came.member)
+        elif (contact := host or founder).member is not None:
+            came.tell("contact", contact.member)
+        members = [peer.member for peer in self.peers if peer.member is not None]
+        if len(members) == len(self.peers):
+            self._met_s = asyncio.get_running_loop().time()
+            self._tell_met(members)
+
+    def _tell_of_end(self, peer: Spawned) -> None:
+        """Those who are left need not wait until its silence tells."""
+        if peer.exit_code and peer.member is not None:
+            gone = {"id": peer.member["id"], "why": f"its process {peer.death()}"}
+            for other in self.peers:
+                if other is not peer:
+                    other.tell("gone", gone)
+
+    def _failed(self, peer: Spawned, failure: str, error: str) -> None:
+        """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
+        peer.failure, peer.error = failure, error
+        if not self.going and not self._stopping:
+            self._end(error)
+
+    def _await_stragglers(self, first: Spawned) -> None:
+        """The run is over: who still stands still has its patience to come to its end, and is not waited for longer."""
+        if self._ending is None and first.ended and first.ended["finished"]:
+            wait_s = Settings.from_json(first.orders.settings).patience_s + GRACE_S
+            self._ending = asyncio.get_running_loop().call_later(wait_s, self._signal, signal.SIGKILL)
+
+    def _all_ended(self, watched: asyncio.Future[list[None]]) -> None:
+        fault = None if watched.cancelled() else watched.exception()
+        if fault is not None and self._over is not None and not self._over.done():
+            self._over.set_exception(fault)
+        self._end("")
+
+    def _end(self, error: str) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(error)
+
+    async def _stop_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopping = True
+        self._spawner.stop()
+        for peer in self.peers:
+            if peer.member is None:
+                peer.signal(signal.SIGKILL)  # it has not come up, so there is nothing to keep
+            else:
+                peer.tell("stop")
+        await self._kill_late()
+
+    async def _stop_all(self) -> None:
+        self._stopping = True
+        for peer in self.peers:
+            peer.tell("stop")
+        await self._kill_late()
+
+    async def _kill_late(self) -> None:
+        """Until all have ended, or should have. Who writes a checkpoint takes as long as that takes, within reason."""
+        clock = asyncio.get_running_loop().time
+        began_s, late = clock(), self.peers
+        while late := [peer for peer in late if peer.running]:
+            for peer in list(late):
+                if clock() > max(began_s, peer.kept_s) + (KEEP_S if peer.keeping else GRACE_S):
+                    peer.signal(signal.SIGKILL)
+                    late.remove(peer)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for peer in self.peers:
+            peer.signal(number)
+
+
+def script_command(script: Path, arguments: tuple[str, ...]) -> list[str]:
+    """How to spawn one peer of a training script that calls `samovar.join()`."""
+    return [sys.executable, str(script), *arguments]

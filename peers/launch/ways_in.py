@@ -1,0 +1,85 @@
+"""Ways in: how others join a run that was begun on this machine, and how its user changes that while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import one_line
+from .inviting import invitation_of, question
+from .keys import Invite
+from .run_folder import WAYS_IN_FILE
+
+Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Asks a peer of the run, which is in another process as a rule (`inviting`)."""
+
+
+class WaysIn:
+    """`invite`: the present one; None: without encryption there is none. `asks` a peer of the run."""
+
+    def __init__(self, task: Path, folder: Path, invite: Invite | None, asks: Asks, *, script: bool) -> None:
+        self._task, self._folder, self._invite, self._asks, self._script = task, folder, invite, asks, script
+        self._encrypted, self._turn = invite is not None, asyncio.Lock()
+        self._members: list[dict[str, str]] = []
+
+    def met(self, members: list[dict[str, str]]) -> str:
+        """The peers that others may call, each with its `id` and `address`. Returns why the lines are not written down,
+        if so."""
+        self._members = members
+        return self._written()
+
+    @property
+    def lines(self) -> list[str]:
+        """What another machine runs to join, through each peer; none when the invite was revoked."""
+        return [] if self._encrypted and self._invite is None else [self._line(member) for member in self._members]
+
+    def _line(self, member: dict[str, str]) -> str:
+        address, key = member["address"], member["id"]
+        invite = replace(self._invite, contact=key) if self._invite else None
+        if self._script:
+            how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
+            return f"samovar.join({address!r}, {how})"
+        how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
+        return f"samovar join {address} {self._task} {how}"
+
+    def _written(self) -> str:
+        """All lines, should the first peer be gone. An invite is a password, so nobody else may read them."""
+        file = self._folder / WAYS_IN_FILE
+        try:
+            file.touch(0o600)
+            file.chmod(0o600)
+            file.write_text("".join(f"{line}\n" for line in self.lines), encoding="utf-8")
+        except OSError as error:
+            return f"{one_line(error)}: how to join through the other peers is not written down"
+        return ""
+
+    async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What `samovar invite` asks, as `asking` puts it: the first line, or the error."""
+        if not self._encrypted:
+            return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
+        async with self._turn:
+            return await self._reinvited(asked)
+
+    async def _reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
+        invite = Invite.to(self._members[0]["id"]) if asked["new"] and self._members else None
+        invitation = None if invite is None else invitation_of(invite.guest.public, asked["uses"], asked["span"])
+        changes = asked["new"] or asked["revoke"]
+        told = await self._asks(question(changes, invitation))
+        if "error" in told:
+            return told
+        if changes:
+            self._invite = invite
+            told["unwritten"] = self._written()
+        elif self._invite is None or told["guest"] != self._invite.guest.public:
+            return {"error": f"it has no invite that is known here: make one with samovar invite {self._folder} --new"}
+        return {**told, "line": next(iter(self.lines), "")}
+
+
+def asking(
+    *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
+) -> dict[str, Any]:
+    """What is asked of a launcher about its run's invite."""
+    return {"new": new, "revoke": revoke, "uses": uses, "span": span}

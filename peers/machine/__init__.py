@@ -1,0 +1,1 @@
+"""The machine a process runs on: its open files, its memory, and what PyTorch imports late."""

@@ -1,0 +1,1 @@
+"""Records: what peers write down of a run."""

@@ -1,0 +1,101 @@
+"""Comings and goings: what a peer's records tell of the other members, as it happens."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from ...protocols.endpoint import Endpoint
+from ...protocols.local_sgd.stalls import Stall
+from ...protocols.members.invitation import Invitation
+from ...protocols.members.membership import Loss, Membership
+from ...protocols.members.view import View
+from .records import EventName, Missing
+
+
+class Tell(Protocol):
+    """Writes an event: what is `about` another peer, `why`, at what `work` that is, and the `key` it is known by."""
+
+    def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
+
+
+class Comings:
+    """Those that the peer with that endpoint sees, from when it has `begun`; and at any time what it waits for, and
+    whose messages it has refused."""
+
+    def __init__(self, endpoint: Endpoint, membership: Membership, tell: Tell) -> None:
+        self._own, self._membership, self._tell = endpoint.id, membership, tell
+        membership.on_waiting.append(lambda why: tell("waiting", why=why))
+        endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
+        self._known: View | None = None
+        self._losses_told = 0
+        self._events_told = 0
+        self._began_s = 0.0
+        self._members = 0
+
+    def begin(self, began_s: float) -> None:
+        """This peer takes part from now on. `began_s`: when its clock of the run began."""
+        self._known, self._began_s = self._membership.view, began_s
+
+    def missing(self) -> tuple[Missing, ...]:
+        """Who was lost since this was asked last."""
+        losses, self._losses_told = self._membership.losses.since(self._losses_told), self._membership.losses.ever
+        return tuple(self._missing(loss) for loss in losses if not loss.left)
+
+    def _missing(self, loss: Loss) -> Missing:
+        since = loss.since_s - self._began_s
+        return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
+
+    def were_there(self, members: int) -> None:
+        """So many have made a round. Tell if this peer has been left alone."""
+        if members == 1 < self._members:
+            self._tell("alone", why="everybody else has gone; it trains on, and others may join")
+        self._members = members
+
+    def stalled(self, stall: Stall) -> None:
+        """Tell of a peer that is waited for, or goes on."""
+        about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
+        self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
+
+    def follow(self, view: View) -> None:
+        """Tell of members that come and go."""
+        known, self._known = self._known, view if self._known is not None else None
+        if known is None:
+            return
+        self._follow_edges(known, view)
+        if why := reinvited(known.invitation, view.invitation):
+            self._tell("invite", why=why)
+        for member in view.members:
+            if known.member(member.id) is None and member.id != self._own and known.started:
+                self._tell("joined", about=member.name, key=member.id)
+        for loss in self._membership.losses.since(self._events_told):
+            event: EventName = "left" if loss.left else "lost"
+            self._tell(event, about=loss.name, why=loss.why.removeprefix("left: "), key=loss.peer)
+        self._events_told = self._membership.losses.ever
+
+    def _follow_edges(self, known: View, view: View) -> None:
+        """Tell of members that cannot reach each other, and of those that can again: each of the two and the
+        coordinator do."""
+        for edge in sorted({*known.apart} ^ {*view.apart}):
+            ends = (edge.one, edge.other)
+            if self._own in (*ends, self._membership.coordinator) and all(end in view.ids for end in ends):
+                one, other = sorted(map(view.name, ends))
+                if edge in view.apart:
+                    why = f"{one} and {other} cannot reach each other; sums go another way"
+                    self._tell("apart", about=one, why=why)
+                else:
+                    self._tell("together", about=one, why=f"{one} and {other} may reach each other again")
+
+
+def reinvited(before: Invitation | None, now: Invitation | None) -> str:
+    """What became of the run's invite between two views that all should hear of; "": nothing but keys that came."""
+    if now is None:
+        return "" if before is None else "it was revoked: nobody joins by an invite now"
+    keys = "any number of keys" if now.keys_max is None else f"{now.keys_max} keys"
+    within = "" if now.seconds is None else f", for {now.seconds:,.0f} s"
+    if before is None or before.guest != now.guest:
+        return f"a new one lets in {keys}{within}"
+    left_s, now_left_s = (math.inf if one.seconds is None else one.seconds for one in (before, now))
+    if before.keys_max != now.keys_max or now.keys < before.keys or now_left_s > left_s:
+        return f"the same one lets in {keys}, of which {now.keys} have come{within}: it was changed by a member"
+    return ""

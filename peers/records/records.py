@@ -1,0 +1,297 @@
+"""What a run leaves behind: one record a line in `peer-<name>.jsonl`, and one `result.json`.
+
+A peer appends to its own file only, so a peer that is killed can spoil no line but its last one. Everything shown
+after a run (report, trace, table) is made from these files alone. `record_file` writes them, `read_run` reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+from .elsewhere import Elsewhere
+from .json_lines import FloatOrNaN, build, line, parse
+from .scene import Scene, read_scene
+
+RESULT_FILE: Final = "result.json"
+COMMAND_FILE: Final = "command.txt"
+"""The command line that started the run, as a person would type it. Optional."""
+_QUOTED_MAX: Final = 120
+"""Letters of a peer's name in a file's, at least."""
+
+EventName = Literal[
+    "started",
+    "joined",
+    "left",
+    "lost",
+    "apart",
+    "together",
+    "waiting",
+    "stalled",
+    "goes_on",
+    "alone",
+    "period",
+    "checkpoint",
+    "resumed",
+    "stopped",
+    "error",
+    "restarted",
+    "checkpoint_failed",
+    "records_failed",
+    "refused",
+    "invite",
+]
+"""`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual. `refused`:
+some key has sent it what cannot be taken. `invite`: the run's invite was revoked, or another took its place."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """A peer that a round had to do without."""
+
+    peer: str
+    address: str = ""
+    since_s: float
+    """When it was missed: seconds since the run started."""
+    why: str
+    advice: str = ""
+    """What a person can do about it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRecord:
+    """One committed round, as one peer saw it."""
+
+    peer: str
+    round: int
+    """Counts from 1."""
+    generation: int
+    """Number of the membership that made the round."""
+    period: int
+    """Local steps between the average before and this one."""
+    step: int
+    """Local steps since the run started, after this round."""
+    time_s: float
+    """When the round was over here, its evaluation included: seconds since the run started, on this peer's monotonic
+    clock."""
+    loss: FloatOrNaN
+    """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
+    compute_s: float
+    """Seconds of local steps; of gradients, until this peer had its last one, whatever was sent meanwhile."""
+    wait_s: float
+    """Seconds in which others had not begun with what was due, or had to be agreed on."""
+    evaluation_wait_s: float = 0.0
+    """Of `wait_s`, as the peer in `waited_for` evaluated."""
+    transfer_s: float
+    """The other seconds of the averaging."""
+    hidden_s: float = 0.0
+    """Of the averaging, while local steps went on (`--overlap`): in none of the three above, which are then of the time
+    since the record before."""
+    evaluate_s: float = 0.0
+    """Seconds of evaluating the model of this round, before `time_s`, on the peer that does."""
+    bytes_sent: int
+    """In this round, as they crossed the wire; so are `bytes_received`."""
+    bytes_received: int
+    bytes_shared: int = 0
+    """Written for others to memory that peers on one machine share, and read there: no message has them."""
+    steps_per_s: FloatOrNaN
+    members: int
+    """Of the membership that made the round."""
+    missing: tuple[Missing, ...] = ()
+    waited_for: str = ""
+    """Whose own part came late, and was waited for most of `wait_s`; empty: nobody's that this peer would see or, if it
+    came late for an evaluation, was told of."""
+    accuracy: float | None = None
+    """From 0 to 1; None on a peer that did not evaluate."""
+    caught_up: bool = False
+    """The round was not averaged here, but adopted from a donor."""
+
+    def to_json(self) -> str:
+        """One line, without the newline."""
+        return line({"kind": "round"} | dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class EventRecord:
+    """Something that happened to a peer, or that it saw happen to another."""
+
+    peer: str
+    """Who tells."""
+    time_s: float
+    """Seconds since the run started, on the teller's monotonic clock."""
+    event: EventName
+    about: str = ""
+    """Whom it happened to; empty: the teller itself."""
+    why: str = ""
+    work: str = ""
+    """What the subject is at, of `stalled`: 'local steps', 'evaluation'; empty: it has not said."""
+    generation: int = 0
+    """Number of the membership that the teller had then."""
+    key: str = ""
+    """By which `about` is known, where it has come or gone: anybody may take any name."""
+
+    @property
+    def subject(self) -> str:
+        """Whom it happened to."""
+        return self.about or self.peer
+
+    def to_json(self) -> str:
+        """One line, without the newline."""
+        return line({"kind": "event"} | dataclasses.asdict(self))
+
+
+Record = RoundRecord | EventRecord
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PeerSummary:
+    """What one peer did in the whole run: totals of local steps, bytes on the wire, bytes shared, and seconds."""
+
+    peer: str
+    steps: int
+    rounds: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_shared: int = 0
+    compute_s: float
+    wait_s: float
+    transfer_s: float
+    hidden_s: float = 0.0
+    """Of averaging, behind local steps."""
+    evaluation_wait_s: float = 0.0
+    """Of `wait_s`, as the peer that was waited for evaluated."""
+    evaluate_s: float = 0.0
+    """Of evaluating."""
+    loss: FloatOrNaN
+    """In its last round."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """A peer that was there and went silent."""
+
+    peer: str
+    when: float
+    """Seconds since the run started."""
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """How a run ended."""
+
+    accuracy: float | None = None
+    """From 0 to 1; None when nobody evaluated."""
+    accuracy_round: int | None = None
+    """Of which round's model it is."""
+    loss: FloatOrNaN
+    wall_s: float
+    """Seconds that a person waited for it."""
+    rounds: int
+    peers: tuple[PeerSummary, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
+    run: str
+    """The run folder."""
+    report: str | None = None
+    """Where the report is; None when there is none."""
+    virtual_s: float | None = None
+    """Simulations only: seconds that passed in the simulated world."""
+    digest: str | None = None
+    """Simulations only: the same seed gives the same one."""
+    broken: str | None = None
+    """Simulations only: the promise that did not hold, and how."""
+
+    def to_json(self) -> str:
+        """One line, without the newline; what only a simulation has is left out of a real run's."""
+        row = dataclasses.asdict(self)
+        for key in ("virtual_s", "digest", "broken"):
+            if row[key] is None:
+                del row[key]
+        return line(row)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run folder, read."""
+
+    folder: Path
+    peers: tuple[str, ...]
+    """Names in natural order: p2 before p10."""
+    rounds: tuple[RoundRecord, ...]
+    """Those of all peers, in order of time; so are `events`."""
+    events: tuple[EventRecord, ...]
+    result: Result | None = None
+    """None while the run goes on, and when it was killed."""
+    command: str = ""
+    """The command line that started it; empty when unknown."""
+    scene: Scene | None = None
+    """Simulations only: the world around the peers."""
+
+
+def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
+    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'; of one
+    that is too long for a file's name, the beginning and a hash."""
+    quoted = quote(peer, safe="")
+    if len(quoted) > _QUOTED_MAX:
+        quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"
+    return folder / f"peer-{quoted}{ending}"
+
+
+def read_record(text: str) -> Record:
+    """The record that `to_json` made this line of; a ValueError of one line if it is none."""
+    return _record(parse(text.encode("utf-8", "replace"), "record"), "record")
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder, finished or not. A torn last line is skipped; other garbage is a ValueError of one line."""
+    files = sorted(folder.glob("peer-*.jsonl"))
+    result = folder / RESULT_FILE
+    if not files and not result.exists():
+        raise ValueError(f"{folder}: not a run folder, it has neither peer-*.jsonl nor {RESULT_FILE}")
+    records = sorted((record for file in files for record in _records(file)), key=lambda record: record.time_s)
+    rounds = tuple(record for record in records if isinstance(record, RoundRecord))
+    events = tuple(record for record in records if isinstance(record, EventRecord))
+    ended = build(Result, parse(result.read_bytes(), str(result)), str(result)) if result.exists() else None
+    names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
+    command = folder / COMMAND_FILE
+    return Run(
+        folder=folder,
+        peers=tuple(sorted(names, key=natural)),
+        rounds=rounds,
+        events=events,
+        result=ended,
+        command=command.read_text(encoding="utf-8", errors="replace").strip() if command.exists() else "",
+        scene=read_scene(folder),
+    )
+
+
+def _records(file: Path) -> Iterator[Record]:
+    *lines, tail = file.read_bytes().split(b"\n")
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            yield _record(parse(text, f"{file}, line {number}"), f"{file}, line {number}")
+    place = f"{file}, line {len(lines) + 1}"
+    try:
+        last = parse(tail, place)
+    except ValueError:  # nothing after the last newline, or a line cut off when the peer was killed
+        return
+    yield _record(last, place)
+
+
+def _record(row: Mapping[str, Any], place: str) -> Record:
+    kind = row.get("kind")
+    if kind == "round":
+        return build(RoundRecord, row, place)
+    if kind == "event":
+        return build(EventRecord, row, place)
+    raise ValueError(f"{place}: kind is {kind!r:.40}, neither 'round' nor 'event'")
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,114 @@
+"""The second way in: somebody's own PyTorch loop, with at most five lines more.
+
+    import samovar
+    run = samovar.join()
+    optimizer = run.wrap(optimizer, model)
+    ...
+    run.leave()
+
+What `join` gives is a `Run` (`run`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..launch.control import CONTROL_VARIABLE
+from ..launch.join_target import Door, open_alone, open_at, own_name
+from ..launch.keys import Invite
+from ..launch.session import Opening, open_for_launcher, orders_of_launcher
+from ..launch.ways_in import WaysIn
+from ..machine.open_files import raise_file_limit
+from ..machine.torch_imports import import_all_of_torch
+from ..settings.fields import SettingsError
+from ..settings.settings import Settings, of_tasks
+from ..settings.toml_file import Entry
+from ..training.stop import Stop
+from .loop_thread import Background
+from .run import Run
+
+
+def join(
+    address: str | None = None,
+    *,
+    invite: str | None = None,
+    peer_key: str | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Run:
+    """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
+
+    Without either a run begins here with ``peers=1``, and how others join it is printed. `settings` are those of
+    `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); what all peers share is the run's.
+    Raises ValueError, OSError and PeerLost, each with one clear line.
+    """
+    import_all_of_torch()
+    background = Background()
+    try:
+        if CONTROL_VARIABLE in os.environ:
+            opening = background.call(_launched())
+            torch.set_num_threads(opening.orders.threads)  # of this thread too: each has its own number
+            return Run(background, opening, None)
+        wished = _settings({"peers": 1, **settings})
+        if address is None:
+            return Run(background, *background.call(_alone(wished, name)))
+        way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
+        invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
+        door = Door.of(address, invite, peer_key, wished)
+        return Run(background, background.call(_joined(door, wished, name)), invitation)
+    except BaseException:
+        background.close()
+        raise
+
+
+def _settings(wished: dict[str, Any]) -> Settings:
+    if idle := of_tasks(wished):
+        raise SettingsError(f"a training script decides that itself: leave out {idle}")
+    try:
+        return Settings.from_entries(
+            [
+                Entry(key, str(value) if isinstance(value, os.PathLike) else value, "samovar.join")
+                for key, value in wished.items()
+                if value is not None
+            ],
+            {},
+        )
+    except SettingsError as error:
+        raise SettingsError(error.problem, error.name) from None  # a caller knows where it called
+
+
+async def _launched() -> Opening:
+    control, orders = await orders_of_launcher()
+    torch.set_num_threads(orders.threads)
+    return await open_for_launcher(control, orders)
+
+
+async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[str, Any]]:
+    raise_file_limit()
+    opening, invitation = await open_alone(settings, task=_this_script(), name=name)
+    torch.set_num_threads(opening.orders.threads)
+    invite = Invite.from_text(invitation["invite"]) if "invite" in invitation else None
+    folder, way = Path(opening.orders.folder), {"id": opening.endpoint.id, "address": opening.endpoint.address}
+    ways_in = WaysIn(_this_script(), folder, invite, opening.reinvited, script=True)
+    if unwritten := ways_in.met([way]):
+        print(f"samovar: {unwritten}", file=sys.stderr)
+    await opening.open_to_user(ways_in.answer)
+    waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
+    print(f"samovar: {waits}join from another machine: {ways_in.lines[0]}", file=sys.stderr)
+    return opening, invitation
+
+
+async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
+    raise_file_limit()
+    opening = await open_at(door, settings, Stop(), name=own_name(name), task=_this_script())
+    torch.set_num_threads(opening.orders.threads)
+    return opening
+
+
+def _this_script() -> Path:
+    return Path(sys.argv[0] or "script")

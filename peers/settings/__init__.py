@@ -1,0 +1,1 @@
+"""Settings: flags, TOML files and what goes together."""

@@ -1,0 +1,40 @@
+"""Groups of peers in a settings file, as a scenario has them: how many, how each of them is connected, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+from ...protocols.limits import VIEW_MEMBERS_MAX
+from . import toml_rows as read
+from .toml_file import Entry, TomlFile
+from .toml_rows import TableError, rows
+
+
+def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
+    """What stands in the file, with its ``[[groups]]`` as the `peers`, the `link` and the `site` that they come to.
+
+    Raises TableError, also when a flag or another line of the file says one of these.
+    """
+    groups = rows(file, "groups", ("peers", "link", "site"))
+    entries = [entry for entry in file.entries() if entry.key != "groups"]
+    if not groups:
+        return entries
+    ways = {"link": _link, "site": read.site}
+    said = {name: way for name, way in ways.items() if any(name in row for row in groups)} or {"link": _link}
+    for name in ("peers", *said):
+        places = [entry.place for entry in entries if entry.key == name]
+        if flags.get(name) is not None or places:
+            where = f"{places[0]}: {name}" if places else f"--{name}"
+            raise TableError(f"{where}: the groups in {file.path} say it: leave out one of the two")
+    counts = [row.take("peers", read.whole(1, VIEW_MEMBERS_MAX)) for row in groups]
+    place = file.place("groups")
+    for name, way in said.items():
+        each = [[row.take(name, way)] * count for row, count in zip(groups, counts, strict=True)]
+        entries.append(Entry(name, ";".join(chain.from_iterable(each)), place))
+    return [*entries, Entry("peers", sum(counts), place)]
+
+
+def _link(value: object) -> str:
+    read.link(value)
+    return str(value)

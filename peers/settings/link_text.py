@@ -1,0 +1,107 @@
+"""Links, and how people write them: ``10mbit,40ms``. Every quantity carries its unit."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from ...protocols.link_spec import LinkSpec
+
+_Units = dict[str, Decimal]
+"""How many bytes a second, seconds or bytes each unit is. Exact, so that 200us are the very number that 0.0002 is."""
+_RATES: _Units = {
+    f"{prefix}bit": Decimal(10**digits) / 8 for prefix, digits in zip(("", *"kmgt"), range(0, 15, 3), strict=True)
+}
+_TIMES: _Units = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
+_SPANS: _Units = {"s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400)}
+_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZES: _Units = {unit: Decimal(size) for unit, size in _BYTES.items()}
+_MOST = 1e15
+"""No quantity is larger, in seconds, bytes or bytes a second."""
+
+
+def parse_link(text: str) -> LinkSpec:
+    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter; ``50mbit/10mbit,20ms``: received and sent.
+
+    Raises ValueError that says what is wrong.
+    """
+    parts = [part.strip() for part in text.lower().split(",")]
+    if len(parts) not in (2, 3):
+        raise ValueError(f"{text!r} is no link: write BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, e.g. 10mbit,40ms")
+    rates = [parse_rate(rate) for rate in parts[0].split("/", 1)]
+    times = [parse_duration(part) for part in parts[1:]]
+    return LinkSpec(
+        bandwidth_Bps=rates[-1],
+        latency_s=times[0],
+        jitter_s=times[1] if len(times) > 1 else 0.0,
+        down_Bps=rates[0] if len(rates) > 1 else None,
+    )
+
+
+def one_of(kinds: str, index: int) -> str:
+    """The link, or the site, of the peer with this number: of several, with semicolons between them, all take theirs in
+    turn."""
+    each = kinds.split(";")
+    return each[index % len(each)].strip()
+
+
+def parse_rate(text: str) -> float:
+    """Bytes a second in ``10mbit``. Raises ValueError that says what is wrong."""
+    rate = _quantity(text, _RATES, "a bandwidth", "10mbit")
+    if rate == 0:
+        raise ValueError(f"a bandwidth of {text!r} carries nothing")
+    return rate
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in ``5ms`` or ``2s``. Raises ValueError that says what is wrong."""
+    return _quantity(text, _TIMES, "a duration", "5ms")
+
+
+def parse_span(text: str) -> float:
+    """Seconds in ``90s``, ``45m``, ``2h`` or ``7d``. Raises ValueError that says what is wrong."""
+    return _quantity(text, _SPANS, "a span of time", "2h")
+
+
+def parse_size(text: str) -> int:
+    """Bytes in ``64KiB`` or ``2MB``. Raises ValueError that says what is wrong."""
+    return int(_quantity(text, _SIZES, "a size", "64KiB"))
+
+
+def link_text(link: LinkSpec) -> str:
+    """What `parse_link` reads as this very link; so it is with the others."""
+    rates = [link.bandwidth_Bps] if link.down_Bps is None else [link.down_Bps, link.bandwidth_Bps]
+    times = [link.latency_s, *([link.jitter_s] if link.jitter_s else [])]
+    return ",".join(("/".join(map(rate_text, rates)), *map(duration_text, times)))
+
+
+def rate_text(rate_Bps: float) -> str:
+    return _written(rate_Bps, _RATES)
+
+
+def duration_text(seconds: float) -> str:
+    return _written(seconds, _TIMES)
+
+
+def size_text(size: int) -> str:
+    return _written(size, _SIZES).upper().replace("I", "i")
+
+
+def _quantity(text: str, units: _Units, what: str, example: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip().lower(), re.ASCII)
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text[:60]!r} is not {what}: a number and one of {', '.join(units)}, e.g. {example}")
+    value = float(Decimal(match[1]) * units[match[2]])
+    if value > _MOST:
+        raise ValueError(f"{text[:60]!r} is more than any link or run is for")
+    return value
+
+
+def _written(value: float, units: _Units) -> str:
+    """In the unit that makes the shortest text, and no fraction of one, of those that lose nothing."""
+    texts = []
+    for name, unit in units.items():
+        number = f"{(Decimal(repr(value)) / unit).normalize():f}"
+        if float(Decimal(number) * unit) == value:
+            texts.append(number + name)
+    return min(texts, key=lambda text: (text.startswith("0."), len(text)))

@@ -1,0 +1,102 @@
+"""A TOML file of settings, read with the line of each key. Every fault is one line that names the file and its line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..reasons import reason
+
+BYTES_MAX = 1 << 20
+LINE_CHARS_MAX = 5000
+_WORD = r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))"""
+_KEY = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*{_WORD}[ \t]*[=.\]]", re.ASCII)
+_AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key as it was written, its value, and where it stands."""
+
+    key: str
+    value: object
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A file that was read: its `table`, and where its keys stand."""
+
+    path: Path
+    table: dict[str, Any]
+    lines: dict[tuple[str | int, ...], int]
+
+    def place(self, *keys: str | int) -> str:
+        """Where ``table[key][key]...`` stands: its own line if that is known, else that of the table around it."""
+        for depth in range(len(keys), 0, -1):
+            if keys[:depth] in self.lines:
+                return f"{self.path}, line {self.lines[keys[:depth]]}"
+        return str(self.path)
+
+    def entries(self, *keys: str | int) -> list[Entry]:
+        """What stands in the table at `keys`, in order."""
+        table: Any = self.table
+        for key in keys:
+            table = table[key]
+        return [Entry(key, value, self.place(*keys, key)) for key, value in table.items()]
+
+
+def read_toml(path: Path, what: str = "settings file") -> TomlFile:
+    """Accepts a byte order mark and CRLF. Raises ValueError."""
+    text = read_text(path, what)
+    all_lines = text.rstrip().split("\n")
+    for number, line in enumerate(all_lines, 1):
+        if len(line) > LINE_CHARS_MAX:  # tomllib takes minutes for a long enough dotted key
+            raise ValueError(f"{path}, line {number}: longer than {LINE_CHARS_MAX} characters")
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        # Not TOMLDecodeError alone: a number of 5000 digits and deep nesting fail in ways of their own.
+        said = " ".join(str(error).split())
+        at = _AT.search(said)
+        where = f", line {at[1] or len(all_lines)}" if at else ""
+        raise ValueError(f"{path}{where}: not TOML: {said[: at.start()] if at else said:.200}") from None
+    return TomlFile(path, table, _lines(all_lines))
+
+
+def read_text(path: Path, what: str = "settings file") -> str:
+    """The text of a file that may be anything. Raises ValueError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read: {reason(error)}") from None
+    if len(raw) > BYTES_MAX:
+        raise ValueError(f"{path}: larger than 1 MiB, which no {what} is")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 text") from None
+
+
+def _lines(lines: Sequence[str]) -> dict[tuple[str | int, ...], int]:
+    """Where each key of the file, of its tables and of their rows stands first."""
+    found: dict[tuple[str | int, ...], int] = {}
+    inside: tuple[str | int, ...] = ()
+    rows: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if (match := _KEY.match(line)) is None:
+            continue
+        key = next(filter(None, match.groups()[1:]), "")
+        if match[1] == "[[":
+            rows[key] = rows.get(key, -1) + 1
+            found.setdefault((key,), number)
+        if match[1]:
+            inside = (key, rows[key]) if match[1] == "[[" else (key,)
+        found.setdefault(inside if match[1] else (*inside, key), number)
+    return found

@@ -1,0 +1,154 @@
+"""One table of a TOML file, taken key by key; what is wrong is one line that names file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from .link_text import parse_duration, parse_link, parse_size
+from .toml_file import TomlFile
+from .validators import shown
+
+T = TypeVar("T")
+U = TypeVar("U")
+_SHOWN_CHARS = 60
+
+
+class TableError(ValueError):
+    """What a TOML file says cannot be: one line, for a person."""
+
+
+class Row:
+    """A table at `keys`, in which only `known` keys may stand, with dashes or underscores."""
+
+    def __init__(self, file: TomlFile, keys: tuple[str | int, ...], known: Collection[str]) -> None:
+        self.name = " ".join(str(key) if isinstance(key, str) else f"number {key + 1}" for key in keys)
+        self._place = file.place(*keys)
+        self._found: dict[str, tuple[object, str]] = {}
+        table: Any = file.table
+        for key in keys:
+            table = table[key]
+        if not isinstance(table, dict):
+            raise TableError(f"{self._place}: {self.name} must be a table, got {shown(table)}")
+        for entry in file.entries(*keys):
+            name = entry.key.replace("-", "_")
+            if name not in known:
+                raise TableError(f"{entry.place}: unknown key {shown(entry.key)}; {near(name, known)}")
+            if name in self._found:
+                raise TableError(f"{entry.place}: {name} is given twice, with a dash and with an underscore")
+            self._found[name] = (entry.value, entry.place)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._found
+
+    def take(self, key: str, how: Callable[[object], T], *default: U) -> T | U:
+        """The value of `key`, as `how` reads it: it raises ValueError on what cannot be. A key without a default has
+        to be there."""
+        if key not in self._found:
+            if default:
+                return default[0]
+            raise TableError(f"{self._place}: {self.name}: {key} is missing")
+        try:
+            return how(self._found[key][0])
+        except ValueError as error:
+            raise self.wrong(key, str(error)) from None
+
+    def wrong(self, key: str, problem: str) -> TableError:
+        """What to raise when `key` is right by itself and wrong with the others; '': the table as a whole."""
+        where = f"{self._found[key][1]}: {key}" if key in self._found else f"{self._place}: {self.name}"
+        return TableError(f"{where}: {problem}")
+
+
+def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
+    """The tables of ``[[key]]``."""
+    found = file.table.get(key, [])
+    if not isinstance(found, list):
+        raise TableError(f"{file.place(key)}: {key} must be tables, each under [[{key}]], got {shown(found)}")
+    return [Row(file, (key, number), known) for number in range(len(found))]
+
+
+def near(name: object, known: Collection[str]) -> str:
+    """What was probably meant."""
+    close = difflib.get_close_matches(str(name)[:100], known, n=1)
+    return f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known)}"
+
+
+# How values are read; each raises ValueError.
+
+
+def whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}, got {shown(value)}")
+        return value
+
+    return read
+
+
+def number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, got {shown(value)}")
+    if abs(value) > 1e300 or math.isnan(value):
+        raise ValueError(f"must be finite, got {shown(value)}")
+    return float(value)
+
+
+def factor(value: object) -> float:
+    if not 1e-6 <= (read := number(value)) <= 1e6:
+        raise ValueError(f"must be a factor from 1e-6 to 1e6, got {shown(value)}")
+    return read
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {shown(value)}")
+    return value
+
+
+def name(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _SHOWN_CHARS:
+        raise ValueError(f"must be a name of 1 to {_SHOWN_CHARS} characters, got {shown(value)}")
+    return value
+
+
+def site(value: object) -> str:
+    if ";" in (said := name(value)):
+        raise ValueError(f"must be the name of one site, got {shown(value)}")
+    return said
+
+
+def file_name(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"must be the path of a file, got {shown(value)}")
+    return value
+
+
+def _with_unit(parse: Callable[[str], T], what: str) -> Callable[[object], T]:
+    def read(value: object) -> T:
+        if not isinstance(value, str):
+            raise ValueError(f"must be text with a unit, such as {what}, got {shown(value)}")
+        if value.strip().startswith("-"):
+            raise ValueError(f"must not be negative, got {shown(value)}")
+        return parse(value)
+
+    return read
+
+
+duration = _with_unit(parse_duration, '"5ms" or "2s"')
+size = _with_unit(parse_size, '"512MiB" or "2GB"')
+link = _with_unit(parse_link, '"10mbit,40ms"')
+
+
+def jump(value: object) -> float:
+    """A duration that may be negative."""
+    back = isinstance(value, str) and value.strip().startswith("-")
+    return -duration(str(value).strip()[1:]) if back else duration(value)
+
+
+def some_time(value: object) -> float:
+    """A duration above 0."""
+    if (read := duration(value)) == 0:
+        raise ValueError(f"must be above 0, got {shown(value)}")
+    return read

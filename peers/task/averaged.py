@@ -1,0 +1,71 @@
+"""What peers average of one model, as one vector. Which tensors it is made of is settled when a run begins; the tensors
+themselves are looked up each time, as a model may assign its buffers anew, and a loop replace layers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ...aggregation.vector import Layout
+from .constants import Agreement, Constants
+from .gradients import summed
+from .optimizer_state import InnerState
+from .tensors import buffers_of
+
+
+class Averaged:
+    """The trained parameters, then the floating-point buffers, then the optimizer's state if that is averaged too; or
+    the parameters with `gradients`, if those are averaged in place of all that."""
+
+    def __init__(self, model: nn.Module, inner_state: InnerState | None = None, *, gradients: bool = False) -> None:
+        """Raises ValueError for a model that cannot be averaged."""
+        self._model, self._inner_state, self._gradients = model, inner_state, gradients
+        self._constants = Constants(model)
+        self.layout = Layout.of(self.tensors())
+        self.parameters = sum(parameter.numel() for parameter in self.trained())
+        """Elements of the vector that are parameters: its first."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name -> tensor, in the vector's order."""
+        if self._gradients:
+            return summed(self._model)
+        tensors = dict(self._parameters())
+        for name, buffer in buffers_of(self._model).items():
+            if buffer.is_floating_point() and name not in self._constants.names:
+                tensors[name] = buffer
+        return tensors | ({} if self._inner_state is None else self._inner_state.tensors())
+
+    def trained(self) -> list[Tensor]:
+        """The parameters, in the vector's order."""
+        return list(self._parameters().values())
+
+    def _parameters(self) -> dict[str, Tensor]:
+        constant = self._constants.names
+        return {name: parameter for name, parameter in self._model.named_parameters() if name not in constant}
+
+    def begin(self) -> None:
+        """The model has been restored: its constants are what they are now."""
+        self._constants.begin()
+
+    def agreement(self) -> Agreement:
+        """What the models of all peers must have alike. Takes its time where constants are large."""
+        return Agreement.on(self.layout, self._constants.tensors())
+
+    def vector(self) -> Tensor:
+        """A new vector of `layout`. Raises ValueError when the model is not made of the same tensors any more."""
+        if not self._gradients:  # every peer does the same to its constants where all have the same gradients
+            self._constants.check()
+        try:
+            return self.layout.flatten(self.tensors())
+        except ValueError as error:
+            raise _changed(error) from None
+
+    def load(self, vector: Tensor) -> None:
+        """Write `vector` to the model. Raises as `vector`."""
+        try:
+            self.layout.load(vector, self.tensors())
+        except ValueError as error:
+            raise _changed(error) from None
+
+
+def _changed(error: ValueError) -> ValueError:
+    return ValueError(f"the model is another than when the run began: {error}")

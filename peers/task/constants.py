@@ -1,0 +1,102 @@
+"""A model's constants: frozen parameters, and buffers with elements that are not finite, such as a mask of -inf.
+
+They are the same on all peers and stay so. Peers compare them once, by a hash that a newcomer's request carries with
+its model's layout, and never send them: they cost no bytes, and no rounding moves them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...aggregation.vector import Layout
+from .tensors import buffers_of
+
+_LOOKED_AT = 16
+
+_Look = tuple[torch.dtype, torch.Size, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the models of all peers must have alike: `digest` of the layout and the constants; and it in words."""
+
+    digest: str
+    words: str
+
+    @classmethod
+    def on(cls, layout: Layout, constants: Mapping[str, Tensor] | None = None) -> Agreement:
+        """Reads all of the constants, whose names and order count too."""
+        words = f"{layout.size} elements in {len(layout.slots)} tensors"
+        if not constants:
+            return cls(layout.digest, words)
+        whole = hashlib.blake2b(digest_size=16)
+        for name, tensor in constants.items():
+            whole.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            whole.update(_bytes_of(tensor).cpu().numpy().data)
+        digest = hashlib.blake2b(f"{layout.digest} {whole.hexdigest()}".encode(), digest_size=16).hexdigest()
+        return cls(digest, f"{words}, {len(constants)} constants of hash {whole.hexdigest()[:6]}")
+
+
+class Constants:
+    """Those of one model; which they are is settled when this is made."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Raises ValueError for one that cannot be compared."""
+        self._model = model
+        self.names = frozenset(
+            [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+            + [name for name, buffer in buffers_of(model).items() if not _finite(buffer)]
+        )
+        for name, tensor in self.tensors().items():
+            if tensor.layout != torch.strided or tensor.is_quantized:
+                raise ValueError(f"tensor {name!r} is {tensor.dtype} and {tensor.layout}; only dense ones are compared")
+        self.begin()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name -> tensor, in the model's order."""
+        now: dict[str, Tensor] = {**dict(self._model.named_parameters()), **buffers_of(self._model)}
+        return {name: tensor for name, tensor in now.items() if name in self.names}
+
+    def begin(self) -> None:
+        """From now on they are to stay as they are."""
+        self._looks = {name: _look(tensor) for name, tensor in self.tensors().items()}
+
+    def check(self) -> None:
+        """Raises ValueError when one is trained now, or is another, as far as a look at a few elements tells."""
+        now = self.tensors()
+        for name, look in self._looks.items():
+            tensor = now.get(name)
+            parameter = isinstance(tensor, nn.Parameter)
+            if tensor is not None and tensor.requires_grad:
+                raise ValueError(
+                    f"parameter {name!r} was frozen when the run began, so peers do not average it, and is not frozen "
+                    "now: to train it later, leave it unfrozen, and out of the optimizer until then"
+                )
+            if tensor is None or _look(tensor) != look:
+                was = "frozen" if parameter else "not finite"
+                mend = "make it a buffer, which is averaged" if parameter else "let it begin with finite numbers"
+                raise ValueError(
+                    f"{'parameter' if parameter else 'tensor'} {name!r} was {was} when the run began, so peers do not "
+                    f"average it, but it has changed: {mend}"
+                )
+
+
+def _finite(buffer: Tensor) -> bool:
+    dense = buffer.is_floating_point() and buffer.layout == torch.strided
+    return not dense or bool(torch.isfinite(buffer).all())
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _look(tensor: Tensor) -> _Look:
+    """A few elements, evenly spread: whoever writes to a whole tensor changes one of them."""
+    elements = _bytes_of(tensor).view(tensor.numel(), tensor.element_size())
+    few = elements[:: max(1, len(elements) // _LOOKED_AT)]
+    return tensor.dtype, tensor.shape, few.cpu().numpy().tobytes()

@@ -1,0 +1,62 @@
+"""Evaluation: a task's own judgement of the model, which leaves no trace on the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EvaluationFailed, one_line
+from .task import Task
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation found, and how many seconds it took."""
+
+    accuracy: float | None
+    took_s: float
+
+
+NOT_EVALUATED: Final = Evaluation(None, 0.0)
+
+
+def accuracy_of(model: nn.Module, task: Task) -> float | None:
+    """What the task's `evaluate` says of `model`; None where the task has none. Raises EvaluationFailed."""
+    if task.evaluate is None:
+        return None
+    with torch.no_grad(), _untouched(model):
+        try:
+            found = task.evaluate(model)
+        except Exception as error:
+            raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
+    try:
+        return float(found)
+    except (TypeError, ValueError, RuntimeError):  # the last: a tensor of several elements
+        raise EvaluationFailed(f"{task.path}: evaluate() is to return a number, not {found!r:.60}") from None
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Inside, `model` is in eval mode and has copies of its buffers; afterwards it is in the modes and has the buffers
+    of before. Its parameters are not copied: that would take the memory of another model."""
+    before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    copies: dict[Tensor, Tensor] = {}
+    for module, _, buffers in before:
+        for name, buffer in buffers.items():
+            if buffer is not None:
+                if buffer not in copies:  # modules may share one
+                    copies[buffer] = buffer.clone()
+                setattr(module, name, copies[buffer])
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training, buffers in before:
+            module.training = training
+            for name in module._buffers.keys() - buffers.keys():
+                delattr(module, name)
+            for name, buffer in buffers.items():
+                setattr(module, name, buffer)

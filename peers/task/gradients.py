@@ -1,0 +1,151 @@
+"""Gradients, averaged while backward still computes them: synchronous data parallel in somebody's own loop.
+
+Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2).
+A hook on every parameter copies its gradient as soon as it is there; a bucket that is complete goes out at once
+(`aggregation.buckets`); and when backward ends, it waits for the mean, which is then in every ``.grad``. So what the
+loop does with gradients afterwards, clipping for one, it does with the mean, and alike on all peers.
+
+A number for each parameter goes with them, 1 from who has a gradient for it and else 0. Where their mean is 0 nobody
+has one: then nobody gets one, as zeros are not none to an optimizer with momentum or weight decay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from ...aggregation.buckets import buckets
+from ...aggregation.vector import Layout
+
+HAD = "had a gradient."
+"""Among the parameters, none of which can have a name that ends so: whether each has a gradient."""
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> parameter that gets a gradient, in the model's order."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def summed(model: nn.Module) -> dict[str, Tensor]:
+    """What peers sum. Which have a gradient is known last in a backward, and goes in a bucket with the first layer."""
+    parameters = trained(model)
+    tensors = [*parameters.items()]
+    tensors.insert(1, (HAD, torch.zeros(len(parameters))))
+    return dict(tensors)
+
+
+class Gradients:
+    """Of one model. `begin` is called when a backward has its first gradient; `full(bucket)` when all of a bucket are
+    in `vector`; `mean()` at its end, for the mean [n] over all peers, None to leave the gradients as they are. What
+    goes wrong in a hook goes wrong within `guarded`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        guarded: Callable[[], AbstractContextManager[None]],
+        begin: Callable[[], None],
+        full: Callable[[int], None],
+        mean: Callable[[], Tensor | None],
+    ) -> None:
+        self._model, self._parameters = model, trained(model)
+        self.layout = Layout.of(summed(model))
+        self.buckets = buckets(self.layout)
+        self.vector = torch.zeros(self.layout.size, dtype=self.layout.dtype)
+        self.accumulating = False
+        """Whether a backward only adds to the gradients that are there."""
+        self._guarded, self._begin, self._full, self._mean = guarded, begin, full, mean
+        self._bucket_of = {
+            slot.name: number
+            for number, part in enumerate(self.buckets)
+            for slot in self.layout.slots
+            if part.start <= slot.start < slot.stop <= part.stop
+        }
+        self._slots = {slot.name: slot for slot in self.layout.slots}
+        self._had = {name: self._slots[HAD].start + number for number, name in enumerate(self._parameters)}
+        self._lock = threading.Lock()  # each device has a thread of its own in a backward
+        self._going: int | None = None
+        """The backward that is under way."""
+        self._missing: set[str] = set()
+        self._left: Counter[int] = Counter()
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: self._computed(name))
+            for name, parameter in self._parameters.items()
+            if parameter.numel()
+        ]
+
+    def unhook(self) -> None:
+        """The model is as before."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _computed(self, name: str) -> None:
+        """A parameter's gradient is complete."""
+        if self.accumulating:
+            return
+        with self._guarded(), self._lock:
+            backward: int = torch._C._current_graph_task_id()
+            if self._going is None:
+                self._start(backward)
+            if backward != self._going or name not in self._missing:
+                raise ValueError(
+                    f"the gradient of {name} came outside of the backward that is under way: that failed, or this one "
+                    "is within it, as a checkpoint with use_reentrant=True makes them"
+                )
+            self._bring(name)
+
+    def _start(self, backward: int) -> None:
+        if (now := trained(self._model).keys()) != self._parameters.keys():
+            changed = ", ".join(sorted(now ^ self._parameters.keys()))
+            raise ValueError(f"other parameters have gradients now than when run.wrap was called: {changed}")
+        self._going = backward
+        self._missing = self._bucket_of.keys() - {HAD}
+        self._left = Counter(self._bucket_of.values())
+        # As DistributedDataParallel does it: there is no public way to be told that a backward ends.
+        torch.autograd.Variable._execution_engine.queue_callback(self._ended)
+        self._begin()
+
+    def _bring(self, name: str) -> None:
+        slot, gradient = self._slots[name], self._parameters[name].grad
+        here = self.vector[slot.start : slot.stop].view(slot.shape)
+        with torch.no_grad():
+            self.vector[self._had[name]] = gradient is not None
+            if gradient is None:
+                here.zero_()
+            else:
+                here.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        self._missing.remove(name)
+        self._is_there(name)
+        if not self._missing:
+            self._is_there(HAD)
+
+    def _is_there(self, name: str) -> None:
+        bucket = self._bucket_of[name]
+        self._left[bucket] -= 1
+        if not self._left[bucket]:
+            self._full(bucket)
+
+    def _ended(self) -> None:
+        """What backward did not come to is brought as it is: nothing, or what was accumulated before."""
+        with self._guarded():
+            for name in [name for name in self._bucket_of if name in self._missing]:
+                self._bring(name)
+            mean = self._mean()
+            self._going = None
+        if mean is not None:
+            self._take(mean)
+
+    def _take(self, mean: Tensor) -> None:
+        had = mean[self._slots[HAD].start : self._slots[HAD].stop].tolist()
+        with torch.no_grad():
+            for (name, parameter), share in zip(self._parameters.items(), had, strict=True):
+                if share > 0:
+                    slot = self._slots[name]
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
+                    parameter.grad.copy_(mean[slot.start : slot.stop].view(slot.shape))

@@ -1,0 +1,177 @@
+"""A task file: plain functions that say what to train. The same file serves train, join and simulate.
+
+model() -> nn.Module                      data(part, parts) -> batches, again and again
+loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import MODULE_PREFIX
+
+REQUIRED = ("model", "data", "loss")
+OPTIONAL = ("evaluate", "optimizer")
+_TAKES = {
+    "model": (),
+    "data": ("part", "parts"),
+    "loss": ("model", "batch"),
+    "evaluate": ("model",),
+    "optimizer": ("parameters",),
+}
+"""What each is called with."""
+
+
+class TaskError(ValueError):
+    """The task file cannot be used. One line: which file, what is wrong, what to do."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The functions of a task file."""
+
+    path: Path
+    model: Callable[[], nn.Module]
+    data: Callable[[int, int], Iterable[Any]]
+    loss: Callable[[nn.Module, Any], Tensor]
+    evaluate: Callable[[nn.Module], float] | None
+    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+
+
+def kind_of(path: Path) -> Literal["task", "script"]:
+    """Whether `path` is a task file or a training script that calls `samovar.join`, without running it."""
+    tree = _parsed(path)
+    names = _top_level_names(tree)
+    if _calls_join(tree):  # a script may well have variables that are called model, data and loss
+        return "script"
+    if names.intersection(REQUIRED):
+        missing = [name for name in REQUIRED if name not in names]
+        if missing:
+            raise TaskError(
+                f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)} "
+                "(and a training script calls samovar.join())"
+            )
+        return "task"
+    if _imports_samovar(tree):
+        return "script"
+    raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")
+
+
+def check_average(average: str, path: Path) -> None:
+    """Raises TaskError when a task's peers are to average gradients, which is for a script's own loop."""
+    if average == "gradients":
+        raise TaskError(f"{path}: a task's peers average its model; gradients are for a script's own loop")
+
+
+def load_task(path: Path) -> Task:
+    """Import a task file. Raises TaskError."""
+    if kind_of(path) != "task":
+        raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
+    spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses, among others, look their module up there
+    beside = str(path.resolve().parent)
+    if beside not in sys.path:
+        sys.path.append(beside)  # for good: data() may import a neighbour when it is called
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == spec.origin]
+        place = f"{path}, line {lines[-1]}" if lines else f"{path}"
+        mend = f"; install it for {sys.executable}" if isinstance(error, ModuleNotFoundError) else ""
+        raise TaskError(f"{place}: cannot be imported: {type(error).__name__}: {error}{mend}") from error
+    given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise TaskError(f"{path}: {name} is not a function")
+    for name, function in given.items():
+        if function is not None:
+            _check_call(path, name, function)
+    optimizer = given["optimizer"] or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    return Task(path, given["model"], given["data"], given["loss"], given["evaluate"], optimizer)  # type: ignore[arg-type]
+
+
+def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of some functions in C nobody knows
+        return
+    try:
+        signature.bind(*_TAKES[name])
+    except TypeError:
+        wanted = f"{name}({', '.join(_TAKES[name])})"
+        raise TaskError(f"{path}: {wanted} is what is called, and it is {name}{signature}") from None
+
+
+def _parsed(path: Path) -> ast.Module:
+    if not path.exists():
+        raise TaskError(f"{path}: no such file")
+    if not path.is_file():
+        raise TaskError(f"{path}: not a file")
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise TaskError(f"{path}, line {error.lineno or 1}: not Python: {error.msg}") from None
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"{path}: not Python: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def _top_level_names(tree: ast.Module) -> set[str]:
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+def _imports_samovar(tree: ast.Module) -> bool:
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    return any(name.partition(".")[0] == "samovar" for name in imported)
+
+
+def _calls_join(tree: ast.Module) -> bool:
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "samovar" and any(n.name == "join" for n in node.names):
+            return True
+        if isinstance(node, ast.Import):
+            modules.update(name.asname or name.name for name in node.names if name.name == "samovar")
+    joins = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "join")
+    return any(isinstance(module, ast.Name) and module.id in modules for module in joins)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}()" for name in names)
+
+
+def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
+    """What a function of `task` has made, if it is of that kind. Raises TaskError."""
+    if not isinstance(made, kind):
+        raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {shown(made)}")
+    return made
+
+
+def shown(made: object) -> str:
+    """What a task gave, in words."""
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
+    return "None: is its return missing?" if made is None else f"a {type(made).__name__}"

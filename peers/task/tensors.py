@@ -1,0 +1,94 @@
+"""The tensors of a model and of a batch.
+
+Peers average parameters and floating-point buffers (BatchNorm's running statistics) alike; integer buffers (BatchNorm's
+batch counter) stay each peer's own, as a mean of counters means nothing, and so do those that no state_dict holds:
+caches. What is frozen is the same on all (`constants`). Tied parameters count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ...aggregation.vector import Part
+
+
+def check_values(model: nn.Module) -> None:
+    """Raises ValueError, naming the tensor, where a model has one without values."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise ValueError(
+                f"tensor {name!r} has no shape yet: a lazy layer gets it from its first batch, so call the model once "
+                "before peers are to average it"
+            )
+        if tensor.is_meta:
+            raise ValueError(f"tensor {name!r} is on the meta device and has no values")
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> buffer, of those that a state_dict holds."""
+    caches = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name in getattr(module, "_non_persistent_buffers_set", ())
+    }
+    return {name: buffer for name, buffer in model.named_buffers() if name not in caches}
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> tensor of all of a model: what is averaged, what is the same on all, and what stays each peer's own."""
+    return {**dict(model.named_parameters()), **buffers_of(model)}
+
+
+def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
+    """Have all of a model's tensors be as `saved`. Returns the name of one that is not there, or of another shape; then
+    nothing is changed."""
+    tensors = tensors_of(model)
+    for name, tensor in tensors.items():
+        if name not in saved or saved[name].shape != tensor.shape:
+            return name
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(saved[name])
+    return None
+
+
+def merged(
+    now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, overlap_share: float | None
+) -> Tensor:
+    """`now` [n], with what became of that `part` of `brought` in a round in its place: agreed + (now - brought), or
+    overlap_share * now + (1 - overlap_share) * agreed; for its `parameters`, the first elements. Buffers stay this
+    peer's own: a variance plus a difference of others may be below 0. Changes `now`."""
+    here = slice(part.start, min(part.stop, parameters))
+    if overlap_share is None:
+        now[here] += agreed[here] - brought[here]
+    else:
+        now[here].lerp_(agreed[here], 1 - overlap_share)
+    return now
+
+
+def moved(batch: object, device: torch.device) -> object:
+    """The batch with all its tensors on `device`."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_make"):
+        return batch._make(moved(value, device) for value in batch)
+    if isinstance(batch, list | tuple):
+        return type(batch)([moved(value, device) for value in batch])
+    return batch
+
+
+def samples_in(batch: object) -> int:
+    """How many samples a batch holds: the length of its first tensor; 1 when there is none."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.dim() else 1
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple) and batch:
+        return samples_in(batch[0])
+    return 1

@@ -1,0 +1,1 @@
+"""Training a task: local steps, and the loop around them."""

@@ -1,0 +1,294 @@
+"""Allreduce: one executor for any schedule (`aggregation.schedules`), so that all end with the same sum, bit by bit.
+
+Each run's chunks, sized to the link, go out as soon as what they carry is complete, and are added or copied as they
+arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums are added up in the schedule's order,
+whatever comes first. The ways to and from each peer go on independently, as soon as a chunk or credit for one comes,
+without a task: every wait is for something earlier in the schedule, so that no credit is too small and "everybody
+sends, then everybody receives" cannot happen.
+Cost: the schedule's. On loss, lateness or death of a peer nothing is returned and the caller's vector is untouched:
+the caller cancels, and starts again among the survivors in a new generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...aggregation.schedules.schedule import Op, Schedule
+from ..channel import Channel, Envelope
+from ..group import Group
+from ..link.link import PeerLost
+from ..transfer.chunks import Chunk, Inbox, Turn
+from ..transport import PeerId
+from ..wire.frames import Buffer
+from .bound import Guard
+from .plan import Plan, Run, Value, plan_of
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """The runs to one peer, or from it, one after the other. at, until: where the chunk begins and ends that is next;
+    no end: not known yet. envelope, values: the chunk that was taken and what it carries. posted: ends when the last
+    chunk is on its way. idle: it waits for another peer."""
+
+    peer: PeerId
+    runs: deque[Run]
+    sends: bool
+    at: int
+    until: int = 0
+    envelope: Envelope | None = None
+    values: Array | None = None
+    posted: asyncio.Future[None] | None = None
+    idle: bool = False
+
+
+class Allreduce:
+    """One attempt at summing a vector over a group by `schedule`. `shares`: of its parts, None if
+    they are equal. `guard`: looks at what comes, of which the last `tail` elements are no model's."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        inbox: Inbox,
+        group: Group,
+        schedule: Schedule,
+        turn: Turn,
+        shares: tuple[float, ...] | None = None,
+        *,
+        guard: Guard | None = None,
+        tail: int = 0,
+    ) -> None:
+        self._channel, self._inbox, self._members, self._turn = channel, inbox, group.ids, turn
+        self._guard, self._tail = guard, tail
+        self._schedule: Value = schedule
+        self._shares = shares
+        self._rank = group.rank
+
+    async def run(self, vector: Tensor) -> Tensor:
+        """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
+        plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
+        if not plan.receive and not plan.send:
+            return vector.detach().clone()
+        self._own: Array = vector.detach().numpy()
+        self._total: Array = np.empty_like(self._own)
+        for start, stop in plan.preset:
+            self._total[start:stop] = self._own[start:stop]
+        self._done, self._stops = list(plan.starts), plan.stops
+        await self._go(plan)
+        return torch.from_numpy(self._total)
+
+    async def _go(self, plan: Plan) -> None:
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        out = [_Way(self._members[peer], deque(runs), True, runs[0].start) for peer, runs in plan.send.items()]
+        self._heard = {
+            self._members[peer]: _Way(self._members[peer], deque(runs), False, runs[0].start)
+            for peer, runs in plan.receive.items()
+        }
+        self._left, self._hearing, self._idle, self._still = len(out) + len(self._heard), len(self._heard), 0, False
+        self._blocked: dict[int, list[_Way]] = {}
+        self._going: deque[_Way] | None = None
+        with self._inbox.meter.summing(), self._inbox.listening(self._turn, self._arrived):
+            try:
+                self._advance(*out, *self._heard.values())
+                await self._over
+            finally:
+                self._stand(False)
+                for way in (*out, *self._heard.values()):
+                    if way.posted is not None:
+                        way.posted.cancel()
+                    if way.envelope is not None:
+                        way.envelope.done()
+
+    def _advance(self, *ways: _Way) -> None:
+        """Go on with these as far as possible, and with those that this sets free."""
+        if self._going is not None:
+            self._going.extend(ways)
+            return
+        self._going = deque(ways)
+        try:
+            while self._going and not self._over.done():
+                way = self._going.popleft()
+                (self._send if way.sends else self._receive)(way)
+        except Exception as error:
+            self._over.set_exception(error)
+        finally:
+            self._going = None
+
+    def _send(self, way: _Way) -> None:
+        while way.runs and way.posted is None:
+            run = way.runs[0]
+            until = way.until = way.until or self._until(run, way.at, way.peer)
+            if not self._reached(run, until, way):
+                return
+            chunk = Chunk(*self._turn, run.step, way.at, until - way.at)
+            payload = self._payload(run, self._own if run.fresh else self._total, way.at, until)
+            way.posted = self._channel.offer(way.peer, chunk, payload)
+            if way.posted is None:
+                self._dealt_with(run, until, way)
+            else:
+                way.posted.add_done_callback(partial(self._posted, way, run, until))
+
+    def _posted(self, way: _Way, run: Run, until: int, posted: asyncio.Future[None]) -> None:
+        """What waited for credit is on its way."""
+        way.posted = None
+        error = None if posted.cancelled() else posted.exception()
+        if posted.cancelled() or self._over.done():
+            return
+        if error is not None:
+            self._over.set_exception(error)
+            return
+        self._dealt_with(run, until, way)
+        self._advance(way)
+
+    def _until(self, run: Run, at: int, to: PeerId) -> int:
+        """Where a chunk ends that begins at `at`."""
+        return min(run.stop, at + max(1, self._channel.endpoint.chunk_bytes(to) // self._own.itemsize))
+
+    def _payload(self, run: Run, array: Array, at: int, until: int) -> Buffer:
+        values = array[at:until].copy() if run.copied else array[at:until]
+        return memoryview(values.data).cast("B")
+
+    def _arrived(self, sender: PeerId) -> None:
+        way = self._heard.get(sender)
+        if way is not None and way.envelope is None and not self._over.done():
+            self._advance(way)
+
+    def _receive(self, way: _Way) -> None:
+        while way.runs:
+            run = way.runs[0]
+            if way.envelope is None:
+                envelope = self._inbox.take(self._turn, way.peer)
+                if envelope is None:
+                    if way.at == run.start:
+                        self._wait(way)
+                    return
+                if self._still:
+                    self._inbox.meter.read()  # up to here it was late
+                way.envelope = envelope
+                way.values = self._values(way.envelope, run, way.at)
+                way.until = way.at + len(way.values)
+            assert way.values is not None
+            if not self._reached(run, way.until, way):
+                self._wait(way)
+                return
+            self._wait_no_more(way)
+            self._put(way.values, run, way.at)
+            way.envelope.done()
+            way.envelope = None
+            self._dealt_with(run, way.until, way)
+
+    def _wait(self, way: _Way) -> None:
+        """While nothing has come yet of the run that is due from any peer, or only what has to be added after what has
+        not come, that is waiting, and not transfer."""
+        if not way.idle:
+            way.idle = True
+            self._idle += 1
+            self._stand(self._idle == self._hearing)
+
+    def _wait_no_more(self, way: _Way) -> None:
+        if way.idle:
+            self._stand(False)
+            way.idle = False
+            self._idle -= 1
+
+    def _stand(self, still: bool) -> None:
+        if still is not self._still:
+            self._still, meter = still, self._inbox.meter
+            (meter.stands if still else meter.goes_on)(self._late)
+
+    def _late(self) -> list[PeerId]:
+        """Those whose own part has not begun to come: what a first step sends depends on nobody else."""
+        idle = [way for way in self._heard.values() if way.idle and way.envelope is None]
+        return [way.peer for way in idle if way.runs[0].step == 0]
+
+    def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
+        """What a chunk carries, if it is the one that is due."""
+        self._check(envelope, run, at)
+        return np.frombuffer(envelope.payload, dtype=self._total.dtype)
+
+    def _check(self, envelope: Envelope, run: Run, at: int) -> None:
+        chunk: Chunk = envelope.message
+        due = (chunk.step, chunk.at) == (run.step, at) and 0 < chunk.count <= run.stop - at
+        if not due or len(envelope.payload) != self._bytes_of(at, chunk.count):
+            what = f"{chunk.count} elements in {len(envelope.payload)} bytes at {chunk.at} in step {chunk.step}"
+            why = f"it sent {what} when step {run.step}, elements {at} to {run.stop} were due"
+            raise PeerLost(envelope.sender, why)
+
+    def _bytes_of(self, at: int, count: int) -> int:
+        """How many bytes a chunk of `count` elements from `at` on has."""
+        return count * self._own.itemsize
+
+    def _put(self, values: Array, run: Run, at: int) -> None:
+        here = slice(at, at + len(values))
+        if self._guard is not None:
+            beyond = here.stop - (len(self._own) - self._tail)
+            self._guard.check(self._members[run.peer], values, run.op, min(max(0, beyond), len(values)))
+        if run.op is Op.COPY:
+            self._total[here] = values
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+                np.add((self._own if run.fresh else self._total)[here], values, out=self._total[here])
+
+    # How far each run has come
+
+    def _reached(self, run: Run, until: int, way: _Way) -> bool:
+        """Whether what `run` needs has been dealt with up to the element `until`; if not, `way` goes on when it has."""
+        for number in run.after:
+            if self._done[number] < min(until, self._stops[number]):
+                self._blocked.setdefault(number, []).append(way)
+                return False
+        return True
+
+    def _dealt_with(self, run: Run, until: int, way: _Way) -> None:
+        self._done[run.number] = way.at = until
+        way.until = 0
+        if run.number in self._blocked:
+            self._advance(*self._blocked.pop(run.number))
+        if until == run.stop:
+            way.runs.popleft()
+            if way.runs:
+                way.at = way.runs[0].start
+            else:
+                self._ended(way)
+
+    def _ended(self, way: _Way) -> None:
+        self._left -= 1
+        if not way.sends:
+            self._hearing -= 1
+            self._stand(0 < self._idle == self._hearing)
+        if not self._left and not self._over.done():
+            self._over.set_result(None)
+
+
+async def allreduce(
+    channel: Channel,
+    inbox: Inbox,
+    group: Group,
+    schedule: Schedule,
+    vector: Tensor,
+    *,
+    turn: Turn,
+    shares: tuple[float, ...] | None = None,
+    guard: Guard | None = None,
+    tail: int = 0,
+) -> Tensor:
+    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`, `guard`,
+    `tail`: as above.
+
+    Nobody may write to it, nor to `vector` until all have a result or have given this attempt up: parts of both can
+    still be on their way to others. Raises PeerLost.
+    """
+    if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
+        raise ValueError("allreduce takes a flat CPU tensor")
+    return await Allreduce(channel, inbox, group, schedule, turn, shares, guard=guard, tail=tail).run(vector)

@@ -1,0 +1,73 @@
+"""How large numbers may be: of a mean, beyond which somebody must have brought what is huge, and of what each sends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ...aggregation.mean import BadSum, Mean
+from ...aggregation.schedules.schedule import Op
+from ...aggregation.vector import norm_of
+from ..link.link import PeerLost
+from ..transport import PeerId
+
+NORM_LIMIT = 1e6
+_LEAST = 4
+"""Times the model before, or 1: so far a mean may go whatever the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`limit`: a model's norm may be so many times that of the model before, or of 1 where that is smaller."""
+
+    limit: float = NORM_LIMIT
+
+    def times(self, gain: float) -> Bound:
+        """That of what may be so much larger than a model."""
+        return Bound(gain * self.limit)
+
+    def of(self, anchor: Tensor) -> float:
+        """The largest norm of a peer's model after the local steps from `anchor`."""
+        return self.limit * max(1.0, norm_of(anchor))
+
+    def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
+        """Raises BadSum when one of `world` peers of equal weights, or more, must have been beyond the limit, or near
+        it."""
+        times = max(_LEAST, self.limit / world)
+        if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
+            raise BadSum(f"the mean of {world} peers has a norm of {mean.norm:.3g}, more than {largest:.3g}")
+
+
+class WrongNumbers(PeerLost):
+    """A peer has sent numbers that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Looks at all that comes in a sum of which each part goes straight from who brings it to who owns it, and from
+    there to all. `brings`: the norm of what each may send of its own."""
+
+    brings: Mapping[PeerId, float]
+
+    def times(self, gain: float) -> Guard:
+        """That of what may be so much larger than a model."""
+        return Guard({peer: gain * norm for peer, norm in self.brings.items()})
+
+    def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:
+        """`tail`: so many of the last elements are no model's. Raises WrongNumbers, of who sent what cannot be."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            body = values[: len(values) - tail].astype(np.float64)
+            norm = math.sqrt(body.dot(body))
+            finite = bool(np.isfinite(values).all())
+        most = self.brings[peer] if op is Op.ADD else sum(self.brings.values())
+        what = "its own numbers" if op is Op.ADD else "the sum of the part that it owns"
+        if not finite:
+            raise WrongNumbers(peer, f"it sent {what}, which are not finite")
+        if norm > most:
+            raise WrongNumbers(peer, f"it sent {what}, with a norm of {norm:.3g}, where {most:.3g} is the most")

@@ -1,0 +1,94 @@
+"""What each member brings, seen by some others: for when a sum has come out that cannot be right (`inquest`).
+
+Part r of everybody's message goes to rank r, then to the ranks after it (`aggregation.evidence`), who keep nothing of
+it but its norm and its largest magnitude; then each tells all what it has seen.
+Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, half as much again as a sum takes, and p-1 small ones. On loss,
+lateness or death of a peer: as for an allreduce.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...aggregation.evidence import FIELDS, Brought, brought, shifts
+from ...aggregation.schedules.relayed import Pair
+from ...aggregation.schedules.schedule import Step, adds, sends
+from ..channel import Channel
+from ..group import Group
+from ..transfer.chunks import Inbox, Key
+from .all_gather import gather
+from .allreduce import Allreduce, Array
+from .plan import Run
+
+Statement = npt.NDArray[np.float64]
+"""[sender, `FIELDS`]"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Part r goes from all to rank r + `shift`, but from those that are `apart` from it."""
+
+    shift: int
+    apart: tuple[Pair, ...]
+    name: ClassVar[str] = "shown"
+
+    def parts(self, world: int) -> int:
+        return world
+
+    def steps(self, rank: int, world: int) -> tuple[Step, ...]:
+        onward = [(rank + distance) % world for distance in range(1, world)]
+        onward = [peer for peer in onward if (min(rank, peer), max(rank, peer)) not in self.apart]
+        send = tuple(transfer for peer in onward for transfer in sends(peer, [(peer - self.shift) % world]))
+        back = onward[::-1]
+        return (Step(send, tuple(receipt for peer in back for receipt in adds(peer, [(rank - self.shift) % world]))),)
+
+
+class _Looking(Allreduce):
+    """Adds nothing up: looks at what comes, and writes it down in `seen`. `tail`: signals and weight at the end."""
+
+    def __init__(self, *args: Any, seen: Statement, tail: int) -> None:
+        super().__init__(*args)
+        self._seen, self._tail = seen, tail
+
+    def _put(self, values: Array, run: Run, at: int) -> None:
+        until, size = at + len(values), len(self._own)
+        with np.errstate(over="ignore", invalid="ignore"):
+            body = values[: max(0, size - self._tail - at)].astype(np.float64)
+            square, peak = float(body.dot(body)), float(np.abs(values).max())
+        whole = [number if math.isfinite(number) else math.inf for number in (square, peak)]
+        one = self._seen[run.peer]
+        one[0] = whole[0] if math.isnan(one[0]) else one[0] + whole[0]
+        one[1] = max(one[1], whole[1])
+        if until == size:
+            one[2] = values[-1]
+
+
+async def shown(
+    channel: Channel,
+    inbox: Inbox,
+    group: Group,
+    message: Tensor,
+    *,
+    key: Key,
+    stage: int,
+    tail: int,
+) -> list[Brought]:
+    """What every member brings, in rank order, as most who saw it say: the same on all members. `message`: this peer's,
+    as `contribute` makes it; `tail`: elements at its end that are no model's; `stage`: the first of four that these
+    sums take of the round's. Ranks that are apart do not see each other's. Raises PeerLost."""
+    world = len(group.ids)
+    statements: Statement = np.zeros((shifts(world), world, FIELDS))
+    statements[:, :, 0] = statements[:, :, 2] = math.nan
+    for shift, seen in enumerate(statements):
+        turn = (*key, stage + shift)
+        await _Looking(channel, inbox, group, _Shown(shift, group.apart), turn, seen=seen, tail=tail).run(message)
+    payload = torch.from_numpy(statements).view(-1).view(torch.uint8)
+    told = await gather(channel, inbox, group, payload, turn=(*key, stage + len(statements)))
+    return brought(torch.stack([one.clone().view(torch.float64).view(statements.shape) for _, one in told]))

@@ -1,0 +1,126 @@
+"""The pace of a link is its congestion control: it sets the window (bytes in flight) and the chunk size by the rates at
+which bytes were acknowledged.
+
+As in BBR (Cardwell et al., 2016) the bandwidth is the maximum of the recent rates. As in LEDBAT (RFC 6817) the delays
+of the two directions are told apart by the senders' timestamps, so that queueing acknowledgements do not make a path
+look slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+from ..wire.frames import PAYLOAD_BYTES_MAX
+
+WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 32 << 20
+"""A heartbeat queues behind the window: on the slowest path a window must arrive well before the patience ends."""
+CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
+ASK_S = 0.02
+"""Between two requests for acknowledgements, at least: each costs a message."""
+_HORIZON_S, _HORIZONS = 0.7, 12
+"""Beyond the bandwidth-delay product a link may have 0.7 s of measured bandwidth in flight, and at most 1/12 of the
+patience: links that share a path each measure its full bandwidth. While acknowledgements queue behind other data it may
+be half as much again, so at most 1/8 of the patience."""
+_WAITED = 0.5
+_CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
+"""A chunk is passed on only when it is complete, so it is a sixteenth of the window. As each chunk has a fixed cost, it
+has at least 8 KiB and takes at least 8 ms, but at most a quarter of the window."""
+_GREW = 1.75
+"""A doubled window has found room when the rate is at least so many times what it was."""
+_ROUND_TRIPS = 3
+"""The bandwidth is the maximum rate of so many round trips, or horizons if these are shorter, the present one included.
+It is not that of so many rates: after a pause, the rates of one burst rise from nothing while it is acknowledged."""
+
+
+class Rate(NamedTuple):
+    """A rate at which bytes were acknowledged. `full`: whether the window limited sending; `posted_at`: when the last
+    of the bytes were sent."""
+
+    Bps: float
+    full: bool
+    posted_at: float = math.inf
+
+
+def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
+    """The size of payload, a multiple of 2 KiB, that suits a path of that bandwidth and a window of `spare_bytes`
+    beyond the bandwidth-delay product."""
+    whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
+    fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
+
+
+class Pace:
+    """The congestion control of one link."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
+        self._begin(WINDOW_BYTES_START)
+
+    def _begin(self, window_bytes: int) -> None:
+        """Forget all that was measured of the path."""
+        self.bandwidth_Bps: float | None = None
+        self._rates_Bps: deque[float] = deque(maxlen=_ROUND_TRIPS)
+        self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
+        self._most_bytes, self._round_trip_at, self._kept_at = window_bytes, 0.0, 0.0
+        self._open(window_bytes)
+
+    def _open(self, window_bytes: int, spare: float = 1.0) -> None:
+        """`spare`: the share of the window beyond the bandwidth-delay product."""
+        self.window_bytes = window_bytes
+        self.chunk_bytes = suiting_chunk(spare * window_bytes, self.bandwidth_Bps or 0.0)
+        """The size of payload that suits the path now."""
+
+    def limits(self) -> tuple[int, int]:
+        """The window, and the bytes after which an acknowledgement is asked for. That is an eighth of the window, so
+        that the path neither runs empty nor gets large bursts; or, as each request costs a message, `ASK_S` of
+        bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product."""
+        window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
+        spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
+        ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * ASK_S), spare_bytes / 3)
+        return window_bytes, max(window_bytes // 8, int(ask_bytes))
+
+    def measured(
+        self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
+    ) -> None:
+        """Take a measured rate. A rate that was reached can be reached again; a lower one counts only if the window was
+        full, and lowers the bandwidth only when no recent rate was higher. The path's round trip is the shortest one
+        ever: others waited behind this link's own window. `waited_s`: queueing delay of the acknowledgement, behind
+        data of the other side; the window is larger by as much, so that this path does not run empty."""
+        if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
+            self._round_trip_s = round_trip_s
+        before, trying = self.bandwidth_Bps, now < self._tried_until
+        horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
+        if rate.Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not rate.full):
+            return
+        self._keep(rate, now, horizon_s)
+        self.bandwidth_Bps = max(self._rates_Bps)
+        # A remembered rate keeps the window; only the present rate lets it grow.
+        fitting = int(min(self.bandwidth_Bps * horizon_s, max(rate.Bps * horizon_s, self.window_bytes)))
+        longer = self._round_trip_s > self._horizon_s and fitting > self.window_bytes
+        if rate.full and longer and rate.Bps >= _GREW * self._grew_to_Bps:
+            # On a way so long a window limits the rate. What a larger one brings is seen when it was there and back.
+            self._grew_to_Bps, fitting, self._tried_until = rate.Bps, 2 * self.window_bytes, now + horizon_s
+        elif trying:
+            fitting = max(fitting, self.window_bytes)
+        window_bytes = max(WINDOW_BYTES_MIN, min(fitting, self._most_bytes))
+        self._open(window_bytes, self._horizon_s / horizon_s)
+
+    def _keep(self, rate: Rate, now: float, horizon_s: float) -> None:
+        """Remember the maximum rate of each round trip. A round trip that is longer than the window should take, as on
+        a path that has become slower, counts as several."""
+        there = rate.posted_at >= self._round_trip_at
+        if there or now >= self._kept_at + horizon_s:
+            self._kept_at = now
+            self._rates_Bps.append(rate.Bps)
+        else:
+            self._rates_Bps[-1] = max(self._rates_Bps[-1], rate.Bps)
+        if there:
+            # The window at most doubles in a round trip: a lucky rate, of an empty queue somewhere on the path, must
+            # not flood a slow link.
+            self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
+
+    def broke(self) -> None:
+        """The link was lost with packets in flight: the window may have been too large, so begin with a small one."""
+        self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, WINDOW_BYTES_START)))

@@ -1,0 +1,208 @@
+"""Reception: the dispatcher of an endpoint. An answer goes to the caller that asked, another message to the handler of
+its kind on its channel. A message without a handler is kept, within bounds, until there is one: a peer may be called
+before it has set up all its conversations. A question that cannot be answered is answered with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..transport import PeerId, is_guest
+from ..wire.frames import Buffer, PeerMisbehaved, in_words, message
+from .lane import MESSAGE_COST_BYTES
+from .link import Link, PeerLost
+
+_UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
+_UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
+
+
+@message("link")
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The question of that number has no answer; `why`: the reason, in words."""
+
+    ask: int
+    why: str
+
+
+@dataclass(slots=True, eq=False)
+class Envelope:
+    """A message that arrived. The receiver of a DATA message calls `done()` once it has consumed the payload."""
+
+    sender: PeerId
+    message: Any
+    payload: Buffer
+    _link: Link | None
+    cost: int
+    """Its bytes of credit."""
+    channel: str = ""
+
+    def done(self) -> None:
+        """Give this message's credit back to its sender. Calling twice is harmless."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.consumed(self.cost)
+
+
+Handler = Callable[[Envelope], None]
+_Kind = tuple[str, type]
+"""A channel and a kind of its messages."""
+
+
+class Reception:
+    """One endpoint's handlers, open questions, and messages that have no handler yet."""
+
+    def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
+        """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to this
+        one before it restarted, fits none of them."""
+        self._first_ask = self._last_ask = first_ask
+        self._post = post
+        self._asks: dict[int, tuple[PeerId, str, asyncio.Future[Envelope]]] = {}
+        self._handlers: dict[_Kind, Handler] = {}
+        self._unclaimed: dict[_Kind, list[Envelope]] = {}
+        self._closed = set[str]()
+        """Channels that had handlers: whoever goes on to speak on one cannot know."""
+        self.bytes_received_by = Counter[str]()
+        """Bytes of the messages that were dispatched, by channel."""
+        self.on_ended: list[Callable[[PeerId], None]] = []
+        self.guests_say: _Kind | None = None
+        """The one kind of message that guests may send, and its channel."""
+
+    @property
+    def asked(self) -> set[PeerId]:
+        """Peers that owe an answer."""
+        return {peer for peer, _, _ in self._asks.values()}
+
+    def on(self, channel: str, kind: type, handler: Handler) -> None:
+        """Set the handler of a kind on a channel. Raises ValueError when there is one."""
+        if (channel, kind) in self._handlers:
+            raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
+        self._handlers[channel, kind] = handler
+        self._closed.discard(channel)
+        if (channel, kind) in self._unclaimed:
+            asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
+
+    def off(self, channel: str) -> None:
+        """Remove all handlers of a channel."""
+        self._closed.add(channel)
+        self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
+
+    def _claim(self, kind: _Kind) -> None:
+        for envelope in self._unclaimed.pop(kind, ()):
+            with contextlib.suppress(PeerMisbehaved):
+                if (handler := self._handlers.get(kind)) is None:
+                    self._keep(kind, envelope)
+                else:
+                    self._handle(handler, envelope)
+
+    async def ask(
+        self, to: PeerId, channel: str, send: Callable[[int], Awaitable[None]], within_s: float | None
+    ) -> Envelope:
+        """Number a question and have `send` send it; returns the answer, which comes on the same channel. Raises
+        PeerLost, also when no answer comes `within_s` seconds; None: there is no limit."""
+        self._last_ask += 1
+        ask, envelope = self._last_ask, None
+        answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
+        self._asks[ask] = (to, channel, answer)
+        try:
+            await send(ask)
+            async with asyncio.timeout(within_s):
+                envelope = await answer
+        except TimeoutError:
+            raise PeerLost(to, f"it is there but has not answered for {within_s:g} s") from None
+        finally:  # nobody waits for it any more
+            del self._asks[ask]
+            if not answer.done():
+                answer.cancel()
+            elif not answer.cancelled() and answer.exception() is None and envelope is None:
+                answer.result().done()
+        return envelope
+
+    def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
+        """Tell the asker that its question has no answer. An `error` goes to the loop's exception handler, too."""
+        kind = type(question.message).__name__
+        if error is not None:
+            what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
+            asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+        if (ask := getattr(question.message, "ask", 0)) > 0:
+            self._post(question.channel, question.sender, Unanswered(ask, in_words(why)))
+
+    def fail_asks(self, peer: PeerId | None, why: str) -> None:
+        """End the open questions to `peer`, None: to all peers, with PeerLost."""
+        for to, _, answer in list(self._asks.values()):
+            if peer in (to, None) and not answer.done():
+                answer.set_exception(PeerLost(to, why))
+
+    def hand_over(self, envelope: Envelope) -> None:
+        """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages that have no
+        handler, is a guest and sends a kind that only peers may, or when the handler refuses the message."""
+        kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
+        if is_guest(envelope.sender) and kind != self.guests_say:
+            envelope.done()
+            raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
+        handler = self._handlers.get(kind)
+        if handler is not None and kind not in self._unclaimed:
+            self._handle(handler, envelope)
+        elif handler is None and self._first_ask < ask <= self._last_ask:
+            to, channel, answer = self._asks.get(ask, ("", "", None))
+            if answer is None or answer.done() or (to, channel) != (envelope.sender, envelope.channel):
+                envelope.done()  # too late: nobody waits for it any more
+            elif isinstance(envelope.message, Unanswered):
+                answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
+            else:
+                self._count(envelope)
+                answer.set_result(envelope)
+        else:
+            self._keep(kind, envelope)
+
+    def _keep(self, kind: _Kind, envelope: Envelope) -> None:
+        kept = [other for envelopes in self._unclaimed.values() for other in envelopes]
+        own = [other for other in kept if other.sender == envelope.sender]
+        full = len(kept) >= _UNCLAIMED_MAX or sum(other.cost for other in kept) > _UNCLAIMED_BYTES_MAX
+        many = len(own) >= _UNCLAIMED_PER_PEER_MAX or sum(other.cost for other in own) > _UNCLAIMED_BYTES_PER_PEER_MAX
+        late = [other for other in kept if other.channel in self._closed]
+        if (full or many) and late:
+            self._forget(lambda other: other.channel in self._closed)
+            self._keep(kind, envelope)
+        elif full or many:
+            envelope.done()
+            if envelope.channel not in self._closed:
+                raise PeerMisbehaved(f"sent {kind[1].__name__}, which nobody here takes, again and again")
+        else:
+            self._unclaimed.setdefault(kind, []).append(envelope)
+
+    def _forget(self, which: Callable[[Envelope], bool]) -> None:
+        """Some messages that nobody has taken."""
+        for kind, envelopes in list(self._unclaimed.items()):
+            for envelope in [envelope for envelope in envelopes if which(envelope)]:
+                envelopes.remove(envelope)
+                envelope.done()
+            if not envelopes and kind not in self._handlers:
+                del self._unclaimed[kind]  # as anybody may make up channels
+
+    def drop(self, peer: PeerId) -> None:
+        """The link to `peer` has ended: drop its messages that have no handler, and tell `on_ended`."""
+        self._forget(lambda envelope: envelope.sender == peer)
+        for told in self.on_ended:
+            told(peer)
+
+    def _count(self, envelope: Envelope) -> None:
+        self.bytes_received_by[envelope.channel] += envelope.cost - MESSAGE_COST_BYTES
+
+    def _handle(self, handler: Handler, envelope: Envelope) -> None:
+        """Call a handler. Its exceptions must not stop other messages. Raises PeerMisbehaved if the handler does."""
+        self._count(envelope)
+        try:
+            handler(envelope)
+        except PeerMisbehaved as error:
+            envelope.done()
+            self.refuse(envelope, str(error))
+            raise
+        except Exception as error:
+            envelope.done()
+            self.refuse(envelope, f"{type(error).__name__}: {error}", error)

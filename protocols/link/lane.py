@@ -1,0 +1,208 @@
+"""One lane of a link: `Outbound` and `Inbound` give ordered, exactly-once delivery under credit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
+from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
+
+CREDIT_BYTES_MIN = 256 * 1024
+"""Credit before the receiver's first pulse; a receiver never grants less."""
+_ASK_BYTES = 32 * 1024
+MESSAGE_COST_BYTES = 256
+
+
+def cost_bytes(header: Buffer, payload: Buffer) -> int:
+    """The bytes that a message counts for in windows and credit: its own, and a fixed overhead for keeping it, so that
+    credit bounds memory however small the messages are."""
+    return len(header) + len(payload) + MESSAGE_COST_BYTES
+
+
+MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
+
+
+class Arrival(NamedTuple):
+    """A message that arrived. `cost`: its bytes of credit."""
+
+    channel: str
+    message: object
+    payload: Buffer
+    cost: int
+
+
+@message("link", lane=Lane.LINK)
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Heartbeat, acknowledgement and credit in one message. All numbers are absolute: a lost or repeated pulse does no
+    harm.
+
+    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
+    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none). at_s: send time in seconds on
+    the sender's clock; only differences have a meaning.
+    """
+
+    received: tuple[int, ...]
+    limit: tuple[int, ...]
+    ping: int
+    pong: int
+    at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Packet:
+    """A message on its way. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
+    tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
+    when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
+    newest acknowledged packet and sending this one."""
+
+    packed: Packed
+    payload: Buffer
+    header: bytes = b""
+    seq: int = 0
+    cost: int = 0
+    posted: asyncio.Future[None] | None = None
+    under_way: bool = False
+    after_ping: int = 0
+    acked_bytes: int = 0
+    acked_at: float | None = None
+    posted_at: float = 0.0
+    since_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Outbound:
+    """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
+    link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
+    time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
+    `acked_posted_at`: send time of the packet that it acknowledged."""
+
+    limit_bytes: int
+    queue: deque[Packet] = field(default_factory=deque)
+    in_flight: deque[Packet] = field(default_factory=deque)
+    next_seq: int = 0
+    posted_bytes: int = 0
+    asked_bytes: int = 0
+    ask_at: float = 0.0
+    acked_bytes: int = 0
+    acked_at: float = 0.0
+    acked_posted_at: float = 0.0
+    full_until_seq: int = 0
+    oldest: Packet | None = None
+
+    @property
+    def under_way_bytes(self) -> int:
+        return self.posted_bytes - self.acked_bytes
+
+    @property
+    def unasked_bytes(self) -> int:
+        return self.posted_bytes - self.asked_bytes
+
+    def may_ask(self, *, known: bool, now: float) -> bool:
+        """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
+        bandwidth. `known`: a bandwidth was measured before, so only larger amounts are worth a ping."""
+        if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
+            return False
+        self.ask_at = now + ASK_S
+        return True
+
+    def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
+        """The packets that may be sent now, each moved to those in flight; ends when window or credit is used up.
+
+        Credit may be overshot by one message, so that no message is too large for any credit.
+        """
+        while self.queue:
+            packet = self.queue[0]
+            if not packet.header:
+                packet.seq, packet.header = self.next_seq, seal(packet.packed, seq=self.next_seq)
+                packet.cost = cost_bytes(packet.header, packet.payload)
+            if self.in_flight and self.under_way_bytes + packet.cost > window_bytes:
+                self.full_until_seq = self.next_seq
+                return
+            if self.posted_bytes >= self.limit_bytes:
+                return
+            if not self.in_flight:
+                self.acked_at = self.acked_posted_at = now
+            packet.acked_bytes, packet.acked_at = self.acked_bytes, self.acked_at
+            packet.posted_at, packet.since_s = now, now - self.acked_posted_at
+            packet.under_way = True
+            self.in_flight.append(self.queue.popleft())
+            self.next_seq += 1
+            self.posted_bytes += packet.cost
+            yield packet
+
+    def stalled(self) -> bool:
+        """Whether the oldest packet in flight is the same as at the previous call."""
+        before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
+        return self.oldest is not None and self.oldest is before
+
+    def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
+        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate,
+        None if there is no sound one: the bytes acknowledged since the newest of them was sent, over the time in which
+        these were acknowledged, or that in which they were sent if it is longer. Acknowledgements that queue behind
+        other data come in bunches, and would make the first time alone too short."""
+        newest = None
+        while self.in_flight and self.in_flight[0].seq < received:
+            newest = self.in_flight.popleft()
+            self.acked_bytes += newest.cost
+        self.limit_bytes = max(self.limit_bytes, limit_bytes)
+        if newest is None:
+            return None
+        self.acked_at, self.acked_posted_at = now, newest.posted_at
+        if newest.acked_at is None or now <= newest.acked_at:
+            return None
+        rate_Bps = (self.acked_bytes - newest.acked_bytes) / max(now - newest.acked_at, newest.since_s)
+        return Rate(rate_Bps, newest.seq < self.full_until_seq, newest.posted_at)
+
+
+@dataclass(slots=True)
+class Inbound:
+    """The receiving half of a lane. `told_*`: what the last pulse told the sender."""
+
+    next_seq: int = 0
+    received_bytes: int = 0
+    consumed_bytes: int = 0
+    early: dict[int, Arrival] = field(default_factory=dict)
+    told_received: int = 0
+    told_limit_bytes: int = 0
+
+    def limit_bytes(self, credit_bytes: int) -> int:
+        """The byte count up to which the sender may send; never taken back."""
+        return max(self.told_limit_bytes, self.consumed_bytes + credit_bytes)
+
+    def owes(self, credit_bytes: int) -> bool:
+        """Whether a pulse would tell the sender anything new: that more has arrived, or may be sent."""
+        return self.told_received != self.next_seq or self.limit_bytes(credit_bytes) > self.told_limit_bytes
+
+    def tell(self, credit_bytes: int) -> None:
+        """Note that a pulse tells the sender the present numbers."""
+        self.told_received = self.next_seq
+        self.told_limit_bytes = self.limit_bytes(credit_bytes)
+
+    def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
+        """Take an arrival, unless it is a repetition; yields all messages that are next in order now. Raises
+        PeerMisbehaved beyond the credit."""
+        if seq < self.next_seq or seq in self.early:
+            return
+        received_bytes = self.received_bytes + item.cost
+        if received_bytes > self.limit_bytes(credit_bytes) + MESSAGE_BYTES_MAX:
+            raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
+        self.received_bytes = received_bytes
+        if seq == self.next_seq and not self.early:  # as nearly always
+            self.next_seq += 1
+            yield item
+            return
+        self.early[seq] = item
+        while (due := self.early.pop(self.next_seq, None)) is not None:
+            self.next_seq += 1
+            yield due
+
+
+def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
+    """The pulse that acknowledges and grants what the `lanes` were last told to."""
+    received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
+    return Pulse(received, limit, ping, pong, at_s)

@@ -1,0 +1,299 @@
+"""A link: messages to one peer and from it, each exactly once and in order, over a transport that may lose and repeat.
+
+Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
+(`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
+writer. After each part of a window goes a ping. Its pong acknowledges the packets before it; any other of them is sent
+again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a guess.
+Each message is for one incarnation of the peer, to which the link has to be bound first (`handshake`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from ..testpoints import sometimes
+from ..transport import PeerId
+from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
+from .congestion import Pace
+from .handshake import Binding
+from .lane import CREDIT_BYTES_MIN, Arrival, Inbound, Outbound, Packet, Pulse, pulse_of
+
+_LANES = (Lane.CONTROL, Lane.DATA)
+CONTROL_WINDOW_BYTES = 512 * 1024
+CONTROL_QUEUE_MAX = 4096
+BEGAN_ANEW = "it restarted, or gave this link up"
+
+
+class PeerLost(Exception):
+    """A peer cannot be reached any more. `peer`: its id; `why`: the reason, in words."""
+
+    def __init__(self, peer: PeerId, why: str) -> None:
+        super().__init__(f"peer {peer:.12} is lost: {why}")
+        self.peer, self.why = peer, why
+
+
+class Link:
+    """Both directions to one peer. `post` sends a frame and counts it for a channel, "" for none; `deliver` is given
+    each message in order."""
+
+    def __init__(
+        self,
+        peer: PeerId,
+        incarnation: int,
+        *,
+        clock: Callable[[], float],
+        post: Callable[[bytes, Buffer, str], None],
+        deliver: Callable[[Arrival], None],
+        credit_bytes: Callable[[], int],
+        pace: Pace,
+    ) -> None:
+        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: bytes of DATA that may be here unconsumed.
+        `pace`: congestion control, as the former link to the same peer left it."""
+        self.peer, self.retransmitted = peer, 0
+        self.lost: str | None = None
+        self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
+        self.heard_at = clock()
+        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
+        self._in = {lane: Inbound() for lane in _LANES}
+        self._pace = pace
+        self._binding = Binding(incarnation)
+        self._asking = 0
+        self._draining: list[asyncio.Future[None]] = []
+
+    @property
+    def incarnation(self) -> int:
+        return self._binding.incarnation
+
+    @property
+    def towards(self) -> int:
+        """The peer's incarnation that this link is bound to; 0 before the handshake."""
+        return self._binding.towards
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of a DATA payload that suits this link now."""
+        return self._pace.chunk_bytes
+
+    @property
+    def bandwidth_Bps(self) -> float | None:
+        return self._pace.bandwidth_Bps
+
+    @property
+    def round_trip_s(self) -> float | None:
+        return self._binding.round_trip_s
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message waits to be sent or acknowledged."""
+        return any(out.queue or out.in_flight for out in self._out.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived and are not consumed yet."""
+        return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
+
+    def offer(self, channel: str, body: object, payload: Buffer) -> asyncio.Future[None] | None:
+        """Send a message. Returns None if it has gone out; else a future that is done when it has, and that withdraws
+        the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse it."""
+        packet = self._enqueue(channel, body, payload)
+        if packet.under_way:
+            return None
+        packet.posted = asyncio.get_running_loop().create_future()
+        packet.posted.add_done_callback(lambda posted: self._withdraw(packet) if posted.cancelled() else None)
+        return packet.posted
+
+    def _withdraw(self, packet: Packet) -> None:
+        queue = self._out[packet.packed.lane].queue
+        if packet in queue:
+            queue.remove(packet)
+            self._pump()
+
+    def post(self, channel: str, body: object) -> None:
+        """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
+        if self.lost is None and len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
+            self.lose("it has not taken a message for too long")
+        self._enqueue(channel, body, b"")
+
+    async def drained(self) -> None:
+        """Return when all that was sent has been acknowledged, or the peer is lost."""
+        while self.busy:
+            done = asyncio.get_running_loop().create_future()
+            self._draining.append(done)
+            self._ask_if_stopped()
+            await done
+
+    def _enqueue(self, channel: str, body: object, payload: Buffer) -> Packet:
+        if self.lost is not None:
+            raise PeerLost(self.peer, self.lost)
+        packet = Packet(pack(body, len(payload), channel), payload)
+        out = self._out[lane := packet.packed.lane]
+        out.queue.append(packet)
+        if len(out.queue) == 1 and self.towards:
+            self._pump_lane(lane, out)
+            if out.queue or self._draining:
+                self._ask_if_stopped()
+        return packet
+
+    def _pump(self) -> None:
+        if not self.towards:
+            return
+        for lane, out in self._out.items():
+            if out.queue:
+                self._pump_lane(lane, out)
+        self._ask_if_stopped()
+
+    def _pump_lane(self, lane: Lane, out: Outbound) -> None:
+        whole = CONTROL_WINDOW_BYTES
+        window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else (whole, whole // 2)
+        sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
+        for packet in out.sendable(window_bytes, self._clock(), sealed):
+            packet.after_ping = self._binding.last_ping
+            self._post(packet.header, packet.payload, packet.packed.channel)
+            if packet.posted is not None and not packet.posted.done():
+                packet.posted.set_result(None)
+            if out.unasked_bytes >= ask_bytes:
+                self._ask()
+        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=self._clock()):
+            asyncio.get_running_loop().call_soon(self._ask)
+
+    def _ask_if_stopped(self) -> None:
+        """Keep a ping under way while sending is blocked on acknowledgements."""
+        if not self._asking and any(out.in_flight and (out.queue or self._draining) for out in self._out.values()):
+            self._ask()
+
+    def _ask(self) -> None:
+        if self.lost is not None:
+            return
+        for out in self._out.values():
+            out.asked_bytes = out.posted_bytes
+        self.pulse(ping=True)
+        self._asking = self._binding.last_ping
+
+    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> None:
+        """Take a frame of this peer.
+
+        Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
+        caller then makes a new one too and hands it this frame.
+        """
+        incarnation = frame.incarnation
+        if incarnation == 0:
+            raise PeerMisbehaved("claims to be no incarnation")
+        pulse = frame.message if isinstance(frame.message, Pulse) else None
+        if pulse is not None and incarnation != self.towards and self._binding.proves(pulse.pong):
+            self._meet(frame)
+        if incarnation == self.towards:
+            self.heard_at = self._clock()
+        if not self._binding.both(incarnation, frame.towards):
+            self._answer_unbound(incarnation, 0 if pulse is None else pulse.ping)
+        elif pulse is not None:
+            self._take_pulse(pulse)
+        else:
+            self._take_message(frame, payload, cost)
+
+    def _meet(self, frame: Frame) -> None:
+        """Bind to an incarnation that has proved to be alive, and therefore newer than the bound one."""
+        self._binding.answered(frame.incarnation)
+        if self.towards:
+            self.lose(BEGAN_ANEW)
+            raise PeerLost(self.peer, BEGAN_ANEW)
+        if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
+            self._binding.bind(frame.incarnation)
+
+    def _answer_unbound(self, incarnation: int, ping: int) -> None:
+        """Answer a ping and challenge its sender: until both are bound, neither can bind without a pong."""
+        challenge = self._binding.may_challenge(incarnation, self._clock())
+        if challenge or ping:
+            self.pulse(ping=challenge, pong=ping)
+            self._pump()
+
+    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
+        arrival = Arrival(frame.channel, frame.message, payload, cost)
+        inbound = self._in[lane := frame.lane]
+        for due in inbound.take(frame.seq, arrival, self._credit(lane)):
+            if lane is Lane.CONTROL:
+                inbound.consumed_bytes += due.cost
+            self._deliver(due)
+
+    def consumed(self, cost: int) -> None:
+        """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
+        inbound, credit_bytes = self._in[Lane.DATA], self._credit(Lane.DATA)
+        inbound.consumed_bytes += cost
+        little = inbound.told_limit_bytes - inbound.received_bytes < credit_bytes // 4
+        much = inbound.limit_bytes(credit_bytes) - inbound.told_limit_bytes >= credit_bytes // 4
+        if little and much and self.lost is None:
+            self.pulse()
+
+    def _credit(self, lane: Lane) -> int:
+        return self._credit_bytes() if lane is Lane.DATA else CONTROL_WINDOW_BYTES
+
+    def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
+        """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
+        number = self._binding.next_ping(self._clock()) if ping else 0
+        for lane, inbound in self._in.items():
+            inbound.tell(self._credit(lane))
+        body = pulse_of(self._in.values(), number, pong, self._clock())
+        self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"", "")
+
+    def beat(self, *, ask: bool) -> None:
+        """The heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
+        otherwise a pulse only if it has something new to tell."""
+        stalled = [out.stalled() for out in self._out.values()]
+        if ask or any(stalled):
+            self.pulse(ping=True)
+        elif any(inbound.owes(self._credit(lane)) for lane, inbound in self._in.items()):
+            self.pulse()
+
+    def _take_pulse(self, pulse: Pulse) -> None:
+        if len(pulse.received) != len(_LANES) or len(pulse.limit) != len(_LANES):
+            raise PeerMisbehaved("sent a pulse for another number of lanes")
+        waited_s = self._binding.waited_s(pulse.at_s, self._clock())
+        for lane, received, limit in zip(_LANES, pulse.received, pulse.limit, strict=True):
+            if received > self._out[lane].next_seq:
+                raise PeerMisbehaved("acknowledged what was never sent")
+            rate = self._out[lane].acknowledge(received, limit, self._clock())
+            if rate is not None and lane is Lane.DATA:
+                self._pace.measured(rate, self.round_trip_s, waited_s, self._clock())
+        if self._binding.take_pong(pulse.pong, self._clock()):
+            self._take_pong(pulse.pong)
+        if pulse.ping:
+            self.pulse(pong=pulse.ping)
+        self._pump()
+        if not self.busy:
+            self._wake_draining()
+
+    def _take_pong(self, pong: int) -> None:
+        if pong >= self._asking:
+            self._asking = 0
+        missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
+        for packet in missing:
+            packet.after_ping, packet.acked_at = self._binding.last_ping, None
+            self._post(packet.header, packet.payload, "")
+        self.retransmitted += len(missing)
+        if missing:
+            sometimes("a message was sent again")
+            self._ask()
+
+    def lose(self, why: str) -> None:
+        """Give the link up: every message that waits to be sent on it fails with PeerLost."""
+        if self.lost is not None:
+            return
+        self.lost = why
+        if self._out[Lane.DATA].in_flight:
+            self._pace.broke()
+        for out in self._out.values():
+            for packet in out.queue:
+                if packet.posted is not None and not packet.posted.done():
+                    packet.posted.set_exception(PeerLost(self.peer, why))
+            out.queue.clear()
+            out.in_flight.clear()
+        for inbound in self._in.values():
+            inbound.early.clear()
+        self._wake_draining()
+
+    def _wake_draining(self) -> None:
+        waiting, self._draining = self._draining, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

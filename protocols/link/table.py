@@ -1,0 +1,189 @@
+"""The links of one endpoint: the peers that it talks to, their addresses, and the peers that are watched."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
+
+from ..testpoints import buggify
+from ..transport import PeerId, Transport, is_guest, key_of
+from ..wire.frames import Buffer
+from .congestion import WINDOW_BYTES_MAX, Pace
+from .lane import CREDIT_BYTES_MIN, Arrival
+from .link import Link, PeerLost
+
+INBOUND_BYTES_MAX = 256 << 20
+"""Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
+keeps credit that it was granted while there were fewer peers."""
+_LINKS_MAX = 1 << 15
+GUESTS_MAX = 64
+"""Guests, who share one key, that are talked to at the same time."""
+CLOSED = "this endpoint was closed"
+
+
+@lru_cache
+def _share(links: int) -> int:
+    """The credit of each of so many links, in bytes."""
+    return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
+
+
+class Links:
+    """An endpoint's links, by peer. `deliver` is given each message that arrives on one of them; `ended`, each peer
+    whose link has ended."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        rng: random.Random,
+        deliver: Callable[[Link, Arrival], None],
+        *,
+        ended: Callable[[PeerId], None],
+        patience_s: float,
+    ) -> None:
+        self.watched: set[PeerId] = set()
+        """The peers that any channel watches."""
+        self.bytes_sent = 0
+        self.bytes_sent_by = Counter[str]()
+        """Bytes of messages by channel, each message once, however often the link has to send it."""
+        self._watched_by: dict[str, set[PeerId]] = {}
+        self.closed = False
+        self._transport, self._rng, self._deliver = transport, rng, deliver
+        self._ended, self._patience_s = ended, patience_s
+        self._links: dict[PeerId, Link] = {}
+        self._guests: dict[PeerId, float] = {}
+        """When the link to each guest began, in seconds of the loop's clock; the earliest first."""
+        self._addresses: dict[PeerId, str] = {}
+        self._paces: dict[PeerId, Pace] = {}
+        """Congestion control by peer. It outlives the link: a new one without it would flood a slow way again."""
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self._links.values()))
+
+    def get(self, peer: PeerId) -> Link | None:
+        return self._links.get(peer)
+
+    def known(self, peer: PeerId) -> Link:
+        """The link to `peer`, lost or not; a peer without a link is called."""
+        return self._links.get(peer) or self.call(peer)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived from all peers together and are not consumed yet."""
+        return sum(link.held_bytes for link in self._links.values())
+
+    def call(self, peer: PeerId) -> Link:
+        """Begin a new link to `peer` by a ping."""
+        link = self.answer(peer)
+        link.pulse(ping=True)
+        return link
+
+    def answer(self, peer: PeerId) -> Link:
+        """A new link on which `peer` speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
+        if self.closed:
+            raise PeerLost(peer, CLOSED)
+        if is_guest(peer):
+            self._take_in(peer)
+        if len(self._links) >= _LINKS_MAX:
+            self._make_room(peer, self._links)
+        if peer in self._addresses:
+            self._transport.dial(peer, self._addresses[peer])
+        link = self._links[peer] = Link(
+            peer,
+            self._rng.randrange(1, 2**62),
+            clock=asyncio.get_running_loop().time,
+            post=lambda header, payload, channel: self._post(peer, header, payload, channel),
+            deliver=lambda arrival: self._deliver(link, arrival),
+            credit_bytes=self._credit_bytes,
+            pace=self._paces.setdefault(peer, Pace(self._patience_s)),
+        )
+        return link
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        """Learn where `peer` is. A lost one is given another chance when it is next needed."""
+        self._addresses[peer] = address
+        self.retry(peer)
+        if peer in self._links:
+            self._transport.dial(peer, address)
+
+    def retry(self, peer: PeerId) -> None:
+        """A lost peer is called again when it is next needed."""
+        link = self._links.get(peer)
+        if link is not None and link.lost is not None:
+            del self._links[peer]
+            self._guests.pop(peer, None)
+
+    def watch(self, channel: str, peers: set[PeerId]) -> None:
+        """For `channel`, watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
+        for peer in sorted(peers):  # in an order that a simulation repeats
+            link = self._links.get(peer)
+            if link is None or link.lost is not None:
+                self.call(peer)
+            elif peer not in self.watched:
+                link.heard_at = asyncio.get_running_loop().time()
+        self._watched_by[channel] = peers
+        self.watched = set[PeerId]().union(*self._watched_by.values())
+
+    def forget(self, peer: PeerId, why: str) -> None:
+        """End the link to `peer`, hang up, and forget its address."""
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.lose(why)
+            self._ended(peer)
+        for watched in (self.watched, *self._watched_by.values()):
+            watched.discard(peer)
+        self._addresses.pop(peer, None)
+        self._transport.hang_up(peer)
+        if self._guests.pop(peer, None) is not None:
+            self._paces.pop(peer, None)  # nobody comes by that name again
+
+    def forget_key(self, key: str, why: str) -> None:
+        """End the links to all peers that use that key."""
+        for link in self:
+            if key_of(link.peer) == key:
+                self.forget(link.peer, why)
+
+    def dismiss_guests(self, after_s: float) -> None:
+        """Forget idle guests that came longer ago than that: each of them holds a share of the credit."""
+        came_before_s = asyncio.get_running_loop().time() - after_s
+        for guest in [guest for guest, came_s in self._guests.items() if came_s < came_before_s]:
+            if not self._links[guest].busy:
+                self.forget(guest, "it has been a guest for long enough")
+
+    def close(self) -> None:
+        """End all links. Acknowledgements that peers wait for go out first: else each would wait for its patience."""
+        for link in self:
+            if link.lost is None and not self.closed:
+                link.beat(ask=False)
+            link.lose(CLOSED)
+        self.closed = True
+
+    def _take_in(self, guest: PeerId) -> None:
+        """Admit a guest. One that has only just come does not give way to it: of very many, none would ever be done."""
+        now = asyncio.get_running_loop().time()
+        if guest not in self._guests and len(self._guests) >= GUESTS_MAX:
+            self._make_room(guest, [one for one, came_s in self._guests.items() if now - came_s > self._patience_s / 4])
+        self._guests.setdefault(guest, now)
+
+    def _make_room(self, newcomer: PeerId, among: Collection[PeerId]) -> None:
+        """Forget one idle peer of `among`; if it was still needed, one of the two calls again. Raises PeerLost when
+        none of them is idle."""
+        for peer in among:
+            link = self._links[peer]
+            if link.lost is not None or not (link.busy or peer in self.watched):
+                self.forget(peer, "there were too many others to talk to")
+                self._paces.pop(peer, None)
+                return
+        raise PeerLost(newcomer, "too many others are being talked to, and there is no room for more")
+
+    def _credit_bytes(self) -> int:
+        if buggify("the least credit"):
+            return CREDIT_BYTES_MIN
+        return _share(len(self._links))
+
+    def _post(self, peer: PeerId, header: bytes, payload: Buffer, channel: str) -> None:
+        self.bytes_sent_by[channel] += len(header) + len(payload)
+        for _ in range(2 if buggify("a frame goes out twice") else 1):
+            self.bytes_sent += self._transport.post(peer, header, payload)

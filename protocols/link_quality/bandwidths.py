@@ -1,0 +1,110 @@
+"""Bandwidths: what each member's connection carries, as all have measured it, and when that is worth a new view.
+
+With its vote on a round each tells the coordinator how fast the ways from it are. One that is slow may be so for either
+end, so a member's way up counts as the fastest that goes out from it, its way down as the fastest that comes in, and
+the slower of these two is its bandwidth: both carry as much in a sharded allreduce. Where the parts that follow from
+that (`aggregation.schedules.shares`) are a tenth faster than those of the present view, the coordinator has a new one
+decided that knows them: so all cut alike, and on a crash the next view has them too.
+Cost: a byte a member in each vote. A generation each time, after 5 rounds, 10 more, 20 more: measured values tremble.
+On loss: what was not told, or by a member of the view before, is not known, and nothing is changed for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median_low
+
+from ...aggregation.schedules.choice import LinkCosts
+from ...aggregation.schedules.shares import bottleneck, by_bandwidth, coarse
+from ..channel import Channel
+from ..limits import MEASURED_MEMBERS_MAX
+from ..members.membership import Membership
+from ..members.view import View
+from ..testpoints import sometimes
+from ..transport import PeerId
+
+_ROUNDS = 5
+_BETTER = 0.9
+
+Levels = tuple[int, ...]
+"""Of each member in rank order, what the way to it carries, in half octaves above 1 byte a second; 0: not known."""
+LEVEL_MAX = 127
+
+
+class Bandwidths:
+    """One peer's part in it. `size_bytes`: what is summed up in a round; `costs`: what links cost, as agreed."""
+
+    def __init__(
+        self, channel: Channel, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
+    ) -> None:
+        self._channel, self._membership, self._size_bytes, self._costs = channel, membership, size_bytes, costs
+        self._generation = 0
+        self._told: dict[PeerId, deque[Levels]] = {}
+        self._counted, self._due = 0, _ROUNDS
+
+    def levels(self) -> Levels:
+        """What to tell the coordinator."""
+        ids = self._membership.view.ids
+        return (
+            tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
+            if len(ids) <= MEASURED_MEMBERS_MAX
+            else ()
+        )
+
+    def told(self, peer: PeerId, levels: Levels) -> None:
+        """A member has told the coordinator."""
+        view = self._membership.view
+        if self._generation != view.generation:
+            self._generation, self._counted = view.generation, 0
+            self._told.clear()
+        if make_sense(levels, len(view.ids)):
+            self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
+
+    def consider(self) -> None:
+        """A round is over: have a new view decided if it is worth it."""
+        view = self._membership.view
+        self._counted += 1
+        if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
+            return
+        found = self._found(view)
+        if all(found) and self._worth(view, found):
+            sometimes("parts by bandwidth")
+            self._due *= 2
+            self._membership.learn(dict(zip(view.ids, found, strict=True)))
+
+    def _found(self, view: View) -> list[int]:
+        """The bandwidth of each member, of the median of what was told lately."""
+        ways = [tuple(map(median_low, zip(*self._told[peer], strict=True))) for peer in view.ids]
+        return [round(in_Bps(level)) for level in slower_ends(ways)]
+
+    def _worth(self, view: View, found: list[int]) -> bool:
+        bandwidths, everybody = coarse(found), [True] * len(found)
+        alike = (1 / len(found),) * len(found)
+        latency_s = 2 * self._costs().alpha_s
+
+        def seconds(shares: tuple[float, ...] | None) -> float:
+            return latency_s + self._size_bytes * bottleneck(shares or alike, bandwidths, everybody)
+
+        return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.group(self._channel.endpoint.id).shares)
+
+
+def make_sense(levels: Levels, world: int) -> bool:
+    """Whether a member of a view of so many can have told these."""
+    return 0 < len(levels) == world and max(levels) <= LEVEL_MAX
+
+
+def slower_ends(ways: Sequence[Levels]) -> list[int]:
+    """The level of each member, in rank order, of those of the ways from each member, or to each; 0: not known."""
+    return [min(ends) for ends in zip(map(max, ways), map(max, zip(*ways, strict=True)), strict=True)]
+
+
+def in_Bps(level: int) -> float:
+    """The bandwidth of that level, in bytes a second; 0: not known."""
+    return 2.0 ** (level / 2) if level else 0.0
+
+
+def level_of(bandwidth_Bps: float | None) -> int:
+    """The level of a bandwidth."""
+    return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

@@ -1,0 +1,166 @@
+"""Probing: can the other side reach my addresses, how long is the way to a peer, how much does it carry?
+
+Who is asked opens connections for others, and may be inside a network that they cannot look into: so it tries the host
+that it is asked from, and of other hosts, as of a name of that host, few in an hour, for all together, whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..addresses import split_address
+from ..channel import Channel, Envelope
+from ..endpoint import Endpoint
+from ..members.view import Member
+from ..transport import PeerId
+from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, message
+
+_REACH = "reach"
+"""The channel of probes."""
+_ADDRESSES_MAX = _ASKERS_MAX = 16
+_ELSEWHERE_MAX, _ELSEWHERE_S = 32, 3600.0
+_NOT_TRIED = f"not tried: it is another host than you call from, of which {_ELSEWHERE_MAX} are tried in an hour"
+_CONNECT_S = 3.0
+_LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
+
+
+@message("reach")
+@dataclass(frozen=True, slots=True)
+class AskReach:
+    """Asks a peer to open a TCP connection to each of these addresses."""
+
+    ask: int
+    addresses: tuple[str, ...]
+
+
+@message("reach")
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """For each address: empty when it was reached, else why not. And who the other members are."""
+
+    ask: int
+    problems: tuple[str, ...]
+    members: tuple[Member, ...]
+
+
+@message("reach", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bytes that only measure the way."""
+
+    ask: int
+
+
+@message("reach")
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    ask: int
+
+
+class Prober:
+    """Answers the probes of others."""
+
+    def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
+        self._channel, self._members = Channel(endpoint, _REACH), members
+        self._trying: set[asyncio.Task[None]] = set()
+        self._elsewhere = deque[float](maxlen=_ELSEWHERE_MAX)
+        """When other hosts were tried last, on the loop's clock."""
+        self._channel.on(AskReach, self._on_reach)
+        self._channel.on(Load, self._on_load)
+
+    def _on_reach(self, envelope: Envelope) -> None:
+        if len(envelope.message.addresses) > _ADDRESSES_MAX:
+            self._channel.refuse(envelope, f"it tries {_ADDRESSES_MAX} addresses at most")
+        elif len(self._trying) >= _ASKERS_MAX:
+            self._channel.refuse(envelope, f"it is busy with {_ASKERS_MAX} others who ask the same; ask again")
+        else:
+            task = asyncio.create_task(self._reach(envelope.sender, envelope.message))
+            self._trying.add(task)
+            task.add_done_callback(self._trying.discard)
+
+    async def _reach(self, asker: PeerId, question: AskReach) -> None:
+        problems = await asyncio.gather(*(self._try(asker, address) for address in question.addresses))
+        self._channel.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
+
+    async def _try(self, asker: PeerId, address: str) -> str:
+        now = asyncio.get_running_loop().time()
+        if _host(address) != _host(self._channel.endpoint.whence(asker)):
+            if len(self._elsewhere) == _ELSEWHERE_MAX and now < self._elsewhere[0] + _ELSEWHERE_S:
+                return _NOT_TRIED
+            self._elsewhere.append(now)
+        return await _try_to_connect(address)
+
+    def _on_load(self, envelope: Envelope) -> None:
+        envelope.done()
+        self._channel.post(envelope.sender, Loaded(envelope.message.ask))
+
+
+def _host(address: str) -> str:
+    """Of an address, or of what a connection is known to come from."""
+    host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
+    return host.strip("[]").removeprefix("::ffff:")
+
+
+async def _try_to_connect(address: str) -> str:
+    try:
+        host, port = split_address(address)
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), port)
+        writer.close()
+    except TimeoutError:
+        return f"no answer within {_CONNECT_S:g} s: a firewall, or another network"
+    except (OSError, ValueError) as error:
+        return str(error)[:200]
+    return ""
+
+
+async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
+    """Which of `addresses` the `peer` can reach. Raises PeerLost."""
+    answer = await Channel(endpoint, _REACH).ask(
+        peer,
+        lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
+        within_s=2 * endpoint.patience_s + _CONNECT_S,
+    )
+    reached: Reached = answer.message
+    return reached
+
+
+async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
+    """Round-trip time in seconds, the shortest of a few, as the others have waited for a processor too; and bandwidth
+    in bytes a second towards `peer`: the median of so many `loads`, of 8 MiB each, or less on a slow way, where each
+    takes a second. Raises PeerLost."""
+    loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
+    trips = []
+    for _ in range(10):
+        began = loop.time()
+        await channel.ask(peer, Load, within_s=2 * endpoint.patience_s)
+        trips.append(loop.time() - began)
+    rtt_s = min(trips)
+    return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
+
+
+async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
+    """Bytes a second of one load."""
+    clock, channel = asyncio.get_running_loop().time, Channel(endpoint, _REACH)
+    began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
+    while sent < _LOAD_BYTES and clock() - began < 1.0:
+        size = endpoint.chunk_bytes(peer)
+        answers.append(asyncio.ensure_future(channel.ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)))
+        sent += size
+        if len(answers) >= _UNDER_WAY:
+            await answers.popleft()
+    await asyncio.gather(*answers)
+    return sent / max(clock() - began - rtt_s, 1e-6)
+
+
+async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
+    """Seconds that a message costs its two ends, however small it is. Raises PeerLost."""
+    loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
+    began = loop.time()
+    for _ in range(_SMALL // _UNDER_WAY):
+        await asyncio.gather(*(channel.ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY)))
+    return (loop.time() - began) / _SMALL / 2  # there and back

@@ -1,0 +1,32 @@
+"""Which averager a run goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...aggregation.codecs.codec import Codec
+from ...aggregation.fragments import Fragments
+from ...aggregation.vector import Layout, Part
+from ..collectives.reducer import Reducer
+from .averagers import Averager, Owed, averager_for
+from .bucketwise import BucketAverager
+from .fragmentwise import FragmentAverager
+
+
+def chosen(
+    reducer: Reducer,
+    layout: Layout,
+    fragments: Fragments,
+    *,
+    codec: Codec | None,
+    owed: Owed | None,
+    buckets: Sequence[Part],
+    seed: int,
+) -> Averager:
+    """Of buckets, if there are any, without a codec; else of each of the `fragments`. `owed`: of a run that is resumed;
+    it counts only where the model is averaged whole."""
+    if buckets:
+        return BucketAverager(reducer, buckets)
+    count = len(fragments.parts)
+    each = [averager_for(codec, reducer, layout, seed, None if count > 1 else owed, count) for _ in fragments.parts]
+    return FragmentAverager(each, fragments) if count > 1 else each[0]

@@ -1,0 +1,260 @@
+"""How the mean of a round comes about: from the vectors as they are, or from what a codec makes of their changes.
+
+    plain    sum of w_i x_i                                       an allreduce
+    hop      sum of w_i (x_i - x), encoded anew at each hop       an allreduce
+    gather   everybody's own encoding of w_i (x_i - x + e_i)      each to all, summed in rank order
+    sketch   the means of what a codec projects, stage by stage   an allreduce for each stage
+
+x is the model that all have had since the last round, so that what is lost is a part of a change; e_i is what the codec
+left out of peer i's changes before (error feedback), which is forgotten when the members change. Weights and signals go
+uncoded. Signals: `Contribution.signals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...aggregation.codecs.codec import Codec, GatherCodec, HopCodec, Sketch, SketchCodec, SketchState, seed_of
+from ...aggregation.codecs.error_feedback import ErrorFeedback
+from ...aggregation.mean import Mean, combine, contribute
+from ...aggregation.schedules.schedule import Op
+from ...aggregation.vector import Layout, norm_of
+from ..collectives.reducer import Reducer
+from ..link.link import PeerLost
+from ..offload import off_loop
+from ..transfer.chunks import Key
+from .rounds import SIGNALS, Contribution
+from .state import fingerprint
+
+Owed = tuple[int, Tensor]
+"""The round up to which it is what was left out of all rounds, and that [n]."""
+_GAIN = 1e3
+"""By how much a projection may be larger than what is projected."""
+
+
+class Averager(Protocol):
+    """One peer's way to the mean. What it remembers from round to round changes only by `committed`."""
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+        """The weighted mean of all members' vectors, the same bits on each, and its mark, which tells different ones
+        apart; no mean when nobody's weight is above 0. `anchor`: the model that all had before their local steps.
+
+        Raises PeerLost; BadSum when there is no mean that could be right; and ValueError when what this peer brings is
+        not finite.
+        """
+        ...
+
+    def committed(self) -> None:
+        """The last mean is what all go on from."""
+        ...
+
+    @property
+    def owed(self) -> Owed | None:
+        """What this peer has left out of what was committed, None: nothing."""
+        ...
+
+
+def averager_for(
+    codec: Codec | None, reducer: Reducer, layout: Layout, seed: int, owed: Owed | None = None, every: int = 1
+) -> Averager:
+    """The averager that suits `codec`. `seed`: the same on all peers of the run. `owed`: of a run that is resumed;
+    `every`: rounds from one that it averages to the next."""
+    if codec is None:
+        return PlainAverager(reducer)
+    if codec.family == "hop":
+        return HopAverager(reducer, codec)
+    if codec.family == "gather":
+        return GatherAverager(reducer, codec, owed, every)
+    return SketchAverager(reducer, codec, layout, seed, owed)
+
+
+def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The message of a contribution with `vector` as its model. Raises ValueError when anything in it is not finite."""
+    message = contribute(vector, contribution.weight, contribution.signals, out=out)
+    contribution.check(message)
+    return message
+
+
+def mean_of(
+    reducer: Reducer, total: Tensor, anchor: Tensor, signals: int = SIGNALS, *, gain: float = 1.0
+) -> Mean | None:
+    """The mean behind a sum; none when nobody's weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    if total[-1] == 0:
+        return None
+    mean = combine(total, signals)
+    reducer.check(mean, anchor, gain)
+    return mean
+
+
+def _moved(reducer: Reducer, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+    """The mean behind a sum of changes, and its mark."""
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor)
+    return None if mean is None else mean._replace(vector=anchor + mean.vector), mark
+
+
+class PlainAverager:
+    owed: Owed | None = None
+
+    def __init__(self, reducer: Reducer) -> None:
+        self._reducer = reducer
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+        nbytes = anchor.nbytes
+        slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, key)
+        brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector, out=slot))
+        total = await self._reducer.sum(brought, key, tail=SIGNALS + 1)
+        # In place all read the very same result.
+        mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
+        return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor)), mark
+
+    def committed(self) -> None: ...
+
+
+class HopAverager:
+    owed: Owed | None = None
+
+    def __init__(self, reducer: Reducer, codec: HopCodec) -> None:
+        self._reducer, self._codec = reducer, codec
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+        nbytes = anchor.nbytes
+        brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector - anchor))
+        total = await self._reducer.sum(brought, key, codec=self._codec, tail=SIGNALS + 1)
+        return await off_loop(nbytes, lambda: _moved(self._reducer, total, anchor))
+
+    def committed(self) -> None: ...
+
+
+class _Remembering:
+    """Keeps the compression residual of all committed rounds until the members change. `owed`: the residual restored
+    from a checkpoint; it is valid only if this peer takes part in the very next round, otherwise it is dropped."""
+
+    def __init__(self, owed: Owed | None, every: int) -> None:
+        self.owed, self._every = owed, every
+        self._next = owed
+        """The residual once the last mean is committed."""
+        self._generation = 0
+
+    def _begin(self, key: Key) -> bool:
+        """What would have been remembered of an attempt that was not committed is dropped, and all is forgotten when
+        the members have changed, or a round is missing; returns whether the members have."""
+        changed, first = key[0] != self._generation, self._generation == 0
+        if self.owed is not None and (self.owed[0] + self._every != key[1] or (changed and not first)):
+            self.owed = None
+        self._next = None if self.owed is None else (key[1], self.owed[1])
+        self._generation = key[0]
+        return changed
+
+    def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
+        """Of what it has: it may keep what is not committed yet."""
+        return ErrorFeedback.of(anchor) if self.owed is None else ErrorFeedback(self.owed[1])
+
+    def committed(self) -> None:
+        self.owed = self._next
+
+
+class GatherAverager(_Remembering):
+    def __init__(self, reducer: Reducer, codec: GatherCodec, owed: Owed | None, every: int) -> None:
+        super().__init__(owed, every)
+        self._reducer, self._codec = reducer, codec
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+        self._begin(key)
+        brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
+        self._next = (key[1], feedback.residual)
+        payloads = await self._reducer.gather(brought, key)
+        return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
+
+    def _brought(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Tensor, ErrorFeedback]:
+        """The encoded change, then weight and signals as float64; and what is left out after it."""
+        weight, feedback = contribution.weight, self._working_copy(anchor)
+        if weight == 0:
+            coded = torch.zeros(self._codec.encoded_bytes(anchor.numel()), dtype=torch.uint8)
+        else:
+            corrected = feedback.correct(contribution.vector - anchor)
+            brought_by(contribution, corrected[:0])  # the rest is looked at when it is encoded
+            coded = self._codec.encode(corrected, seed_of(key, self._reducer.group.rank))
+            feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
+        tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
+        return torch.cat((coded, torch.tensor(tail, dtype=torch.float64).view(torch.uint8))), feedback
+
+    def _combined(self, payloads: Sequence[tuple[str, Tensor]], anchor: Tensor) -> tuple[Mean | None, int]:
+        total = torch.zeros(anchor.numel() + SIGNALS + 1, dtype=anchor.dtype)
+        for sender, payload in payloads:
+            coded, tail = payload[: -8 * (SIGNALS + 1)], payload[-8 * (SIGNALS + 1) :]
+            *signals, weight = np.frombuffer(bytes(tail.numpy()), np.float64).tolist()
+            if weight == 0:
+                continue
+            try:
+                message = contribute(self._codec.decode(coded, anchor.numel(), anchor.dtype), weight, signals)
+            except ValueError as error:
+                raise PeerLost(sender, f"it sent what {self._codec.name} does not decode: {error}") from None
+            if self._reducer.guard is not None:
+                self._reducer.guard.check(sender, message.numpy(), Op.ADD, SIGNALS + 1)
+            total += message
+        return _moved(self._reducer, total, anchor)
+
+
+class SketchAverager(_Remembering):
+    def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layout, seed: int, owed: Owed | None) -> None:
+        super().__init__(owed, every=1)
+        self._reducer, self._codec, self._layout, self._seed = reducer, codec, layout, seed
+        self._state: SketchState = ()
+        self._next_state: SketchState = ()
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+        nbytes = anchor.nbytes
+        if self._begin(key):  # newcomers have no other
+            self._state = self._codec.start(self._layout, seed_of(self._seed, key[0]))
+        self._next_state = self._state
+        feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, key))
+        agreed: Mean | None = None
+        marks = []
+        for stage in range(sketch.stages):
+            brought = await off_loop(nbytes, partial(_projected, sketch, stage, contribution))
+            total = await self._reducer.sum(brought, key, stage=stage, tail=SIGNALS + 1, gain=_GAIN)
+            agreed, mark = await off_loop(nbytes, partial(_absorbed, self._reducer, sketch, stage, total, anchor))
+            marks.append(mark)
+            if agreed is None:
+                return None, seed_of(marks)
+        assert agreed is not None, "a sketch has a stage at least"
+
+        def ended(agreed: Mean) -> tuple[Mean, SketchState]:
+            if contribution.weight:
+                feedback.keep(corrected, sketch.own())
+            change = sketch.result()
+            agreed = agreed._replace(vector=anchor + change, norm=norm_of(change))
+            self._reducer.check(agreed, anchor)
+            return agreed, sketch.state()
+
+        agreed, self._next_state = await off_loop(nbytes, partial(ended, agreed))
+        self._next = (key[1], feedback.residual)
+        return agreed, seed_of(marks)
+
+    def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
+        """What was left out so far, this peer's change with it, and the sketch of that."""
+        feedback = self._working_copy(anchor)
+        corrected = feedback.correct(contribution.vector - anchor) if contribution.weight else torch.zeros_like(anchor)
+        return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key[1]), self._state)
+
+    def committed(self) -> None:
+        super().committed()
+        self._state = self._next_state
+
+
+def _projected(sketch: Sketch, stage: int, contribution: Contribution) -> Tensor:
+    return brought_by(contribution, sketch.project(stage))
+
+
+def _absorbed(reducer: Reducer, sketch: Sketch, stage: int, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+    """What a stage has agreed on, and its mark."""
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor, gain=_GAIN)
+    if mean is not None:
+        sketch.absorb(stage, mean.vector)
+    return mean, mark

@@ -1,0 +1,122 @@
+"""The verdict on a round: it is committed when more than half of the view have the same result, or the verdict is that
+the sum was bad, when more than half say so.
+
+Each tells the coordinator Have, with the fingerprint of its result; when more than half agree, the coordinator answers
+Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+On loss: the view changes (`members.view_change`), and what a majority had is handed on. When no majority can agree any
+more, because results differ, a change is asked for too: it makes one of the results the round's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..channel import Channel, Envelope
+from ..link_quality.bandwidths import Bandwidths, Levels
+from ..members.membership import Membership
+from ..transfer.chunks import Key
+from ..transport import PeerId
+from ..wire.frames import message
+from .rounds import LOCAL_SGD
+
+BAD = 2**63 - 1
+"""In a fingerprint's place: the sum was such that nobody can have a result."""
+Ballot = tuple[int, int, int]
+"""(generation, round, try): the verdict on a sum, or on the second one, when the first was bad."""
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Have:
+    """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
+    ways to the others are (`bandwidths`), where parts go by that. `again`: 1 when it is of the second sum."""
+
+    generation: int
+    round: int
+    fingerprint: int
+    levels: Levels = ()
+    again: int = 0
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Told by the coordinator: more than half have this result; apply it."""
+
+    generation: int
+    round: int
+    fingerprint: int
+    again: int = 0
+
+
+class Verdicts:
+    """One peer's part in it. `round` is the last round that this peer has committed; `bandwidths`: None where parts do
+    not go by them."""
+
+    def __init__(
+        self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
+    ) -> None:
+        self._channel, self._membership, self._round, self._bandwidths = channel, membership, round, bandwidths
+        self._votes: dict[Ballot, dict[PeerId, int]] = {}
+        self._commits: dict[Ballot, int] = {}
+        channel.on(Have, self._on_have)
+        channel.on(Commit, self._on_commit)
+
+    def on(self, key: Key) -> int | None:
+        """The fingerprint of the result that was committed, of the second sum if there was one; BAD; None while there
+        is no verdict."""
+        return self._commits.get((*key, 1), self._commits.get((*key, 0)))
+
+    async def reach(self, key: Key, fingerprint: int, again: int = 0) -> None:
+        """Tell of our result and wait for the verdict. Raises what `Membership.until` raises."""
+        coordinator, have = self._membership.coordinator, Have(*key, fingerprint, again=again)
+        if self._bandwidths is not None:
+            have = replace(have, levels=self._bandwidths.levels())
+        if coordinator == self._channel.endpoint.id:
+            self._count(coordinator, have)
+        elif coordinator is not None:
+            self._channel.post(coordinator, have)
+        await self._membership.until(lambda: (*key, again) in self._commits)
+
+    def _on_have(self, envelope: Envelope) -> None:
+        if self._membership.current(envelope, envelope.message.generation):
+            self._count(envelope.sender, envelope.message)
+
+    def _count(self, voter: PeerId, have: Have) -> None:
+        key, view = (have.generation, have.round, have.again), self._membership.view
+        if self._bandwidths is not None:
+            self._bandwidths.told(voter, have.levels)
+        near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
+        if self._membership.coordinator != self._channel.endpoint.id or key in self._commits or not near:
+            return
+        votes = self._votes.setdefault(key, {})
+        votes[voter] = have.fingerprint
+        if sum(vote == have.fingerprint for vote in votes.values()) >= view.majority():
+            self._announce(Commit(have.generation, have.round, have.fingerprint, have.again))
+        elif len(votes) == len(view.ids):
+            self._membership.renew()
+
+    def _announce(self, commit: Commit) -> None:
+        for peer in self._membership.view.ids:
+            if peer != self._channel.endpoint.id:
+                self._channel.post(peer, commit)
+        self._note(commit)
+        if self._bandwidths is not None:
+            self._bandwidths.consider()
+
+    def _on_commit(self, envelope: Envelope) -> None:
+        if self._membership.current(envelope, envelope.message.generation) and self._may_lead(envelope.sender):
+            self._note(envelope.message)
+
+    def _may_lead(self, peer: PeerId) -> bool:
+        """Whether `peer` may take itself for the coordinator: no more senior member stays, as far as is known here."""
+        seniority, coordinator = self._membership.view.by_seniority, self._membership.coordinator
+        return coordinator is None or seniority.index(peer) <= seniority.index(coordinator)
+
+    def _note(self, commit: Commit) -> None:
+        key = (commit.generation, commit.round, commit.again)
+        self._commits = {known: verdict for known, verdict in self._commits.items() if known[1] >= key[1]}
+        self._commits[key] = commit.fingerprint
+        self._votes = {known: votes for known, votes in self._votes.items() if known > key}
+        self._membership.notify()

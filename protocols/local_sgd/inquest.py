@@ -1,0 +1,115 @@
+"""The inquest: a sum has come out that cannot be right, and whose numbers were it?
+
+A sum is bad that is not finite, or so large that one of those who made it must have brought what is huge (`bound`). Of
+a sum alone nobody can tell who: what comes from a neighbour may be the sum of many. So when more than half of the view
+say that it was bad (`commit`), each member looks at its own numbers once more, and ends alone when those are it; then
+what each brings is seen by some others (`collectives.shown`), and all come to the same conclusion (`evidence`): who is
+found guilty is given up by all, held off for a while (`probation`), and the others do the round again without it. It
+fetches their state, should it come back.
+
+When nobody is guilty, as a bit was flipped on its way, or most are as large as each other, the sum is made once more,
+by messages, each part straight by its owner, and what comes is looked at (`bound.Guard`): who sends other numbers than
+it has shown is named by the owner that got them, and an owner that makes a wrong sum of right ones by all others. What
+comes out then is the round's. In this last case one peer's word is all there is, and it counts.
+Cost: none in a round whose sum is good. On loss, lateness or death of a peer: as for an allreduce.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+
+import torch
+from torch import Tensor
+
+from ...aggregation.evidence import guilty
+from ...aggregation.mean import contribute
+from ..channel import Channel
+from ..collectives.bound import Guard, WrongNumbers
+from ..collectives.reducer import Reducer
+from ..link.link import PeerLost
+from ..members.membership import Membership
+from ..offload import off_loop
+from ..testpoints import sometimes
+from ..transfer.chunks import Key
+from ..transport import PeerId
+from .probation import Probation
+from .rounds import Contribution
+
+_TRIES = 3
+"""How often one peer may be found guilty in a round: then it is not given up, as too few would be left."""
+
+
+class Inquest:
+    """One peer's part in them."""
+
+    def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
+        self._channel, self._membership, self._reducer = channel, membership, reducer
+        self._probation = Probation(membership)
+        self._found: tuple[int, Counter[PeerId]] = 0, Counter()
+        """In which round, and how often, each was found guilty."""
+
+    @asynccontextmanager
+    async def on_round(self, contribution: Contribution, anchor: Tensor, key: Key) -> AsyncIterator[None]:
+        """Find out who has made the sum bad; when nobody has, inside of this it is made once more.
+
+        `anchor`: the model that all had before. Raises PeerLost for who has, having it given up; ValueError when it is
+        this peer, or when nobody can be given up.
+        """
+        sometimes("a sum was bad")
+        guard = await self._find(contribution, anchor, key, self._membership.view.ids, 0)
+        sometimes("a bad sum was made again")
+        try:
+            with self._reducer.under(guard):
+                yield
+        except WrongNumbers as lost:
+            self._give_up(lost.peer, lost.why)
+            raise
+
+    async def at_site(
+        self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
+    ) -> None:
+        """The same for the sum of some members at a turn before the round, which is not made again. Raises the same."""
+        await self._find(contribution, anchor, key, members, turn)
+
+    async def _find(
+        self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
+    ) -> Guard:
+        round_, (weight, signals, vector) = key[1], (contribution.weight, contribution.signals, contribution.vector)
+
+        def mine() -> Tensor:
+            message = contribute(vector, weight, signals)
+            contribution.check(message)
+            return message
+
+        message, norm_max = await off_loop(anchor.nbytes, lambda: (mine(), self._reducer.bound.of(anchor)))
+        ids = tuple(peer for peer in self._membership.view.ids if peer in members)
+        brought = await self._reducer.shown(ids, message, key, turn, len(signals) + 1)
+        found = guilty(brought, norm_max=norm_max, dtype=anchor.dtype)
+        self._convict({ids[rank]: why for rank, why in found.items()}, round_)
+        if sum(one.peak for one in brought) > torch.finfo(anchor.dtype).max:
+            raise ValueError(
+                f"what most peers bring is so large that its sum leaves the range of {str(anchor.dtype)[6:]}"
+            )
+        norm_max = 2 * max(norm_max, *(one.norm for one in brought))
+        return Guard({peer: one.weight * norm_max for peer, one in zip(ids, brought, strict=True)})
+
+    def _convict(self, guilty: Mapping[PeerId, str], round_: int) -> None:
+        if self._found[0] != round_:
+            self._found = round_, Counter()
+        for peer, why in guilty.items():
+            self._found[1][peer] += 1
+            if self._found[1][peer] > _TRIES + (peer != self._channel.endpoint.id):  # so who is guilty may go first
+                name = self._membership.view.name(peer)
+                raise ValueError(f"peer {name} spoils round {round_}, and cannot be done without: {why}")
+            self._give_up(peer, why)
+        for peer, why in guilty.items():
+            raise PeerLost(peer, why)
+
+    def _give_up(self, peer: PeerId, why: str) -> None:
+        """Who is guilty itself only waits to be given up."""
+        if peer != self._channel.endpoint.id:
+            sometimes("whose numbers cannot be right was given up")
+            self._probation.add(peer, self._channel.endpoint.patience_s, why)
+            self._membership.suspect(peer, why)

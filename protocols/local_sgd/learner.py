@@ -1,0 +1,120 @@
+"""A learner: a peer that was let in after the start fetches the state, and tells the coordinator that it has it.
+
+The next view has it among its members (`members.learning`). One whose connection is too slow for the others stays a
+learner: it fetches again from time to time, so that it takes at most a tenth of its connection and of its donor's, and
+holds a result that is not old. On loss of a donor the next one is asked; of all members, MembershipError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...aggregation.vector import Layout
+from ..channel import Channel
+from ..members.membership import Expelled, Membership, MembershipError, Standing
+from ..members.view import Version
+from ..testpoints import sometimes
+from .catch_up import CatchUpFailed, Wanted, fetch_state
+from .state import State
+
+_REST = 9
+"""For how many times as long as it fetched a learner then rests."""
+
+
+class Learner:
+    """One peer's way from its first view to the one in which it is a member. `over`: whether the run is, in the state
+    we have; `adopt` takes what was fetched."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        membership: Membership,
+        layout: Layout,
+        outer: int,
+        *,
+        standing: Callable[[], Standing],
+        over: Callable[[], bool],
+        adopt: Callable[[State], None],
+    ) -> None:
+        """`outer`: how many tensors the outer step keeps."""
+        self._channel, self._membership, self._layout, self._outer = channel, membership, layout, outer
+        self._standing, self._over, self._adopt = standing, over, adopt
+        self._life = 0
+        self._took_s: float | None = None
+        self._again_s = 0.0
+        """When a learner that is too slow fetches again."""
+        self._failing_since_s: float | None = None
+        self._kept: dict[bytes, bytes] = {}
+
+    async def learn(self) -> None:
+        """Fetch the state if need be, tell of it, and wait for what comes of that, for a patience at most.
+        Raises Expelled, MembershipError."""
+        membership, now = self._membership, asyncio.get_running_loop().time
+        if self._life != membership.me.life:
+            self._life, self._took_s, self._failing_since_s = membership.me.life, None, None
+        if not membership.leaders:
+            sometimes("a learner lost all members")
+            if membership.deserted:
+                raise MembershipError("all members of the run have left, this peer was not one yet")
+            raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
+        if self._took_s == 0.0 and self._standing().state.round < membership.base.round:
+            self._took_s = None  # it came with what the others had, and they have gone on
+        if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
+            await self._fetch()
+        if self._took_s is None or not membership.learns or self._over():
+            return
+        generation, until_s = membership.view.generation, now() + self._channel.endpoint.patience_s
+        membership.learning.tell(self._standing().state, self._took_s)
+        if membership.finished:
+            await asyncio.sleep(
+                self._channel.endpoint.interval_s
+            )  # its last round is committed there: soon it can be fetched
+        while self._same(generation) and now() < until_s:
+            if membership.learning.within_s is not None and not self._again_s:
+                self._rest(membership.learning.within_s)
+            await membership.change_within(until_s - now())
+
+    def _same(self, generation: int) -> bool:
+        membership = self._membership
+        learns = membership.learns and membership.failed is None and membership.leaders != ()
+        return learns and not membership.finished and membership.view.generation == generation
+
+    def _rest(self, within_s: float) -> None:
+        assert self._took_s is not None
+        rest_s = max(_REST * self._took_s, self._channel.endpoint.patience_s)
+        self._again_s = asyncio.get_running_loop().time() + rest_s
+        took = f"to fetch the state took {self._took_s:.1f} s, and all would wait for it: {within_s:.1f} s would do"
+        self._membership.tell_waiting(f"it stays a learner, as its connection is slow: {took}; again in {rest_s:.0f} s")
+
+    async def _fetch(self) -> None:
+        membership, now = self._membership, asyncio.get_running_loop().time
+        began_s, base, own, again = now(), membership.base, self._standing().state, self._again_s > 0
+        there = own == base or base.round < own.round <= base.round + 1
+        if there and not again and not membership.finished:
+            self._took_s, self._failing_since_s = 0.0, None  # it comes back with what the others have
+            return
+        newest = Wanted(Version(own.round + 1, 0), own.round)
+        wanted = Wanted(base, base.round) if base.round > own.round else newest
+        # Those who have finished hold the last round.
+        members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
+        try:
+            async with membership.only_while(lambda: membership.learns):
+                state = await fetch_state(
+                    self._channel, members, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
+                )
+                self._kept.clear()
+                self._adopt(state)
+                self._took_s, self._again_s, self._failing_since_s = now() - began_s, 0.0, None
+        except CatchUpFailed as error:
+            self._failed(members, error)
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+
+    def _failed(self, members: list[str], error: CatchUpFailed) -> None:
+        """Nobody gives the state now. Raises MembershipError when that is for good."""
+        now, limit_s = asyncio.get_running_loop().time(), self._membership.give_up_after_s
+        self._failing_since_s = self._failing_since_s or now
+        waited_s = now - self._failing_since_s
+        if all(map(self._channel.endpoint.has_ended, members)) or (limit_s is not None and waited_s > limit_s):
+            raise MembershipError(f"no member of the run is left to learn from, this peer was not one yet: {error}")
+        self._membership.tell_waiting(f"no member gives it the state; it waits for them: {error}")

@@ -1,0 +1,296 @@
+"""Local-update SGD over allreduce: every peer takes some local steps, then all take the weighted mean of their models.
+
+PASGD (Wang & Joshi, SysML 2019, 1810.08313, eq. 3): x_i <- x_i - eta g_i for `period` steps, then x_i <- mean_j x_j,
+here weighted by samples. The period is a function of what the round itself has averaged (loss, elapsed time, learning
+rate ride along in the vector), so all peers agree on the next one without a message more.
+
+| paper | here |
+|---|---|
+| x_i | `Contribution.vector` |
+| tau | `State.period.period` |
+| m | the members of the view who contributed a weight above 0 |
+
+Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`commit`).
+On loss, lateness, death: the view changes, and the round is run again with the same contributions among those who are
+left, unless one of them holds the result: then all take that (`stragglers`: whose part comes too slowly). A peer that
+comes too late for a round catches up. When results differ (a broken machine), the one that most have is the round's,
+and the others fetch it. Who brings numbers that cannot be right goes alone (`inquest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from torch import Tensor
+
+from ...aggregation.codecs.codec import Codec
+from ...aggregation.fragments import Fragments
+from ...aggregation.outer import OuterStep
+from ...aggregation.periods.policy import PeriodPolicy
+from ...aggregation.schedules.schedule import Schedule
+from ...aggregation.vector import Layout, Part
+from ..channel import Channel
+from ..collectives.bound import NORM_LIMIT, Bound
+from ..collectives.reducer import Reducer
+from ..group import Group
+from ..link_quality.bandwidths import Bandwidths
+from ..link_quality.costs import measured
+from ..members.membership import Membership, Standing
+from ..members.view import Decree, Version
+from ..testpoints import sometimes, witness
+from ..transfer.chunks import Key
+from ..transfer.snapshot_transfer import Donor
+from ..transport import PeerId
+from .attempts import Attempts
+from .averager_choice import chosen
+from .commit import BAD, Verdicts
+from .inquest import Inquest
+from .joining import Entry
+from .lag import Behind, Lag
+from .learner import Learner
+from .results import Results
+from .rounds import Committed, Contributed, Installed, Result
+from .rounds import Contribution as Contribution
+from .rounds import Outcome as Outcome
+from .site_averaging import SiteRounds
+from .stalls import Stalls
+from .state import State, to_snapshot
+from .stragglers import Lateness
+from .trial import Trial
+from .versions import Versions
+
+T = TypeVar("T")
+
+
+class LocalSGD:
+    """One peer's part in the averaging, and the keeper of its committed `state`."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        membership: Callable[[Callable[[], Standing], Callable[[Decree], None]], Membership],
+        *,
+        layout: Layout,
+        schedule: Callable[[Group], Schedule],
+        period: PeriodPolicy,
+        outer: OuterStep,
+        state: State,
+        steps: int | None = None,
+        codec: Codec | None = None,
+        residual: Tensor | None = None,
+        buckets: Sequence[Part] = (),
+        fragments: int = 1,
+        seed: int = 0,
+        uneven: bool = False,
+        norm_limit: float = NORM_LIMIT,
+    ) -> None:
+        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a group;
+        `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
+        out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
+        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""
+        self.channel, self.state, self.steps = channel, state, steps
+        self.watches = period.watches
+        """Whether contributions should tell of the peers' motion."""
+        self._fragments = Fragments.of(layout.size, fragments)
+        self._result: Result | None = None
+        self._committed: Result | None = None
+        self._amid = False
+        """Whether this peer's site has averaged since the last round."""
+        self._versions = Versions(state)
+        Donor(channel, lambda: to_snapshot(self.state))
+        self.membership = membership(self._standing, self._installed)
+        self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
+        self._reducer = Reducer(
+            channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit)
+        )
+        inquest = Inquest(channel, self.membership, self._reducer)
+        self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
+        self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
+        owed = None if residual is None else (state.round, residual)
+        self._averager = chosen(
+            self._reducer, layout, self._fragments, codec=codec, owed=owed, buckets=buckets, seed=seed
+        )
+        summed_bytes = layout.nbytes // len(self._fragments.parts)
+        late = Lateness(channel, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
+        self.stalls = Stalls(channel, self.membership, self.meter, lambda: self.state.round)
+        self._attempts = self._attempts_with(late, layout)
+        bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
+        self._verdicts = Verdicts(channel, self.membership, lambda: self.state.round, bandwidths)
+        self._results = Results(self._fragments, outer, period)
+        self._trial = Trial(
+            self.membership,
+            self._averager,
+            self._reducer,
+            self._verdicts,
+            self._results,
+            inquest=inquest,
+            hopeful=self._attempts.hopeful,
+            keep=self._keep,
+            version=self._versions.of,
+        )
+
+    def _attempts_with(self, late: Lateness, layout: Layout) -> Attempts:
+        """What an attempt needs beside the sum: a way in, a way to learn and one to catch up."""
+        channel, membership, outer = self.channel, self.membership, len(self.state.outer)
+        standing, over, adopt = self._standing, self._over, self._adopt
+        learner = Learner(channel, membership, layout, outer, standing=standing, over=over, adopt=adopt)
+        self._entry = Entry(
+            channel, membership, layout, state=lambda: self.state, standing=standing, over=over, adopt=adopt
+        )
+        return Attempts(
+            membership,
+            self._lag,
+            learner,
+            self._entry,
+            self._inbox,
+            late,
+            self.stalls,
+            state=lambda: self.state,
+            over=self._over,
+        )
+
+    @property
+    def residual(self) -> Tensor | None:
+        """What the codec has left out of this peer's changes up to `state`, for a checkpoint; None: nothing."""
+        owed = self._averager.owed
+        return None if owed is None or owed[0] != self.state.round else owed[1]
+
+    @property
+    def bytes_shared(self) -> int:
+        """What it has written for others to memory that they share, and read there."""
+        return self._reducer.bytes_shared
+
+    @property
+    def period(self) -> int:
+        """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
+        period = self.state.period.period
+        return period if self.steps is None else max(0, min(period, self.steps - self.state.step))
+
+    def _over(self) -> bool:
+        return self.period == 0
+
+    # Coming and going
+
+    async def enter(self, contact: PeerId) -> None:
+        """Join through `contact`: see `Entry.enter`."""
+        await self._entry.enter(contact)
+
+    async def gather(self) -> None:
+        """Wait until enough peers have gathered: see `Attempts.gather`."""
+        await self._attempts.gather()
+
+    async def settle(self) -> None:
+        """The same, or until the run is over."""
+        await self._attempts.settle()
+
+    # A round
+
+    async def average(self, contribution: Contribution) -> Outcome:
+        """Average with all members; returns when the round is committed here, or has been caught up with. Once
+        cancelled, the same round cannot be averaged again.
+
+        Raises MembershipError when this peer cannot go on, and ValueError when the contribution is not finite, which
+        the others are told, or when there is no mean and nobody is to blame: then nothing is committed.
+        """
+        return await self.or_leave(self._average(contribution))
+
+    async def _average(self, contribution: Contribution) -> Outcome:
+        before, meter = self.state, self.meter
+        ready = meter.begin(computing=contribution.filling is not None, goes_on=self._amid)
+        if contribution.filling is not None:
+            contribution.filling.when_whole(ready)
+        while (key := await self._attempts.next(before)) is not None:
+            contribution = replace(contribution, links=measured(self.channel, self.membership.view.ids))
+            meter.read()
+            before_s = meter.transfer_s
+            self._sites.pass_by(key)
+            attempt, decide = partial(self._attempt, key, contribution), partial(self._decide, key)
+            await self._attempts.make(key, attempt, decide, contribution.filling)
+            if self.state is before:
+                meter.in_vain(before_s)
+        self._amid = False
+        own, outcome = self._committed, self._results.outcome
+        averaged = own is not None and own.state is self.state
+        return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
+
+    async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
+        """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site; returns the vector
+        that it goes on from. When `state` is another afterwards, that round is over, and it goes on from there.
+
+        Raises as `average`.
+        """
+        return await self.or_leave(self._average_at_site(contribution, turn))
+
+    async def _average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
+        before, gone_on = self.state, list[Tensor]()
+        self.meter.begin(computing=False, goes_on=self._amid)
+        self._amid = True
+
+        async def attempt(key: Key) -> None:
+            gone_on.append(await self._sites.mean(contribution, before.vector, key, turn))
+
+        while not gone_on and (key := await self._attempts.next(before)) is not None:
+            await self._attempts.make(key, partial(attempt, key), lambda: None)
+        self.meter.read()
+        return gone_on[0] if gone_on else contribution.vector
+
+    async def or_leave(self, work: Awaitable[T]) -> T:
+        """What comes of `work`. Who cannot go on, as a ValueError says, tells the others why, who go on without it."""
+        try:
+            return await work
+        except ValueError as error:
+            await self.membership.leave(str(error))
+            raise
+
+    def _decide(self, key: Key) -> None:
+        """After an attempt: commit its result, if the verdict is so."""
+        verdict, result = self._verdicts.on(key), self._result
+        if verdict in (None, BAD) or (result is None and self._trial.bad != key):
+            return
+        if result is not None and result.fingerprint == verdict:
+            self._commit(result)
+        else:
+            sometimes("a result differed and was not taken")
+            # Ours is not what the others have: take theirs, whose fingerprint no change has told.
+            self._result, self._lag.behind = None, Behind(Version(key[1], 0), ())
+
+    async def _attempt(self, key: Key, contribution: Contribution) -> None:
+        witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
+        result = await self._trial.make(key, contribution, self.state, self.period)
+        if result is not None:
+            self._commit(result)
+
+    def _keep(self, result: Result | None) -> None:
+        self._result = result
+
+    # The state
+
+    def _commit(self, result: Result) -> None:
+        self._averager.committed()
+        self.state, self._result, self._committed = result.state, None, result
+        self._versions.committed()
+        witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
+
+    def _adopt(self, state: State) -> None:
+        self.state, self._result, self._lag.behind = state, None, None
+        witness(Committed(state.round, state.vector, None, 0.0))
+
+    def _standing(self) -> Standing:
+        result = self.state if self._result is None else self._result.state
+        return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
+
+    def _installed(self, decree: Decree) -> None:
+        """A new view goes on from the decree's version: who has it commits it, the others fetch it."""
+        view, base = decree.view, decree.base
+        if self.channel.endpoint.id not in view.ids:
+            self._result, self._lag.behind = None, None
+            return
+        witness(Installed(view.generation, view.ids, base.round, decree.donors))
+        if self._result is not None and self._versions.of(self._result.state) == base:
+            sometimes("a result was handed on by a change")
+            self._commit(self._result)
+        self._result = None
+        self._lag.behind = None if self._versions.of(self.state) == base else Behind(base, decree.donors)

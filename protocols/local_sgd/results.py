@@ -1,0 +1,63 @@
+"""What a round's mean makes of the state that all had before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...aggregation.fragments import Fragments
+from ...aggregation.mean import Mean
+from ...aggregation.outer import OuterStep
+from ...aggregation.periods.policy import PeriodPolicy
+from ...aggregation.vector import Part
+from ..members.view import View
+from ..meter import Meter
+from ..transfer.chunks import Key
+from .rounds import Contribution, Outcome, Result, told
+from .state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """By what the run is made."""
+
+    fragments: Fragments
+    outer: OuterStep
+    period: PeriodPolicy
+
+    def of(self, before: State, steps: int, key: Key, mean: Mean, mark: int) -> Result:
+        """`steps`: local steps since `before`; `mark`: of the sum."""
+        numbers, links, speeds = told(mean.signals)
+        vector, outer = self.fragments.step(self.outer, key[1], before.vector, mean.vector, before.outer)
+        period = self.period.update(before.period, numbers)
+        state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds)
+        return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
+
+    @staticmethod
+    def idle(before: State, key: Key, contribution: Contribution, mark: int) -> Result:
+        """Of a round to which all who are left only came to follow: the model stays, and they train for the next."""
+        state = replace(before, round=before.round + 1)
+        return Result(key, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
+
+    def outcome(
+        self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
+    ) -> Outcome:
+        """Of a round that has led to `state`. `own`: the result by which it did; None: it was fetched from another."""
+        meter.read()
+        if own is None:
+            meter.in_vain(0.0)
+        whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0
+        return Outcome(
+            state=state,
+            vector=self.fragments.mixed(contribution.vector, whole, state.round) if own_steps else whole,
+            part=self.fragments.at(state.round) if own_steps else Part(0, len(whole)),
+            loss=contribution.loss if own is None else own.loss,
+            elapsed_s=contribution.elapsed_s if own is None else own.elapsed_s,
+            generation=view.generation,
+            members=len(view.members),
+            caught_up=own is None,
+            waited_for=meter.waited_for,
+            compute_s=meter.compute_s,
+            wait_s=meter.wait_s,
+            transfer_s=meter.transfer_s,
+            hidden_s=meter.hidden_s,
+        )

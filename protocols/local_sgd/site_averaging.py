@@ -1,0 +1,250 @@
+"""Between two rounds the peers of one site average their models among themselves: hierarchical local SGD.
+
+Source: Lin et al., "Don't use large mini-batches, use local SGD" (ICLR 2020, arXiv 1808.07217), section 5 and appendix
+D: after every H local steps the workers of a block average, after H H^b of them all do.
+
+| paper | here |
+|---|---|
+| H | local steps from one turn to the next, `Settings.site_period` |
+| H^b | turns of a round, the last of which is the round: the period over that |
+| block | the members of the view at one `Member.site` |
+| x_i | `Contribution.vector`, weighted by the samples of the round so far |
+
+The agreed state is the one after a round, as without sites: a peer that joins, comes back or resumes begins from it.
+A site's mean is an intermediate model of its peers, so no other site needs to know of it.
+
+A turn within one generation has three steps. Each peer tells its site which turn it has reached (`Stand`), and waits
+until all of the site have reached that turn. The peers at this turn sum their models. Each then tells the others that
+it holds the mean (`Hold`), and adopts the mean when all of them hold it.
+Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
+On loss, lateness, death: the view changes, and all tell again which turn they have reached. A mean that any peer has
+adopted was held by all. So if all peers of the last attempt that are left hold its mean, they adopt it; otherwise
+nobody has adopted it, and the peers at this turn sum anew. A peer that reaches a turn after its site has moved on skips
+it and keeps its own model. This holds even if it has that turn's mean, when the others have adopted a later one: it
+can no longer learn whether they adopted this one. If two peers of a site cannot reach each other, one of them goes on
+by itself. A peer that began to sum with one that it no longer reaches keeps its own model: that one may have adopted
+the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from torch import Tensor
+
+from ...aggregation.mean import BadSum, combine, contribute
+from ..channel import Channel, Envelope
+from ..collectives.reducer import Reducer
+from ..members.membership import Membership
+from ..offload import off_loop
+from ..testpoints import sometimes, witness
+from ..transfer.chunks import Key
+from ..transport import PeerId
+from ..wire.frames import message
+from .commit import BAD
+from .inquest import Inquest
+from .rounds import LOCAL_SGD, Attempt, Contribution, SiteCommitted, SiteContributed
+from .state import fingerprint
+
+PAST = 1 << 40
+"""The turn that a peer tells when it has reached the round itself."""
+_KEPT = 4
+"""Messages kept of each peer, the latest: no peer is more turns ahead."""
+
+Turn = tuple[int, int]
+"""(round, turn), both counted from 1."""
+Told = TypeVar("Told", bound="Stand | Hold")
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Told to one's site: I have reached this turn of the round. `tried`: the generation of my last attempt to sum at
+    it, 0: none; `held`: fingerprint of the mean that I hold of it, 0: none. `last`: the turn whose mean I adopted last
+    in this round, 0: none; `taken`: that mean's fingerprint."""
+
+    generation: int
+    round: int
+    turn: int
+    tried: int
+    held: int
+    last: int
+    taken: int
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Told to the peers that summed with me: I hold the mean of this fingerprint, above 0; or the sum was BAD."""
+
+    generation: int
+    round: int
+    turn: int
+    fingerprint: int
+
+
+@dataclass(slots=True)
+class _Mine:
+    """This peer's state in its latest turn. `tried`: the generation of its last attempt to sum, among `members`;
+    `mean`: the mean that it holds of that attempt; `mark`: the mean's fingerprint."""
+
+    turn: Turn = (0, 0)
+    tried: int = 0
+    members: tuple[PeerId, ...] = ()
+    mean: Tensor | None = None
+    mark: int = 0
+
+
+class SiteRounds:
+    """One peer's side of its site's turns. A new view's generation cancels an attempt."""
+
+    def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
+        self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest
+        self._mine = _Mine()
+        self._last: tuple[Turn, int] = ((0, 0), 0)
+        """The turn whose mean this peer adopted last, and that mean's fingerprint."""
+        self._stands: dict[PeerId, list[Stand]] = {}
+        self._holds: dict[PeerId, list[Hold]] = {}
+        channel.on(Stand, lambda envelope: self._hear(envelope, self._stands))
+        channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
+
+    def pass_by(self, key: Key) -> None:
+        """Tell the site that this peer has reached the round itself: the site does not wait for it."""
+        self._tell(self._mates(), self._stand(key, PAST, _Mine()))
+
+    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key, turn: int) -> Tensor:
+        """The model [n] that this peer goes on from after `turn`: the mean of its site's peers at that turn, or its own
+        model if they have passed it. `anchor`: the model that all had before the round. Raises PeerLost, and ValueError
+        when the contribution is not finite."""
+        if self._mine.turn != (key[1], turn):
+            self._mine = _Mine((key[1], turn))
+        if {*self._mine.members} & {*self._membership.view.ids} - {*self._mates()}:
+            sometimes("a peer cannot know whether a mate took what both summed")
+            return contribution.vector
+        there, passed = await self._gathered(key, turn)
+        mine, own = self._mine, contribution.vector
+        marks = {stand.taken for stand in passed.values() if (stand.round, stand.last) == (key[1], turn)}
+        if marks:
+            return self._take(mine, mine.mean) if mine.mean is not None and mine.mark in marks else own
+        if not passed.keys().isdisjoint(mine.members):
+            sometimes("a mate went on without the mean that it holds")
+            return own
+        newest = max(stand.tried for stand in there.values())
+        if newest and any((stand.round, stand.last) > (key[1], turn) for stand in passed.values()):
+            sometimes("a site does not tell any more what it took at a turn")
+            return own
+        held = {stand.held for stand in there.values() if stand.tried == newest}
+        if newest and 0 not in held and len(held) == 1:
+            sometimes("a site took what its last attempt had come to")
+            return self._take(mine, mine.mean) if mine.mean is not None and mine.tried == newest else own
+        if len(there) == 1:
+            return own
+        return await self._summed(contribution, anchor, (*key, turn), tuple(there))
+
+    def _mates(self) -> tuple[PeerId, ...]:
+        """The peers of this peer's site that all reach each other, this one included, in rank order."""
+        me, view = self._membership.me, self._membership.view
+        mates = list[PeerId]()
+        for one in view.members:
+            reached = one.site == me.site != "" and not any(view.are_apart(one.id, mate) for mate in mates)
+            mates += [one.id] * reached
+        return tuple(mates) if me.id in mates else (me.id,)
+
+    def _stand(self, key: Key, turn: int, mine: _Mine) -> Stand:
+        (round_, last), taken = self._last
+        return Stand(*key, turn, mine.tried, mine.mark, *((last, taken) if round_ == key[1] else (0, 0)))
+
+    async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
+        """The `Stand` of each peer of the site at `turn`, in rank order, and of each other one, which is further on."""
+        mates, me, own = self._mates(), self._channel.endpoint.id, self._stand(key, turn, self._mine)
+        self._tell(mates, own)
+        stands = {me: own}
+
+        def all_stand() -> bool:
+            for peer in mates:
+                if peer not in stands and (found := self._first(peer, own)) is not None:
+                    stands[peer] = found
+            return len(stands) == len(mates)
+
+        with self._reducer.inbox.meter.standing(lambda: set(mates) - stands.keys()):
+            await self._membership.until(all_stand)
+        there = {peer: stands[peer] for peer in mates if _place(stands[peer]) == _place(own)}
+        return there, {peer: stand for peer, stand in stands.items() if peer not in there}
+
+    def _first(self, peer: PeerId, own: Stand) -> Stand | None:
+        """The first turn at or after that of `own` that `peer` has told to have reached, in the same generation."""
+        told = [one for one in self._stands.get(peer, ()) if one.generation == own.generation]
+        return min((one for one in told if _place(one) >= _place(own)), key=_place, default=None)
+
+    async def _summed(
+        self, contribution: Contribution, anchor: Tensor, attempt: Attempt, members: tuple[PeerId, ...]
+    ) -> Tensor:
+        generation, round_, turn = attempt
+        self._mine = mine = _Mine((round_, turn), tried=generation, members=members)
+        vector, weight, nbytes = contribution.vector, contribution.weight, contribution.vector.nbytes
+        witness(SiteContributed(attempt, vector, weight, members))
+
+        def brought() -> Tensor:
+            message = contribute(vector, weight)
+            contribution.check(message)
+            return message
+
+        def found() -> tuple[Tensor | None, int]:
+            try:
+                mean = combine(total)
+                self._reducer.bound.check(mean, anchor, len(members))
+            except BadSum:
+                return None, 0
+            return mean.vector, fingerprint(total) or 1
+
+        message = await off_loop(nbytes, brought)
+        total = await self._reducer.sum_among(members, message, (generation, round_), turn)
+        mine.mean, mine.mark = await off_loop(nbytes, found)
+        marks = await self._all_hold(Hold(*attempt, mine.mark or BAD), members)
+        if mine.mean is not None and len(marks) == 1:
+            return self._take(mine, mine.mean)
+        self._mine = _Mine((round_, turn))
+        if marks == {BAD}:
+            await self._inquest.at_site(contribution, anchor, (generation, round_), members, turn)
+            sometimes("a site's sum was bad and none was taken")
+        else:
+            sometimes("a site's means differed and none was taken")
+        return vector
+
+    async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
+        """The fingerprints of the means that the members hold, once all have told them."""
+        self._tell(members, hold)
+        marks = {self._channel.endpoint.id: hold.fingerprint}
+
+        def told() -> bool:
+            for peer in members:
+                for one in self._holds.get(peer, ()):
+                    if replace(one, fingerprint=hold.fingerprint) == hold:
+                        marks[peer] = one.fingerprint
+            return len(marks) == len(members)
+
+        await self._membership.until(told)
+        return set(marks.values())
+
+    def _take(self, mine: _Mine, mean: Tensor) -> Tensor:
+        self._last = (mine.turn, mine.mark)
+        witness(SiteCommitted((mine.tried, *mine.turn), mean))
+        return mean
+
+    def _tell(self, peers: tuple[PeerId, ...], message: Stand | Hold) -> None:
+        for peer in peers:
+            if peer != self._channel.endpoint.id:
+                self._channel.post(peer, message)
+
+    def _hear(self, envelope: Envelope, told: dict[PeerId, list[Told]]) -> None:
+        """Keep a message, also one of a generation to come: others may have gone on to it before this peer."""
+        now, heard = self._membership.view.generation, envelope.message
+        if heard.generation > now or self._membership.current(envelope, heard.generation):
+            kept = [one for one in told.get(envelope.sender, ()) if now <= one.generation <= heard.generation]
+            told[envelope.sender] = [*kept, heard][-_KEPT:]
+            self._membership.notify()
+
+
+def _place(stand: Stand) -> Turn:
+    return stand.round, stand.turn

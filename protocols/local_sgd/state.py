@@ -1,0 +1,90 @@
+"""State: what all peers agree on after a committed round, and its form as a snapshot for a peer that catches up."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
+from ...aggregation.outer import OuterState
+from ...aggregation.periods.policy import PeriodState
+from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
+from ...aggregation.vector import Layout
+from ..transfer.snapshot import Expected, Snapshot
+from ..wire.frames import PeerMisbehaved
+
+_MEANS = len(LinkCosts._fields) + len(Speeds._fields)
+_COLUMNS = 64
+_MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+"""Odd factors, one a column: a word that moves to another column changes the sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Round number (0 before the first), local steps each peer has taken, the model as one vector, the outer step's
+    tensors, the averaging period's state, what the peers' links cost and how fast they are on average. Its tensors are
+    never written to: a new round makes new ones."""
+
+    round: int
+    step: int
+    vector: Tensor
+    outer: OuterState
+    period: PeriodState
+    links: LinkCosts = UNKNOWN
+    speeds: Speeds = UNKNOWN_SPEEDS
+
+
+def fingerprint(vector: Tensor) -> int:
+    """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the rest.
+
+    One pass at memory speed, against accidents only; adversaries are kept out by their keys.
+    """
+    raw = vector.detach().contiguous().numpy().data.cast("B")
+    rows = len(raw) // (8 * _COLUMNS)
+    words = np.frombuffer(raw[: rows * 8 * _COLUMNS], dtype=np.uint64).reshape(rows, _COLUMNS)
+    sums = words.sum(axis=0, dtype=np.uint64)
+    sums = (sums ^ (sums >> np.uint64(32))) * _MIX  # so that high bits, the signs, reach the low ones
+    mixed = int((sums ^ (sums >> np.uint64(29))).sum(dtype=np.uint64))
+    return (mixed ^ zlib.crc32(raw[rows * 8 * _COLUMNS :])) & (2**63 - 1)
+
+
+def state_fingerprint(state: State) -> int:
+    """63 bits that differ when a bit of the model, or of the outer step's tensors, does."""
+    first, *others = (fingerprint(tensor) for tensor in (state.vector, *state.outer))
+    for other in others:
+        first = (first * 0x9E3779B97F4A7C15 + other) & (2**63 - 1)
+    return first
+
+
+def to_snapshot(state: State) -> Snapshot:
+    """The state as named tensors, to be fetched."""
+    tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
+    return Snapshot(state.round, tensors, [state.step, state.period.to_plain(), *state.links, *state.speeds])
+
+
+def expected(layout: Layout, outer: int) -> dict[str, Expected]:
+    """The tensors that a state of this layout has, whose outer step has so many."""
+    return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
+
+
+def from_snapshot(snapshot: Snapshot) -> State:
+    """The state of which it is. Raises PeerMisbehaved when what goes with its tensors makes no sense."""
+    try:
+        step, period, *means = snapshot.extra
+        if type(step) is not int or not 0 <= step < 2**62:
+            raise ValueError("its number of steps makes no sense")
+        if len(means) != _MEANS or any(type(mean) is not float or not 0 <= mean < math.inf for mean in means):
+            raise ValueError("its links and speeds make no sense")
+        links, speeds = LinkCosts(*means[: -len(Speeds._fields)]), Speeds(*means[-len(Speeds._fields) :])
+        vector, *outer = snapshot.tensors.values()
+        return State(snapshot.version, step, vector, tuple(outer), PeriodState.from_plain(period), links, speeds)
+    except (ValueError, TypeError) as error:
+        raise PeerMisbehaved(f"not a state of this run: {error}") from None
+
+
+def _names(outer: int) -> list[str]:
+    return ["model", *(f"outer.{index}" for index in range(outer))]

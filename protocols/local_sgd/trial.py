@@ -1,0 +1,98 @@
+"""A trial: one attempt at a round, from what this peer brings to a result that all of its members may commit.
+
+The sum is made; when more than half have the same result, that is the verdict (`commit`), or that the sum was bad:
+then it is found out by whom (`inquest`), and if by nobody, the sum and the verdict are had once more. In memory that
+all share they have the very same result, and only wait until all keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...aggregation.mean import BadSum, Mean, contribute
+from ..collectives.reducer import Reducer
+from ..members.membership import Membership
+from ..members.view import Version
+from ..offload import off_loop
+from ..testpoints import sometimes, witness
+from ..transfer.chunks import Key
+from .averagers import Averager
+from .commit import BAD, Verdicts
+from .inquest import Inquest
+from .results import Results
+from .rounds import Computed, Contribution, Result
+from .state import State
+
+
+class Trial:
+    """One peer's part in it. `hopeful`: whether an attempt makes sense still; `keep` is told of a result before others
+    are, None: there is none; `version`: by which a state is known."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        averager: Averager,
+        reducer: Reducer,
+        verdicts: Verdicts,
+        results: Results,
+        *,
+        inquest: Inquest,
+        hopeful: Callable[[Key], bool],
+        keep: Callable[[Result | None], None],
+        version: Callable[[State], Version],
+    ) -> None:
+        self.bad: Key | None = None
+        """The last attempt whose sum was bad here."""
+        self._membership, self._averager, self._reducer, self._verdicts = membership, averager, reducer, verdicts
+        self._results, self._inquest, self._hopeful, self._keep = results, inquest, hopeful, keep
+        self._version = version
+
+    async def make(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result | None:
+        """A result that is to be committed at once; None: the verdict says what is, if there is one. `steps`: local
+        steps since `before`. Raises PeerLost, and ValueError when the contribution is not finite, or when there is no
+        mean and nobody is to blame."""
+        if len(self._membership.view.ids) == 1 and contribution.weight > 0:
+            return await self._alone(key, contribution, before, steps)
+        try:
+            result = await self._computed(key, contribution, before, steps)
+        except BadSum:
+            result, self.bad = None, key
+        if not self._hopeful(key):
+            return None  # we have promised to commit nothing more in this generation, and told what we hold
+        await self._hold(result)
+        if result is not None and self._reducer.in_place:
+            await self._reducer.all_have(key)
+            return result
+        await self._verdicts.reach(key, BAD if result is None else result.fingerprint)
+        if self._verdicts.on(key) == BAD:
+            await self._hold(None)
+            async with self._inquest.on_round(contribution, before.vector, key):
+                result = await self._computed(key, contribution, before, steps)
+            await self._hold(result)
+            await self._verdicts.reach(key, result.fingerprint, again=1)
+        return None
+
+    async def _alone(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result:
+        """Nobody to ask, and the mean of one is that one, to the bit."""
+        vector, weight, signals = contribution.vector, contribution.weight, contribution.signals
+        if contribution.filling is not None:
+            vector = await contribution.filling.whole()
+        tail = contribute(vector[:0], weight, signals)
+        await off_loop(vector.nbytes, lambda: contribution.check(vector, tail))
+        return self._results.of(before, steps, key, Mean(vector, signals, weight, 0.0), 0)
+
+    async def _computed(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result:
+        """What the members' sum makes of the state. Raises PeerLost, BadSum, ValueError."""
+        mean, mark = await self._averager.mean(contribution, before.vector, key)
+        if mean is None:
+            sometimes("nobody contributed to a round")
+            return self._results.idle(before, key, contribution, mark)
+        agreed = mean
+        return await off_loop(before.vector.nbytes, lambda: self._results.of(before, steps, key, agreed, mark))
+
+    async def _hold(self, result: Result | None) -> None:
+        """Keep it, and vote for it."""
+        self._keep(result)
+        if result is not None:
+            await self._membership.vote(lambda: self._version(result.state))
+            witness(Computed(result.key, result.fingerprint))

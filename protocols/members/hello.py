@@ -1,0 +1,47 @@
+"""Greeting: what a newcomer learns before it joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..channel import Channel, Envelope
+from ..endpoint import Endpoint
+from ..transport import PeerId
+from ..wire.frames import message
+
+_HELLO = "hello"
+"""The channel of what a newcomer asks, whatever the run's conversation."""
+
+
+@message("hello")
+@dataclass(frozen=True, slots=True)
+class AskRun:
+    ask: int
+
+
+@message("hello")
+@dataclass(frozen=True, slots=True)
+class RunIs:
+    """The run's name and, as JSON, the settings that all its peers share."""
+
+    ask: int
+    run: str
+    settings: str
+
+
+class Greeter:
+    """Answers newcomers. A guest gets no answer: it may only have a key admitted (`members.invites`)."""
+
+    def __init__(self, endpoint: Endpoint, *, run: str, settings: str) -> None:
+        self._channel, self._run, self._settings = Channel(endpoint, _HELLO), run, settings
+        self._channel.on(AskRun, self._tell_run)
+
+    def _tell_run(self, envelope: Envelope) -> None:
+        self._channel.post(envelope.sender, RunIs(envelope.message.ask, self._run, self._settings))
+
+
+async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
+    """The run that `contact` is in. Raises PeerLost."""
+    answer = await Channel(endpoint, _HELLO).ask(contact, AskRun)
+    run: RunIs = answer.message
+    return run

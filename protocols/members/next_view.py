@@ -1,0 +1,159 @@
+"""What a proposer would have decided: the view after this one, and the round that all go on from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ..transport import PeerId
+from ..wire.frames import in_words
+from .invites import Uses
+from .messages import Promise
+from .places import GAVE_WAY
+from .roster import Roster
+from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
+
+_DEPARTED_MAX = 16
+_DONORS_MAX = 64
+"""Enough that one of them lives, and few enough for the message that tells them."""
+
+
+def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
+    """The view of those who promised, without the leaving, with the learners that have learned enough, and with the
+    newcomers that are invited and that it has room for: as members before the run has started, as learners later."""
+    uses = Uses(roster.invites, roster.view)
+    view, generation = roster.view, roster.view.generation + 1
+    base, donors = _base(roster, promises)
+    there = {peer for peer, promise in promises.items() if not promise.former and peer not in roster.newcomers}
+    present = [member for member in view.members if member.id in there]
+    going = {member.id for member in present if member.id in roster.leaving}
+    if going.issuperset(peer for peer in donors if peer in there or peer in roster.learned):
+        going = set()  # they alone have the result, so they stay until another has it
+    staying = [member for member in present if member.id not in going]
+    learners = [one for one in view.learners if one.id not in roster.gone and one.id not in roster.newcomers]
+    learned = [one for one in learners if one.id in roster.learned][: max(1, len(staying) - 1)]
+    learning = [one for one in learners if one not in learned]
+    came, gave_way = _fitting(roster, [*staying, *learned], learning, uses)
+    learning = [one for one in learning if one not in gave_way]
+    came = _named(came, [*staying, *learned, *learning])
+    if view.started and not {*donors} & {one.id for one in (*staying, *learned)}:
+        holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
+        learned, came = learned + holders, [one for one in came if one not in holders]
+    joining = learned if view.started else came
+    known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
+    members = _ranked(known + with_data_parts(joining, staying, founders, generation))
+    if view.started:
+        learning += [replace(one, since=generation) for one in came]
+    started = view.started or len(members) >= founders
+    ids = {member.id for member in members}
+    donors = [peer for peer in donors if peer in ids]
+    given = not view.started or (roster.given and base.round <= roster.base.round)
+    stayed = {member.id for member in staying}
+    apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
+    next_view = View(generation, members, started, tuple(learning), apart, uses.invitation, uses.let_in)
+    return Decree(next_view, base, tuple(donors[:_DONORS_MAX]), _departed(roster, ids, gave_way), given)
+
+
+def idle_change(roster: Roster) -> bool:
+    """Whether a view with other learners, with some of them among its members, or with another invitation is due, which
+    can wait for the end of a round. Who has finished lets nobody in any more."""
+    view, invites = roster.view, roster.invites
+    lost = any(learner.id in roster.gone for learner in view.learners)
+    comes = any(
+        (came.member.id in view.everybody or has_place(roster, came.member))
+        and not invites.why_not(newcomer, came.guest)
+        for newcomer, came in roster.newcomers.items()
+    )
+    return roster.id not in roster.finished and (lost or comes or bool(roster.learned) or invites.wish is not None)
+
+
+def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:
+    """The last version that may be committed, and who has it. Where results differ, a committed one is the round's, or
+    else the one that most voted for; the others fetch it. Before the first round newcomers count too: a run may be
+    resumed in any order.
+
+    A result that too few voted for cannot be committed: then the round is run again, among those who are left. To hand
+    it on would make all depend on the few who have it.
+    """
+    view = roster.view
+    came = {peer: came.version for peer, came in roster.newcomers.items()}
+    came |= {peer: told.version for peer, told in roster.learned.items()}
+    states = [*(came.values() if not view.started else ()), *(promise.state for promise in promises.values())]
+    committed = max(version.round for version in states)
+    votes = Counter(promise.result for promise in promises.values())
+    last, unknown = max(committed, *(version.round for version in votes)), len(view.ids) - len(promises)
+    voted = sum(count for version, count in votes.items() if version.round == last)
+    if view.started and last > max(committed, roster.base.round) and voted + unknown < view.majority():
+        last = committed
+    found = Counter(version for version in states if version.round == last) or +votes
+    own = promises[roster.id]
+    base = max(
+        (version for version in found if version.round == last),
+        key=lambda version: (votes[version], version in (own.state, own.result), version.fingerprint),
+    )
+    have = [peer for peer, version in came.items() if version == base]
+    have += [peer for peer, own in promises.items() if base == own.state or (own.has and base == own.result)]
+    return base, list(dict.fromkeys(have))
+
+
+def has_place(roster: Roster, newcomer: Member) -> bool:
+    """Whether the next view can hold `newcomer`, maybe in a learner's place."""
+    learning = [one for one in roster.view.learners if one.id not in roster.learned]
+    staying = [one for one in (*roster.view.members, *roster.view.learners) if one not in learning]
+    return roster.places.for_one(newcomer, staying, learning) is not None
+
+
+def _fitting(
+    roster: Roster, staying: list[Member], learning: list[Member], uses: Uses
+) -> tuple[list[Member], list[Member]]:
+    """The newcomers that the next view holds, and the learners that give way to them."""
+    newcomers, gave_way = list[Member](), list[Member]()
+    for came in roster.newcomers.values():
+        left = [one for one in learning if one not in gave_way]
+        giving_way = roster.places.for_one(came.member, staying, [*left, *newcomers])
+        if giving_way is not None and uses.let(came.member.id, came.guest):
+            newcomers.append(came.member)
+            gave_way += giving_way
+    return newcomers, gave_way
+
+
+def _named(newcomers: list[Member], known: list[Member]) -> list[Member]:
+    """No two have the same name: whoever comes by one that is taken has the first letters of its key behind it."""
+    taken, named = {member.name for member in known}, []
+    for member in newcomers:
+        name = member.name if member.name not in taken else f"{member.name[: NAME_LETTERS_MAX - 7]}-{member.id[:6]}"
+        taken.add(name)
+        named.append(replace(member, name=name))
+    return named
+
+
+def _departed(roster: Roster, staying: Collection[PeerId], gave_way: Sequence[Member]) -> tuple[Departed, ...]:
+    departed = []
+    for peer in roster.view.ids:
+        if peer in roster.leaving and peer not in staying:
+            departed.append(Departed(peer, in_words(roster.leaving[peer]), left=True))
+        elif peer in roster.gone:
+            departed.append(Departed(peer, in_words(roster.gone[peer].why), left=False))
+    departed += [Departed(learner.id, GAVE_WAY, left=False) for learner in gave_way]
+    return tuple(departed[:_DEPARTED_MAX])
+
+
+def _ranked(members: list[Member]) -> tuple[Member, ...]:
+    """Members in rank order: the same on all peers, and the same again in a run that is repeated."""
+    return tuple(sorted(members, key=lambda m: (m.data_part, m.id)))
+
+
+def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, generation: int) -> list[Member]:
+    """Newcomers with parts of the data of their own: the one they ask for, or the first that nobody has, or, when
+    all are taken, one that they share with another."""
+    taken = {member.data_part for member in staying}
+    placed = []
+    for index, member in enumerate(sorted(newcomers, key=lambda m: (m.data_part, m.id))):
+        free = [part for part in range(parts) if part not in taken]
+        part = member.data_part
+        if part in taken or part >= parts:
+            part = free[0] if free else (len(staying) + index) % parts
+        taken.add(part)
+        placed.append(replace(member, data_part=part, since=generation))
+    return placed

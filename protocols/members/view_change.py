@@ -1,0 +1,300 @@
+"""A change: the members of one view decide the next one, once and for all.
+
+Single-decree Paxos (Lamport, "Paxos made simple", 2001), one instance for each generation: its members are the
+acceptors, the decree is the next view with the round that all go on from, and the coordinator proposes.
+
+    Propose -> Promise    to follow no lower ballot, and to commit no result any more in this generation; it tells the
+                          last round I hold the result of, and the decree I have adopted, if any
+    Adopt   -> Adopted    the decree: the one adopted under the highest ballot before, else the proposer's own
+    Install               enough have adopted it: it holds
+
+Enough is what `quorum` says: more than half of the view, as a rule. Hence at most one decree holds in a generation, and
+of two halves of a split at most one goes on. And as a commit takes more than half too (`local_sgd.commit`), a result
+that anyone committed is held by one of those who promise, and the decree hands it on; what a decree hands on is
+committed, and the next one waits for somebody who has it. So no commit is ever undone.
+
+Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest; at most 3 more to each newcomer.
+On loss: who does not answer is gone after the endpoint's patience, and the change goes on without it. On the death of
+the proposer the next in seniority proposes, under a higher ballot. Without enough it is tried again and again, for as
+long as `give_up_after_s` says; NoQuorum at once where those who live cannot be enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+
+from ..channel import Channel, Envelope
+from ..testpoints import sometimes
+from ..transport import PeerId
+from .acceptor import FAR_AHEAD_MAX, Acceptor
+from .ledger import Ledger
+from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
+from .next_view import next_decree
+from .occasion import Occasion
+from .outsiders import Outsiders
+from .quorum import Quorum
+from .roster import MembershipError, NoQuorum, Roster, Standing
+from .view import Decree, View
+
+_RANKS = 1 << 16
+"""A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
+_DENIALS_MAX = 8
+"""In a generation, of a member. Others who lead are heeded so seldom that an honest one denies fewer ballots."""
+_TOLD_BY_EACH = 3
+"""How many newcomers each one tells of their first view beside its leader, so that they hear of it though two die."""
+
+
+class Change:
+    """One peer's part in it, as acceptor and, when it coordinates, as proposer."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        roster: Roster,
+        ledger: Ledger,
+        *,
+        founders: int,
+        quorum: Quorum,
+        outsiders: Outsiders,
+        give_up_after_s: float | None,
+        standing: Callable[[], Standing],
+        take: Callable[[Decree, PeerId], None],
+    ) -> None:
+        """`take` is told of a decree that holds, and by whom this peer has heard of it."""
+        self._channel, self._roster, self._founders = channel, roster, founders
+        self.quorum, self._outsiders = quorum, outsiders
+        self._take, self._ledger, self._limit_s = take, ledger, math.inf if give_up_after_s is None else give_up_after_s
+        self.acceptor = Acceptor(
+            channel, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
+        )
+        self._renew = False
+        self._ballot = 0
+        self._question: Propose | Adopt | None = None
+        self._reminded: set[PeerId] = set()
+        """Who was behind and has been asked it again."""
+        self._promises: dict[PeerId, Promise] = {}
+        self._adoptions: dict[PeerId, Adopted] = {}
+        self._denials = Counter[PeerId]()
+        self._took_s = 0.0
+        """How long it took until enough had answered the questions of the last ballot."""
+        self._answered: set[PeerId] = set()
+        """Who has answered the last question."""
+        self._leading: asyncio.Task[None] | None = None
+        self.occasion = Occasion(channel, roster, self.consider)
+        roster.on_news.append(self.consider)
+        channel.on(Promise, self._on_promise)
+        channel.on(Adopted, self._on_adopted)
+        channel.on(Install, self._on_install)
+        channel.on(Behind, self._on_behind)
+
+    @property
+    def leads(self) -> bool:
+        return self._leading is not None
+
+    @property
+    def promised(self) -> int:
+        """The highest ballot this peer has promised to follow; 0 while nothing is being changed."""
+        return self.acceptor.promised
+
+    def begin(self, decree: Decree | None) -> None:
+        """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
+        self.occasion.begin()
+        self.acceptor.begin(decree)
+        self._ballot, self._renew = 0, False
+        self._denials.clear()
+
+    def consider(self) -> None:
+        """As coordinator, lead a change when there is reason for one."""
+        if self._leading is None and self._due():
+            self._leading = asyncio.create_task(self._lead(self._roster.view), name="membership change")
+            self._leading.add_done_callback(self._led)
+
+    def renew(self) -> None:
+        """Have the next generation decided though nobody comes or goes."""
+        self._renew = True
+        self.consider()
+
+    def stop(self) -> None:
+        """Lead no more."""
+        self.occasion.stop()
+        self.acceptor.stop()
+        if self._leading is not None:
+            self._leading.cancel()
+            self._leading = None
+
+    def _due(self) -> bool:
+        roster = self._roster
+        if roster.failed is not None or roster.coordinator != roster.id:
+            return False
+        return roster.shrinking or self._renew or self.promised > 0 or self.occasion.now
+
+    def _led(self, task: asyncio.Task[None]) -> None:
+        if self._leading is not task:
+            return
+        self._leading = None
+        self._roster.notify()
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self.consider()
+        elif isinstance(error, MembershipError):
+            self._roster.fail(error)
+        else:  # that change is over, not this peer
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "a change of the view failed", "exception": error})
+            loop.call_later(self._channel.endpoint.interval_s, self.consider)
+
+    async def _lead(self, view: View) -> None:
+        pause_s = self._channel.endpoint.interval_s
+        if self.promised:
+            await asyncio.sleep(self.acceptor.courtesy_s)  # another leads: let it
+        while self._roster.view is view and self._due():
+            enough = await self._try(view)
+            if enough is None:
+                sometimes("two led at once")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._channel.endpoint.patience_s)
+            elif not enough:
+                sometimes("too few answered")
+                waited_s = asyncio.get_running_loop().time() - self.acceptor.unsettled_s
+                if self.quorum.hopeless(self._answered) or waited_s > self._limit_s:
+                    self._give_up()
+                    return
+                self._tell_of_waiting(view)
+                self._call_back()
+                await asyncio.sleep(self._channel.endpoint.interval_s)
+
+    async def _try(self, view: View) -> bool | None:
+        """One ballot. Whether enough answered; None when another leads or the view is over."""
+        me, self._answered = self._roster.id, {self._roster.id}
+        self._took_s, self._ballot = 0.0, (self.promised // _RANKS + 1) * _RANKS + view.ids.index(me)
+        self._promises = {me: self.acceptor.promise(self._ballot)}
+        if not await self._ask(Propose(view.generation, self._ballot), self._promises):
+            return None
+        self._answered = {*self._promises}
+        if not self.quorum.enough(self._promises):
+            return False
+        before = max(self._promises.values(), key=lambda promise: promise.adopted).decree
+        self._roster.dismiss_lost()
+        decree = before or next_decree(self._roster, self._promises, self._founders)
+        if before is None and not self.quorum.has_base(decree):
+            sometimes("nobody there had what is committed")
+            return False
+        self._adoptions = {me: self.acceptor.adopt(self._ballot, decree)}
+        if not await self._ask(Adopt(view.generation, self._ballot, decree), self._adoptions):
+            return None
+        self._answered = {*self._adoptions}
+        if not self.quorum.enough(self._adoptions):
+            return False
+        for one in (*decree.view.members, *decree.view.learners):
+            if one.id != me:
+                self._channel.endpoint.dial(one.id, one.address)
+        for peer in dict.fromkeys((*self._roster.alive, *decree.view.everybody)):
+            if peer != me:
+                self._channel.post(peer, Install(decree))
+        self._take(decree, me)
+        self.occasion.rest(self._took_s)
+        return True
+
+    def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
+        """Tell the next newcomers of their first view: its leader may be gone before it has told them."""
+        for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
+            if peer in newcomers:
+                self._channel.post(peer, Install(decree))
+
+    async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
+        """Ask all that are not gone until each has answered. False when another leads or the view is over."""
+        roster, patience_s, now = self._roster, self._channel.endpoint.patience_s, asyncio.get_running_loop().time
+        asked: dict[PeerId, float] = {}
+        began_s, took_s = now(), 0.0
+        self._question, self._reminded = question, set()
+        try:
+            while roster.view.generation == question.generation:
+                self.acceptor.promised = max(self.promised, *(answer.promised for answer in answers.values()))
+                if self.promised != question.ballot:
+                    return False
+                if not took_s and self.quorum.enough(answers):
+                    took_s = now() - began_s
+                missing = [peer for peer in (*roster.alive, *roster.former) if peer not in answers]
+                if not missing:
+                    await self._on_record()
+                    return roster.view.generation == question.generation
+                for peer in missing:
+                    if peer not in asked:
+                        asked[peer] = now()
+                        self._channel.post(peer, question)
+                    elif now() - asked[peer] > 2 * patience_s:
+                        roster.is_silent(peer, f"it is there but has not answered for {2 * patience_s:g} s")
+                await roster.change_within(self._channel.endpoint.interval_s)
+            return False
+        finally:
+            self._question, self._took_s = None, self._took_s + took_s
+
+    async def _on_record(self) -> None:
+        """Wait until this peer's own word is on record, as the others' is before they give it."""
+        self.acceptor.keep()
+        await self._ledger.synced()
+
+    def _call_back(self) -> None:
+        """Too few answered. Those given up may be there again, or on the better side of a split: they say so."""
+        for member in self._roster.view.members:
+            if member.id in self._roster.gone:
+                self._channel.endpoint.dial(member.id, member.address)
+                self._channel.post(member.id, Propose(self._roster.view.generation, self._ballot))
+
+    def _tell_of_waiting(self, view: View) -> None:
+        missing = ", ".join(member.name for member in view.members if member.id not in self._promises)
+        why = f"only {len(self._promises)} of {len(view.members)} peers answer, {missing} not"
+        limit = f" for at most {self._limit_s:g} s" if self._limit_s < math.inf else ""
+        self._roster.tell_waiting(f"{why}; it waits for them{limit}")
+
+    def _give_up(self) -> None:
+        wanted = max(self._roster.base.round, *(promise.result.round for promise in self._promises.values()))
+        why = self.quorum.in_words(self._promises, wanted)
+        self._roster.tell(Leave("too few peers are left"))  # those who are there come to the same end
+        self._roster.fail(NoQuorum(why))
+
+    def _on_promise(self, envelope: Envelope) -> None:
+        promise: Promise = envelope.message
+        if promise.generation == self._roster.view.generation and not self._denies(envelope.sender):  # however late
+            self._roster.answers(envelope.sender, former=promise.former)
+        if self._awaited(envelope, promise.generation, promise.ballot):
+            self._promises[envelope.sender] = promise
+            self._roster.notify()
+
+    def _on_adopted(self, envelope: Envelope) -> None:
+        adopted: Adopted = envelope.message
+        if self._awaited(envelope, adopted.generation, adopted.ballot):
+            self._adoptions[envelope.sender] = adopted
+            self._roster.notify()
+
+    def _awaited(self, envelope: Envelope, generation: int, ballot: int) -> bool:
+        view, sender, promised = self._roster.view, envelope.sender, envelope.message.promised
+        counts = sender in view.ids and self.acceptor.makes_sense(promised, FAR_AHEAD_MAX)
+        if not counts or (generation, ballot) != (view.generation, self._ballot):
+            return False
+        self._denials[sender] += promised > ballot
+        if not self._denies(sender):
+            return True
+        self._roster.is_silent(sender, "it denies every ballot")
+        return False
+
+    def _denies(self, peer: PeerId) -> bool:
+        return self._denials[peer] > _DENIALS_MAX
+
+    def _on_behind(self, envelope: Envelope) -> None:
+        if self.acceptor.of_now(envelope, envelope.message.generation) or envelope.sender not in self._roster.view.ids:
+            return
+        if self._question is not None and envelope.sender not in self._reminded:
+            self._reminded.add(envelope.sender)
+            self._channel.post(envelope.sender, self._question)
+
+    def _on_install(self, envelope: Envelope) -> None:
+        decree: Decree = envelope.message.decree
+        self._roster.view.check_sense(decree.view.generation)
+        believed = self._outsiders.believes(envelope.sender) or self.acceptor.has_adopted(decree)
+        if believed and self._roster.view.may_precede(decree.view.generation):
+            self._take(decree, envelope.sender)

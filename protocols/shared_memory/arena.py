@@ -1,0 +1,174 @@
+"""Commons: the memory that all members of a group share, if all are on one machine, and how they come to have it.
+
+The first in rank makes a segment and offers it; each opens it, leaves its proof in it and says whether it could; then
+the first says whether it is used. Cost: three small messages for each member, once an epoch.
+On loss or death: the group changes, and the next one has a segment of its own, or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..channel import Channel, Envelope
+from ..group import Group
+from ..limits import SHARED_MEMORY_MEMBERS_MAX
+from ..offload import off_loop
+from ..transport import PeerId
+from ..wire.frames import message
+from .segment import SECRET_BYTES, Segment
+
+_DEALS_MAX = 16
+"""Segments of different sizes at a time."""
+_EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * SHARED_MEMORY_MEMBERS_MAX
+"""Messages of an epoch to come, of each peer, and of how many peers that are no members now."""
+
+
+@message("shared_memory")
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The first in rank has a segment of so many bytes for all members of the epoch's group."""
+
+    epoch: int
+    nbytes: int
+    pid: int
+    fd: int
+    secret: bytes
+
+
+@message("shared_memory")
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The answer: whether it could be opened."""
+
+    epoch: int
+    nbytes: int
+    could: bool
+
+
+@message("shared_memory")
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Told by the first in rank: all have it, or it is not used."""
+
+    epoch: int
+    nbytes: int
+    all_have_it: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Deal:
+    """What is known of one segment. `fd`: by which others may open it, -1 when they may not."""
+
+    segment: Segment | None = None
+    fd: int = -1
+    answers: dict[PeerId, bool] = field(default_factory=dict)
+    settled: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def settle(self, all_have_it: bool) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)  # who has mapped it keeps it
+            self.fd = -1
+        if not self.settled.done():
+            self.settled.set_result(all_have_it and self.segment is not None)
+
+
+class Commons:
+    """One peer's part in it. `group` is the present one."""
+
+    def __init__(self, channel: Channel, group: Callable[[], Group]) -> None:
+        self._channel, self._group = channel, group
+        self._epoch = 0
+        self._deals: dict[int, _Deal] = {}
+        self._early: dict[PeerId, deque[Envelope]] = {}
+        for kind in (Offer, Attached, Use):
+            channel.on(kind, self._hear)
+
+    async def segment(self, nbytes: int) -> Segment | None:
+        """The `nbytes` that the members of the present group share; None when they share none."""
+        group = self._group()
+        if len(group.ids) > SHARED_MEMORY_MEMBERS_MAX or not group.one_machine:
+            return None
+        self._turn_to(group.epoch)
+        first, new = group.rank == 0, nbytes not in self._deals
+        if (deal := self._deal(nbytes)) is None:
+            if first:
+                self._tell(group, nbytes, False)
+            return None
+        if new and first:
+            await self._offer(deal, group, nbytes)
+        return deal.segment if await asyncio.shield(deal.settled) else None
+
+    def _turn_to(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            return
+        for deal in self._deals.values():
+            deal.settle(False)
+        self._epoch, self._deals = epoch, {}
+        early = [envelope for envelopes in self._early.values() for envelope in envelopes]
+        self._early.clear()
+        for envelope in early:
+            self._hear(envelope)
+
+    def _deal(self, nbytes: int) -> _Deal | None:
+        """That of so many bytes; None where there are so many that this peer takes part in no more."""
+        if nbytes not in self._deals and len(self._deals) < _DEALS_MAX:
+            self._deals[nbytes] = _Deal()
+        return self._deals.get(nbytes)
+
+    async def _offer(self, deal: _Deal, group: Group, nbytes: int) -> None:
+        try:
+            segment, fd = await off_loop(nbytes, lambda: Segment.create(nbytes))
+        except OSError:
+            self._decide(deal, group, nbytes, False)
+            return
+        except asyncio.CancelledError:
+            del self._deals[nbytes]
+            raise
+        deal.segment, deal.fd = segment, fd
+        for peer in group.ids[1:]:
+            self._channel.post(peer, Offer(group.epoch, nbytes, os.getpid(), fd, segment.secret))
+
+    def _decide(self, deal: _Deal, group: Group, nbytes: int, all_have_it: bool) -> None:
+        self._tell(group, nbytes, all_have_it)
+        deal.settle(all_have_it)
+
+    def _tell(self, group: Group, nbytes: int, all_have_it: bool) -> None:
+        for peer in group.ids[1:]:
+            self._channel.post(peer, Use(group.epoch, nbytes, all_have_it))
+
+    def _hear(self, envelope: Envelope) -> None:
+        """What is of an epoch to come waits for it."""
+        group, told = self._group(), envelope.message
+        group.check_sense(told.epoch)
+        if told.epoch > self._epoch:
+            self._keep(envelope)
+        elif told.epoch == self._epoch == group.epoch and envelope.sender in group.ids:
+            from_first = envelope.sender == group.ids[0]
+            deal = self._deal(told.nbytes) if from_first else self._deals.get(told.nbytes)
+            if isinstance(told, Offer) and from_first:
+                self._attach(told, group, deal)
+            elif isinstance(told, Use) and from_first and deal is not None:  # maybe before anybody asked for it here
+                deal.settle(told.all_have_it)
+            elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
+                rank = group.ids.index(envelope.sender)
+                deal.answers[envelope.sender] = told.could and deal.segment.proven(rank)
+                if len(deal.answers) == len(group.ids) - 1 and not deal.settled.done():
+                    self._decide(deal, group, told.nbytes, all(deal.answers.values()))
+
+    def _keep(self, envelope: Envelope) -> None:
+        sender = envelope.sender
+        if sender in {*self._group().ids, *self._early} or len(self._early) < _EARLY_PEERS_MAX:
+            self._early.setdefault(sender, deque(maxlen=_EARLY_MAX)).append(envelope)
+
+    def _attach(self, offer: Offer, group: Group, deal: _Deal | None) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            if deal is not None and deal.segment is None and len(offer.secret) == SECRET_BYTES:
+                deal.segment = Segment.attach(offer.pid, offer.fd, offer.secret, offer.nbytes)
+                deal.segment.prove(group.rank)
+        answer = Attached(group.epoch, offer.nbytes, deal is not None and deal.segment is not None)
+        self._channel.post(group.ids[0], answer)

@@ -1,0 +1,1 @@
+"""Transfer: vectors and snapshots on their way from one peer to another."""

@@ -1,0 +1,131 @@
+"""Chunks: a vector on its way, piece by piece, and where they wait for whoever reduces them.
+
+Chunks of the present epoch are taken of the members of its group. A peer that is ahead of this one sends chunks of an
+epoch that this one has not heard of, perhaps as a peer that it does not know: these wait too, but all such peers
+together may have only so much here. What waits is dropped with the link that it came by: a peer that begins anew has no
+part in what it began before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..channel import Channel, Envelope
+from ..group import NO_GROUP, Group
+from ..meter import Meter
+from ..transport import PeerId
+from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
+
+CELL = 1 << 14
+"""Elements that a hop codec encodes by themselves, about: a multiple of all codecs' blocks, few enough for a slow link.
+"""
+EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
+"""What peers that are not expected in the next group may have waiting here, all together and each of them."""
+
+_ROUNDS_AHEAD_MAX = 16
+"""In one epoch. Nobody gets further than a round ahead of a member, whose part in each sum is waited for."""
+
+
+@message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
+    which of the round's sums."""
+
+    epoch: int
+    round: int
+    stage: int
+    step: int
+    at: int
+    count: int
+
+
+Key = tuple[int, int]
+"""(epoch, round): one attempt at a round of sums."""
+Turn = tuple[int, int, int]
+"""(epoch, round, stage): one attempt at one sum."""
+
+
+class Inbox:
+    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `group`: the
+    present one; an empty one takes what anybody sends."""
+
+    def __init__(self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP) -> None:
+        self.stale = 0
+        self.meter = Meter()
+        self._group = group
+        self._floor: Key = (0, 0)
+        self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
+        self._waiting_bytes = Counter[PeerId]()
+        self._listeners: dict[Turn, list[Callable[[PeerId], None]]] = {}
+        channel.on(Chunk, self._put)
+        channel.endpoint.on_ended.append(self._drop)
+
+    def advance(self, floor: Key) -> None:
+        """Chunks of attempts before `floor` are not wanted any more."""
+        self._floor = floor
+        for turn in [turn for turn in self._waiting if turn[:2] < floor]:
+            for sender in [*self._waiting[turn]]:
+                self._drop_of(turn, sender)
+
+    @contextmanager
+    def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
+        """Call `told` with the sender of each chunk of `turn` that comes."""
+        listeners = self._listeners.setdefault(turn, [])
+        listeners.append(told)
+        try:
+            yield
+        finally:
+            listeners.remove(told)
+            if not listeners and self._listeners.get(turn) is listeners:
+                del self._listeners[turn]
+
+    def take(self, turn: Turn, sender: PeerId) -> Envelope | None:
+        """The next chunk of `sender`, if there is one."""
+        envelopes = self._waiting.get(turn, {}).get(sender)
+        if not envelopes:
+            return None
+        self._waiting_bytes[sender] -= envelopes[0].cost
+        return envelopes.popleft()
+
+    def _put(self, envelope: Envelope) -> None:
+        chunk: Chunk = envelope.message
+        if (chunk.epoch, chunk.round) < self._floor or not self._wants(envelope, chunk):
+            self.stale += 1
+            envelope.done()
+            return
+        turn = (chunk.epoch, chunk.round, chunk.stage)
+        self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
+        self._waiting_bytes[envelope.sender] += envelope.cost
+        for told in [*self._listeners.get(turn, ())]:
+            told(envelope.sender)
+
+    def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:
+        group, sender = self._group(), envelope.sender
+        if chunk.epoch <= group.epoch:
+            epoch, round = self._floor
+            if chunk.epoch == epoch and chunk.round > round + _ROUNDS_AHEAD_MAX:
+                raise PeerMisbehaved(f"sent a chunk of round {chunk.round}, the present one is {round}")
+            return chunk.epoch == group.epoch and sender in group.ids
+        group.check_sense(chunk.epoch)
+        if group.may_be_of_next(sender):
+            return True
+        early = sum(waiting for peer, waiting in self._waiting_bytes.items() if not group.may_be_of_next(peer))
+        if self._waiting_bytes[sender] + envelope.cost > EARLY_BYTES_PER_PEER_MAX:
+            raise PeerMisbehaved("sent more than it may of an epoch that nobody here has heard of")
+        return early + envelope.cost <= EARLY_BYTES_MAX
+
+    def _drop(self, peer: PeerId) -> None:
+        for turn in [turn for turn, senders in self._waiting.items() if peer in senders]:
+            self._drop_of(turn, peer)
+        del self._waiting_bytes[peer]
+
+    def _drop_of(self, turn: Turn, sender: PeerId) -> None:
+        for envelope in self._waiting[turn].pop(sender):
+            self._waiting_bytes[sender] -= envelope.cost
+            envelope.done()
+        if not self._waiting[turn]:
+            del self._waiting[turn]

@@ -1,0 +1,88 @@
+"""Snapshots: named tensors of one version, and their form as bytes for a peer that fetches them (`snapshot_transfer`).
+
+Bytes: a 4-byte header length, a msgpack header [version, names, extra], then the tensors raw in the order of their
+names' list, little-endian. Types and sizes come from the reader's own side, never from the wire.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import torch
+from torch import Tensor
+
+from ...aggregation.vector import all_finite
+from ..wire.frames import Buffer, PeerMisbehaved
+
+_HEADER_BYTES_MAX = 4096
+_VERSION_END = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Tensors of one dimension by name, and what else belongs to them, as msgpack takes it. Nobody writes to them."""
+
+    version: int
+    tensors: Mapping[str, Tensor]
+    extra: list[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One tensor that a snapshot is to have: so many elements of that type."""
+
+    dtype: torch.dtype
+    size: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+def bytes_max(expected: Mapping[str, Expected]) -> int:
+    """More than this no honest snapshot takes, of those tensors."""
+    return 4 + _HEADER_BYTES_MAX + sum(one.nbytes for one in expected.values())
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    """The snapshot as bytes. Raises ValueError when its names and `extra` are too long."""
+    header = msgpack.packb([snapshot.version, [*snapshot.tensors], snapshot.extra])
+    if len(header) > _HEADER_BYTES_MAX:
+        raise ValueError(f"the header of a snapshot has {len(header)} bytes, at most {_HEADER_BYTES_MAX} are taken")
+    body = [tensor.numpy().tobytes() for tensor in snapshot.tensors.values()]
+    return b"".join([struct.pack("<I", len(header)), header, *body])
+
+
+def unpack(blob: Buffer, expected: Mapping[str, Expected]) -> Snapshot:
+    """Raises PeerMisbehaved when the bytes are no snapshot of exactly the `expected` tensors, all of them finite.
+    `extra` is the sender's word, and is to be checked."""
+    try:
+        (length,) = struct.unpack_from("<I", blob)
+        if length > _HEADER_BYTES_MAX:
+            raise ValueError("its header is too long")
+        version, names, extra = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
+        if type(version) is not int or not 0 <= version < _VERSION_END or type(extra) is not list:
+            raise ValueError("its numbers make no sense")
+        if names != [*expected]:
+            raise ValueError(f"it has other tensors than the {len(expected)} of this run")
+        body, due = memoryview(blob)[4 + length :], sum(one.nbytes for one in expected.values())
+        if len(body) != due:
+            raise ValueError(f"it has {len(body)} bytes of tensors, {due} are due")
+        tensors = dict[str, Tensor]()
+        for name, one in expected.items():
+            tensors[name] = torch.frombuffer(bytearray(body[: one.nbytes]), dtype=one.dtype)
+            body = body[one.nbytes :]
+        if not all(all_finite(tensor) for tensor in tensors.values()):
+            raise ValueError("it holds values that are not finite")
+        return Snapshot(version, tensors, extra)
+    except (ValueError, TypeError, struct.error) as error:
+        raise PeerMisbehaved(f"not a snapshot of this run: {error}") from None

@@ -1,0 +1,271 @@
+"""Transfer of a snapshot: a peer fetches another's in parts, each verified by its hash.
+
+The donor answers a manifest (version, size, a BLAKE2b of every part) and then parts, in any order, each in pieces of
+the size that suits its link. Parts whose hashes are known already are not fetched again.
+Cost: n bytes plus 32 per part; 2 round trips when the window covers the parts, and on a slow link one for each piece.
+On loss of the donor: PeerLost. A part with a wrong hash condemns its donor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..offload import off_loop
+from ..testpoints import buggify, witness
+from ..transport import PeerId
+from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
+from .readings import Readings
+from .snapshot import Snapshot, pack
+
+PART_BYTES = 64 * 1024
+"""Or more, so that the hashes of all parts fit into a message."""
+_HASH_BYTES = 32
+_PARTS_MAX = (1 << 20) // _HASH_BYTES
+_PIECE_BYTES_MIN = 2 * 1024
+_UNDER_WAY = 8
+_ANSWERS_MAX = 64 * _UNDER_WAY
+_KEPT = 2
+
+
+@message("snapshot")
+@dataclass(frozen=True, slots=True)
+class AskManifest:
+    """Asks for the snapshot of `version`, or for the donor's last when it has that no more."""
+
+    ask: int
+    version: int
+
+
+@message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Payload: the hashes of all parts, one after the other."""
+
+    ask: int
+    version: int
+    size: int
+    part_bytes: int
+
+
+@message("snapshot")
+@dataclass(frozen=True, slots=True)
+class AskPart:
+    """Asks for the part of that index, from the byte `start` of it on."""
+
+    ask: int
+    version: int
+    index: int
+    start: int
+
+
+@message("snapshot", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Payload: the piece of the part from `start` on, or the rest. Empty when the donor has that version no more."""
+
+    ask: int
+    version: int
+    index: int
+    start: int
+
+
+@message("snapshot")
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The donor answers as many as it can: ask another."""
+
+    ask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A part of the snapshot of `version` has come whole, for a simulation's checkers."""
+
+    version: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    version: int
+    blob: bytes
+    part_bytes: int
+    hashes: bytes
+
+
+def _hash(part: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(part, digest_size=_HASH_BYTES).digest()
+
+
+def part_bytes_of(size: int) -> int:
+    """How large the parts of a snapshot of so many bytes are; the last has the rest."""
+    part_bytes = PART_BYTES
+    while size > part_bytes * _PARTS_MAX:
+        part_bytes *= 2
+    return part_bytes
+
+
+def _offer(snapshot: Snapshot) -> _Offer:
+    blob = pack(snapshot)
+    part_bytes = part_bytes_of(len(blob))
+    view = memoryview(blob)
+    hashes = b"".join(_hash(view[i : i + part_bytes]) for i in range(0, len(blob), part_bytes))
+    return _Offer(snapshot.version, blob, part_bytes, hashes)
+
+
+class Donor:
+    """Answers those who fetch. Keeps the bytes of the two versions that were asked for last, so that a slow reader can
+    finish the one it began."""
+
+    def __init__(self, channel: Channel, newest: Callable[[], Snapshot]) -> None:
+        self._channel, self._endpoint, self._newest = channel, channel.endpoint, newest
+        self._offers: dict[int, _Offer] = {}
+        self._answers: set[asyncio.Task[None]] = set()
+        self._readings = Readings(self._endpoint.interval_s)
+        channel.on(AskManifest, self._answer)
+        channel.on(AskPart, self._answer)
+
+    def _answer(self, envelope: Envelope) -> None:
+        self._readings.read(envelope.sender, self._share(envelope.sender, envelope.message))
+        if len(self._answers) >= _ANSWERS_MAX or buggify("a donor is busy"):
+            self._channel.post(envelope.sender, Busy(envelope.message.ask))
+            return
+        task = asyncio.create_task(self._reply(envelope), name="donor")
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
+        """Of a snapshot, that it takes to answer: half for the hashes, half for all pieces of it."""
+        if isinstance(question, AskManifest) or (kept := self._offers.get(question.version)) is None:
+            return 0.5
+        return 0.5 * min(1.0, min(kept.part_bytes, self._endpoint.chunk_bytes(peer)) / max(1, len(kept.blob)))
+
+    async def _reply(self, envelope: Envelope) -> None:
+        to, question = envelope.sender, envelope.message
+        try:
+            if isinstance(question, AskManifest):
+                offer = self._kept(question.version) or await self._make_offer()
+                manifest = Manifest(question.ask, offer.version, len(offer.blob), offer.part_bytes)
+                await self._channel.send(to, manifest, offer.hashes)
+                return
+            piece: bytes | memoryview = b""
+            if (kept := self._kept(question.version)) is not None:
+                begin, most = question.index * kept.part_bytes, max(_PIECE_BYTES_MIN, self._endpoint.chunk_bytes(to))
+                part = memoryview(kept.blob)[begin : begin + kept.part_bytes]
+                piece = part[question.start : question.start + most]
+            await self._channel.send(to, Part(question.ask, question.version, question.index, question.start), piece)
+        except PeerLost:
+            pass  # nobody is left to answer
+        except Exception as error:  # such as too little memory for the bytes: others may have it
+            self._channel.refuse(envelope, f"{type(error).__name__}: {error}", error)
+
+    def _kept(self, version: int) -> _Offer | None:
+        offer = self._offers.pop(version, None)
+        if offer is not None:
+            self._offers[version] = offer  # the last that was asked for
+        return offer
+
+    async def _make_offer(self) -> _Offer:
+        snapshot = self._newest()
+        offer = self._kept(snapshot.version)
+        if offer is None:
+            offer = await off_loop(snapshot.nbytes, lambda: _offer(snapshot))
+            self._offers[offer.version] = offer
+            for old in list(self._offers)[:-_KEPT]:
+                del self._offers[old]
+        return offer
+
+
+async def fetch(
+    channel: Channel,
+    donor: PeerId,
+    *,
+    version: int,
+    check: Callable[[int], None],
+    size_max: int,
+    kept: dict[bytes, bytes],
+) -> bytes | None:
+    """The donor's snapshot as bytes, preferably of `version`; None when it has gone on to another meanwhile.
+
+    `check`: raises PeerMisbehaved when the version that is offered is of no use. `size_max`: in bytes. `kept`: parts by
+    their hashes, which are not fetched again; it has those of this snapshot afterwards, those that have come so far
+    when this is cancelled or fails. Raises PeerLost, PeerMisbehaved.
+    """
+    answer = await channel.ask(donor, lambda ask: AskManifest(ask, version))
+    hashes, manifest = bytes(answer.payload), answer.message
+    answer.done()
+    if not isinstance(manifest, Manifest):
+        raise _no_answer(donor, manifest)
+    check(manifest.version)
+    _check_sizes(manifest, hashes, size_max)
+    wanted = [hashes[i : i + _HASH_BYTES] for i in range(0, len(hashes), _HASH_BYTES)]
+    for stale in kept.keys() - set(wanted):
+        del kept[stale]
+    missing = iter([index for index, digest in enumerate(wanted) if digest not in kept])
+    workers = [
+        asyncio.create_task(_fetch_parts(channel, donor, manifest, wanted, missing, kept)) for _ in range(_UNDER_WAY)
+    ]
+    try:
+        complete = await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return await off_loop(manifest.size, lambda: b"".join(kept[part] for part in wanted)) if all(complete) else None
+
+
+async def _fetch_parts(
+    channel: Channel,
+    donor: PeerId,
+    manifest: Manifest,
+    wanted: Sequence[bytes],
+    missing: Iterator[int],
+    kept: dict[bytes, bytes],
+) -> bool:
+    """Take indices from `missing` until there are none; False when the donor has the version no more."""
+    for index in missing:
+        size = min(manifest.part_bytes, manifest.size - index * manifest.part_bytes)
+        data = await _fetch_part(channel, donor, manifest.version, index, size)
+        if data is None:
+            return False
+        if _hash(data) != wanted[index]:
+            raise PeerMisbehaved(f"part {index} of version {manifest.version} does not match its hash")
+        kept[wanted[index]] = data
+        witness(Fetched(manifest.version, index))
+    return True
+
+
+async def _fetch_part(channel: Channel, donor: PeerId, version: int, index: int, size: int) -> bytes | None:
+    """A part of `size` bytes; None when the donor has the version no more."""
+    pieces, have = list[bytes](), 0
+    while have < size:
+        answer = await channel.ask(donor, lambda ask, start=have: AskPart(ask, version, index, start))  # type: ignore[misc]
+        piece = bytes(answer.payload)
+        answer.done()
+        if not isinstance(answer.message, Part):
+            raise _no_answer(donor, answer.message)
+        if not piece:
+            return None
+        pieces.append(piece)
+        have += len(piece)
+        if have > size:
+            raise PeerMisbehaved(f"part {index} of version {version} has more than the {size} bytes that it is to have")
+    return b"".join(pieces)
+
+
+def _no_answer(donor: PeerId, message: object) -> Exception:
+    if isinstance(message, Busy):
+        return PeerLost(donor, "it is answering too many others")
+    return PeerMisbehaved(f"answered a question for its snapshot with {type(message).__name__}")
+
+
+def _check_sizes(manifest: Manifest, hashes: bytes, size_max: int) -> None:
+    if manifest.size > size_max or manifest.part_bytes != part_bytes_of(manifest.size):
+        raise PeerMisbehaved(f"offers a snapshot of {manifest.size} bytes, at most {size_max} make sense")
+    if len(hashes) != -(-manifest.size // manifest.part_bytes) * _HASH_BYTES:
+        raise PeerMisbehaved("its manifest has another number of hashes than parts")

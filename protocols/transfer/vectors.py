@@ -1,0 +1,156 @@
+"""Vectors from one peer to another: what gossip, a parameter server and a pipeline exchange.
+
+A vector goes out in chunks that suit the link, each as soon as the receiver has room for it, and comes straight into
+the tensor that the receiver has for it. A hop codec encodes each stretch by itself; a gather codec the whole vector,
+which then is decoded when all of it has come. A turn (epoch, round, stage) names a vector between two peers: both give
+the same, and each is used once in each direction. What comes before it is asked for waits, under credit.
+Cost: n bytes, or the codec's; no answer. On loss: PeerLost, and a part of what it was to bring may have been written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ...aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..transport import PeerId
+from ..wire.frames import Buffer
+from .chunks import CELL, Chunk, Inbox, Turn
+
+VectorCodec = HopCodec | GatherCodec
+
+
+class Vectors:
+    """One peer's side of it, on one channel, whose `inbox` drops turns that are over (`Inbox.advance`)."""
+
+    def __init__(self, channel: Channel, inbox: Inbox) -> None:
+        self._channel, self._inbox = channel, inbox
+        self._receiving: dict[PeerId, list[asyncio.Future[None]]] = {}
+        channel.endpoint.on_lost.append(self._lost)
+        channel.endpoint.on_ended.append(lambda peer: self._lost(peer, "it began anew"))
+
+    async def send(self, to: PeerId, vector: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
+        """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec); return when all of it is on its way.
+        It may be written to then. Raises PeerLost; ValueError for what cannot be sent so."""
+        _check(vector)
+        if codec is not None and codec.family == "gather":
+            vector, codec = codec.encode(vector, seed_of(turn, self._channel.endpoint.id)), None
+        values = vector.detach()
+        at = 0
+        while at < values.numel():
+            until = self._until(to, at, values, codec)
+            payload = self._payload(values[at:until], (*turn, at), codec)
+            await self._channel.send(to, Chunk(*turn, 0, at, until - at), payload)
+            at = until
+
+    async def receive(self, sender: PeerId, into: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
+        """Fill `into` ([n], CPU, contiguous) with the vector that `sender` sends in `turn`, with the same codec.
+
+        Raises PeerLost, also when something else comes; ValueError for what cannot be received so. When it is
+        cancelled, a part of `into` may have been written.
+        """
+        _check(into)
+        if codec is None or codec.family == "hop":
+            await self._fill(sender, into.detach(), turn, codec)
+            return
+        payload = torch.empty(codec.encoded_bytes(into.numel()), dtype=torch.uint8)
+        await self._fill(sender, payload, turn, None)
+        try:
+            into.detach().copy_(codec.decode(payload, into.numel(), into.dtype))
+        except ValueError as error:
+            raise PeerLost(sender, f"it sent what {codec.name} does not decode: {error}") from None
+
+    async def exchange(
+        self, peer: PeerId, vector: Tensor, into: Tensor, turn: Turn, codec: VectorCodec | None = None
+    ) -> None:
+        """Send `vector` to `peer` and fill `into` with its own, at once. Raises as both do."""
+        both = self.send(peer, vector, turn, codec), self.receive(peer, into, turn, codec)
+        tasks = [asyncio.create_task(each) for each in both]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _until(self, to: PeerId, at: int, values: Tensor, codec: HopCodec | None) -> int:
+        fits = max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize) if codec is None else CELL
+        return min(values.numel(), at + fits)
+
+    def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None) -> Buffer:
+        if codec is None:
+            return values.view(torch.uint8).numpy().tobytes()
+        return codec.encode(values, seed_of(where, self._channel.endpoint.id)).numpy().tobytes()
+
+    async def _fill(self, sender: PeerId, into: Tensor, turn: Turn, codec: HopCodec | None) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        filling = self._filling(sender, into, turn, codec)
+
+        def arrived(peer: PeerId) -> None:
+            if peer == sender and not over.done():
+                try:
+                    if next(filling, True):
+                        over.set_result(None)
+                except PeerLost as lost:
+                    over.set_exception(lost)
+
+        if (why := self._channel.endpoint.is_lost(sender)) is not None:
+            raise PeerLost(sender, why)
+        self._receiving.setdefault(sender, []).append(over)
+        try:
+            with self._inbox.listening(turn, arrived):
+                arrived(sender)
+                await over
+        finally:
+            self._receiving[sender].remove(over)
+            if not self._receiving[sender]:
+                del self._receiving[sender]
+
+    def _filling(self, sender: PeerId, into: Tensor, turn: Turn, codec: HopCodec | None) -> Iterator[bool]:
+        """Take what has come, each time one is asked for the next: False while something is missing, then no more."""
+        size, at = into.numel(), 0
+        while at < size:
+            envelope = self._inbox.take(turn, sender)
+            if envelope is None:
+                yield False
+                continue
+            count = _checked(envelope, at, size, into, codec)
+            into[at : at + count] = _values(envelope, count, into, codec)
+            envelope.done()
+            at += count
+
+    def _lost(self, peer: PeerId, why: str) -> None:
+        for over in self._receiving.get(peer, ()):
+            if not over.done():
+                over.set_exception(PeerLost(peer, why))
+
+
+def _check(vector: Tensor) -> None:
+    if vector.dim() != 1 or vector.device.type != "cpu" or not vector.is_contiguous():
+        raise ValueError(f"a flat, contiguous CPU tensor was due, not {tuple(vector.shape)} on {vector.device}")
+
+
+def _checked(envelope: Envelope, at: int, size: int, into: Tensor, codec: HopCodec | None) -> int:
+    """How many elements a chunk brings. Raises PeerLost when it is not the one that is due."""
+    chunk: Chunk = envelope.message
+    fits = chunk.at == at and 0 < chunk.count <= size - at
+    if fits and codec is not None:
+        fits = chunk.count == min(CELL, size - at)
+    due = 0 if not fits else chunk.count * into.itemsize if codec is None else codec.encoded_bytes(chunk.count)
+    if not fits or len(envelope.payload) != due:
+        what = f"{chunk.count} elements in {len(envelope.payload)} bytes at {chunk.at}"
+        raise PeerLost(envelope.sender, f"it sent {what} when elements {at} to {size} were due")
+    return chunk.count
+
+
+def _values(envelope: Envelope, count: int, into: Tensor, codec: HopCodec | None) -> Tensor:
+    if codec is None:
+        return torch.frombuffer(bytearray(envelope.payload), dtype=into.dtype)
+    try:
+        return codec.decode(torch.frombuffer(bytearray(envelope.payload), dtype=torch.uint8), count, into.dtype)
+    except ValueError as error:
+        raise PeerLost(envelope.sender, f"it sent what {codec.name} does not decode: {error}") from None

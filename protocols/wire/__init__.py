@@ -1,0 +1,1 @@
+"""The wire: how messages are written, checked and read."""

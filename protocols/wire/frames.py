@@ -1,0 +1,208 @@
+"""The wire: typed messages as exactly two frames, a bounded msgpack header and a raw payload.
+
+Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, channel, kind, *fields]``.
+A message is a frozen dataclass registered by `message` in a family, as two families may have kinds of one name; its
+annotations are its schema, checked when it is packed and again on arrival. The channel says which conversation it is
+of ("" for the link's own). Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates
+at most ten times `HEADER_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
+
+from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
+
+VERSION = 9
+"""Protocol version. Peers of different versions refuse each other by name."""
+HEADER_BYTES_MAX = 256 * 1024
+"""A view of `limits.VIEW_MEMBERS_MAX` members fits."""
+PAYLOAD_BYTES_MAX = 2 << 20
+CHANNEL_LETTERS_MAX = 64
+_PREFIX_FIELDS = 7
+_PREFIX_BYTES_MAX = 48
+"""All of a header but its channel, kind and fields: an array header and five integers."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PeerMisbehaved(Exception):
+    """The one error that hostile or garbled bytes give. The message says what was wrong; the caller names the peer."""
+
+
+class OtherVersion(PeerMisbehaved):
+    """The other side speaks another protocol version: both must install the same samovar."""
+
+
+class Lane(IntEnum):
+    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit."""
+
+    LINK = 0
+    CONTROL = 1
+    DATA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A decoded header. `incarnation` is the sender's, `towards` the incarnation it is bound to at the receiver."""
+
+    incarnation: int
+    towards: int
+    lane: Lane
+    seq: int
+    message: object
+    channel: str = ""
+
+
+class Packed(NamedTuple):
+    """A message that is sure to be taken: `fields` is its channel, kind and fields, `items` how many these are."""
+
+    lane: Lane
+    items: int
+    fields: bytes
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    type: type
+    lane: Lane
+    payload_max: int
+    fields: Fields
+
+
+_by_name: dict[str, _Kind] = {}
+_by_type: dict[type, _Kind] = {}
+T = TypeVar("T")
+WHY_MAX = 200
+
+
+def in_words(why: str) -> str:
+    """`why` as a message may carry it: one printable line of a bounded length."""
+    return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
+
+
+def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
+    """Register a frozen dataclass as a message kind: its name is the family's and the class's, as in "members.Join".
+    `payload_max` bounds its payload in bytes. Raises ValueError when the family has a kind of that name."""
+
+    def register(cls: type[T]) -> type[T]:
+        if payload_max > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"{cls.__name__} wants {payload_max} bytes of payload, the wire takes {PAYLOAD_BYTES_MAX}")
+        name = f"{family}.{cls.__name__}"
+        if name in _by_name:
+            raise ValueError(f"two messages are called {name}")
+        _by_name[name] = _by_type[cls] = _Kind(name, cls, lane, payload_max, fields_of(cls))
+        return cls
+
+    return register
+
+
+def kinds() -> list[str]:
+    """The names of the messages that are registered, in order, whatever was imported first."""
+    return sorted(_by_name)
+
+
+def kind_of(body: object) -> str:
+    """The name of that message's kind."""
+    return _by_type[type(body)].name
+
+
+def type_of(kind: str) -> type:
+    """The class of the messages of that name."""
+    return _by_name[kind].type
+
+
+def payload_max_of(body: object) -> int:
+    """How many bytes of payload such a message may have."""
+    return _by_type[type(body)].payload_max
+
+
+def lane_of(body: object) -> Lane:
+    return _by_type[type(body)].lane
+
+
+def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
+    """Check and pack a message. Raises ValueError when a receiver would refuse it or its payload."""
+    kind = _by_type[type(body)]
+    name = kind.name
+    if payload_bytes > kind.payload_max:
+        raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
+    plain = [channel, name, *plain_fields(body, kind.fields)]
+    fields = _items(plain)
+    if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
+        raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
+    return Packed(kind.lane, len(plain), fields, channel)
+
+
+def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
+    """The header frame of a packed message."""
+    prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
+    head: bytes = msgpack.Packer().pack_array_header(len(prefix) + packed.items)
+    return b"".join((head, _items(prefix), packed.fields))
+
+
+def _items(values: Sequence[object]) -> bytes:
+    """As msgpack writes them, one after the other: a list without its header."""
+    packed: bytes = msgpack.packb(values)
+    return packed[1 if len(values) < 16 else 3 :]
+
+
+def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
+    """The header frame of `body`. Raises ValueError when a receiver would refuse it or its payload."""
+    return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
+
+
+def decode(header: Buffer, payload_bytes: int) -> Frame:
+    """Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite, bounded fields."""
+    if len(header) > HEADER_BYTES_MAX:
+        raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
+    # Containers are read one by one, as the schema wants them: the unpacker itself never makes one.
+    unpacker = msgpack.Unpacker(
+        None,
+        max_buffer_size=HEADER_BYTES_MAX,
+        raw=False,
+        strict_map_key=True,
+        max_array_len=0,
+        max_map_len=0,
+        max_ext_len=0,
+        max_str_len=STR_BYTES_MAX,
+        max_bin_len=STR_BYTES_MAX,
+    )
+    unpacker.feed(header)
+    try:
+        frame = _read(unpacker, payload_bytes)
+        if unpacker.tell() != len(header):
+            raise ValueError("bytes follow its header")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise PeerMisbehaved(f"sent a header that cannot be taken: {error or type(error).__name__}") from None
+    return frame
+
+
+def _read(unpacker: Any, payload_bytes: int) -> Frame:
+    count, unpack = unpacker.read_array_header(), unpacker.unpack
+    version = integer(unpack())
+    if version != VERSION:
+        raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
+    if count < _PREFIX_FIELDS:
+        raise ValueError("its header is too short")
+    incarnation, towards = integer(unpack()), integer(unpack())
+    lane, seq, channel, name = integer(unpack()), integer(unpack()), unpack(), unpack()
+    if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
+        raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
+    kind = _by_name.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f"unknown message kind {name!r:.40}")
+    if lane != kind.lane:
+        raise ValueError(f"{name} on lane {lane}")
+    if payload_bytes > kind.payload_max:
+        raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
+    if count != _PREFIX_FIELDS + len(kind.fields.codecs):
+        raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields.codecs)}")
+    return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)), channel)

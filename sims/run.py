@@ -1,0 +1,99 @@
+"""One scenario, played for a person: records, a scene and a result in a run folder, and whether all promises held."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..peers.cli.output import Output
+from ..peers.launch.run_folder import conclude, keep_settings
+from ..peers.records.record_file import RecordFile
+from ..peers.records.records import Record, Result
+from ..peers.task.task import Task, check_average
+from .scenarios.scenario import Scenario
+from .scenarios.text import scenario_text
+from .scene import lost_in, scene_of
+from .sweeps.tell import story
+from .sweeps.verdict import run_and_judge
+from .world.loop import run_virtual
+from .world.world import World
+
+SCENARIO_FILE = "scenario.toml"
+
+
+class _Records:
+    """One file for each peer, as real peers write them, and when in the world's time the run began."""
+
+    def __init__(self, folder: Path, output: Output, peers: int) -> None:
+        self._output = output
+        self._files = {str(index): RecordFile(folder, str(index)) for index in range(peers)}
+        self.began_s: float | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def put(self, record: Record) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.began_s is None:
+            self.began_s = now - record.time_s
+        # A peer that comes late only guesses when the run began; here it is known.
+        record = replace(record, time_s=max(0.0, now - self.began_s))
+        failed = self._files[record.peer].append(record)
+        self._output.put(record)
+        if failed is not None:
+            self._output.put(failed)
+
+
+@contextmanager
+def _telling(output: Output, folder: Path) -> Iterator[None]:
+    """Who is interrupted leaves the records so far: say where."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.say(f"stopped; as far as it came: samovar report {folder}")
+        raise
+
+
+def play(
+    task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
+) -> tuple[Result, tuple[str, ...]]:
+    """Run `scenario`; the result and, if a promise was broken, the events up to there. `judged`: whether to look for
+    broken promises, for which every vector that was averaged is kept; `within_s`: it hangs when it takes longer than
+    that in its own time."""
+    settings = scenario.settings
+    check_average(settings.average, task.path)
+    keep_settings(folder, settings)
+    task_file = task.path.resolve() if task.path.is_file() else None
+    again = replace(scenario, settings=replace(settings, run=None))
+    (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
+    records = _Records(folder, output, scenario.peers)
+    began, wrong = time.monotonic(), None
+    with output, records, _telling(output, folder):
+        world = World(task, scenario, records.put)
+        world.log.judged = judged
+        if judged:
+            simulated, wrong = run_and_judge(world, within_s=within_s)
+        else:
+            simulated = run_virtual(world.run(), seed=settings.seed)
+    scene = scene_of(world, began_s=records.began_s or 0.0, lasted_s=simulated.virtual_s, broken=wrong or "")
+    scene.write(folder)
+    result = conclude(
+        folder,
+        output.heard,
+        wall_s=time.monotonic() - began,
+        accuracy=simulated.accuracy,
+        lost=lost_in(scene),
+        virtual_s=simulated.virtual_s,
+        digest=simulated.digest,
+        broken=wrong,
+        report=settings.report,
+    )
+    return result, story(scenario, world.log.entries, wrong) if wrong else ()

@@ -1,0 +1,205 @@
+"""Hostile keys: they say well-formed messages of every kind, with extreme values, or what honest peers say, altered.
+
+A key that was let in and is no member, one that holds the run's invite alone, and a member that does all else as the
+others do. A key is soon cut off, so that ever new ones come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import random
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...protocols.endpoint import Endpoint
+from ...protocols.link.link import PeerLost
+from ...protocols.members.invites import Admit
+from ...protocols.members.messages import MEMBERS
+from ...protocols.transport import PeerId
+from ...protocols.wire.frames import Lane, PeerMisbehaved, decode, kind_of, kinds, lane_of, payload_max_of, type_of
+from ...protocols.wire.schema import INT_MAX, STR_BYTES_MAX
+from .network import Network
+from .simulated_peer import Life
+from .transport import SimulatedTransport
+from .ways import Frame
+
+KEY, GUEST = "hostile", "guest"
+"""What the ids of those that are no members begin with, and an invite's key."""
+EVERY_S = 0.05
+_KEY_FOR = 20
+"""How many messages until another key comes."""
+_HEARD_MAX = 256
+_OUT_OF_THE_WORLD = ("reach.AskReach",)
+"""It has its receiver open a real connection."""
+_INTS = (0, 1, 2, 3, 1 << 16, 1 << 31, 1 << 36, 1 << 37, 1 << 62, INT_MAX)
+_FLOATS = (0.0, -1.0, 0.5, 3600.0, 5e-324, 1e308, -1e308)
+_TEXTS = ("", "x", "sim://nowhere", "tcp://127.0.0.1:1", "é" * 200)
+_BLOBS = (b"", bytes(32), b"\xff" * 200)
+
+
+class Speech:
+    """What is said: drawn by the schema alone, or by a message of an honest peer that was overheard."""
+
+    def __init__(self, chance: random.Random, peers: Sequence[PeerId]) -> None:
+        self._chance, self._peers = chance, peers
+        self._heard: deque[tuple[str, object]] = deque(maxlen=_HEARD_MAX)
+        self._channel_of: dict[str, str] = {}
+        """On which channel each family of messages was heard."""
+        self._ints: deque[int] = deque(maxlen=_HEARD_MAX)
+
+    @property
+    def channels(self) -> list[str]:
+        """Those that were heard, and that of nobody."""
+        return ["", *dict.fromkeys(self._channel_of.values())]
+
+    def hear(self, header: bytes, payload_bytes: int) -> None:
+        """Something that an honest peer says."""
+        try:
+            frame = decode(header, payload_bytes)
+        except PeerMisbehaved:
+            return
+        message = frame.message
+        self._heard.append((frame.channel, message))
+        self._channel_of[_family(kind_of(message))] = frame.channel
+        self._ints += [value for value in vars_of(message).values() if type(value) is int]
+
+    def next(self) -> tuple[str, object, bytes]:
+        """On which channel something is said, the message and its payload."""
+        if self._heard and self._chance.random() < 0.5:
+            channel, message = self._chance.choice(self._heard)
+            message = self._altered(message)
+        else:
+            kind = self._chance.choice([kind for kind in kinds() if kind not in _OUT_OF_THE_WORLD])
+            astray = self._chance.random() < 0.1
+            channel = self._chance.choice(self.channels) if astray else self._channel_of.get(_family(kind), "")
+            message = self._of(type_of(kind))
+        most = payload_max_of(message)
+        sizes = (0, 1, 8, min(most, 4096), *((most,) if self._chance.random() < 0.02 else ()))
+        return channel, message, bytes(min(most, self._chance.choice(sizes)))
+
+    def _altered(self, message: Any) -> Any:
+        fields = typing.get_type_hints(type(message))
+        if not fields:
+            return message
+        name = self._chance.choice(list(fields))
+        value = getattr(message, name)
+        if dataclasses.is_dataclass(value) and self._chance.random() < 0.7:
+            return dataclasses.replace(message, **{name: self._altered(value)})
+        if isinstance(value, tuple) and value and self._chance.random() < 0.7:
+            place = self._chance.randrange(len(value))
+            one = value[place]
+            changed = (self._altered(one),) if dataclasses.is_dataclass(one) else self._chance.choice(((), (one, one)))
+            return dataclasses.replace(message, **{name: (*value[:place], *changed, *value[place + 1 :])})
+        return dataclasses.replace(message, **{name: self._of(fields[name])})
+
+    def _of(self, hint: Any) -> Any:
+        chance, origin, args = self._chance, typing.get_origin(hint), typing.get_args(hint)
+        if hint is bool:
+            return chance.random() < 0.5
+        if hint is int:
+            near = (value + chance.choice((-1, 0, 0, 1)) for value in self._ints)
+            return min(INT_MAX, max(0, chance.choice((*_INTS, *near))))
+        if hint is float:
+            return chance.choice(_FLOATS)
+        if hint is str:
+            return "x" * STR_BYTES_MAX if chance.random() < 0.01 else chance.choice((*_TEXTS, *self._peers))
+        if hint is bytes:
+            return chance.choice(_BLOBS)
+        if origin is tuple:
+            return tuple(self._of(args[0]) for _ in range(chance.choice((0, 0, 1, 1, 2, 5, 50))))
+        if origin in (types.UnionType, typing.Union):
+            return None if chance.random() < 0.5 else self._of(args[0])
+        return hint(**{name: self._of(one) for name, one in typing.get_type_hints(hint).items()})
+
+
+def _family(kind: str) -> str:
+    return kind.partition(".")[0]
+
+
+def vars_of(message: object) -> dict[str, object]:
+    """The fields of a message or record, by their names."""
+    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}  # type: ignore[arg-type]
+
+
+def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
+    """Send it if it goes out at once. Messages of the link itself are left out."""
+    with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
+        if lane_of(message) is Lane.CONTROL:
+            endpoint.post(channel, to, message)
+        elif lane_of(message) is Lane.DATA:
+            waiting = endpoint.links.known(to).offer(channel, message, payload)
+            if waiting is not None:
+                waiting.cancel()
+
+
+class Hostile:
+    """Says something every `EVERY_S`, from each of `members`, if there are any, or else from keys of its own, to those
+    that `lives` gives, until it is stopped."""
+
+    def __init__(self, network: Network, seed: str, lives: Callable[[], list[Life]], members: list[Life]) -> None:
+        self._network, self._lives, self._members = network, lives, members
+        self._chance = random.Random(f"{seed} hostile")
+        self._speech = Speech(self._chance, [life.id for life in lives()])
+        self._own: list[Endpoint] = []
+        self._said = 0
+        network.seen.append(self._hear)
+        self._task = asyncio.create_task(self._speak(), name="hostile")
+
+    def _hear(self, frame: Frame, sent: bool) -> None:
+        if sent and not frame.sender.startswith((KEY, GUEST)):
+            self._speech.hear(frame.header, len(frame.payload))
+
+    async def _speak(self) -> None:
+        while True:
+            if self._members:
+                for life in self._members:
+                    if life.running:
+                        life.machine.context.run(self._say, life.endpoint)
+            else:
+                if self._said % _KEY_FOR == 0:
+                    await self._come()
+                for endpoint in self._own:
+                    self._say(endpoint)
+            self._said += 1
+            await asyncio.sleep(EVERY_S)
+
+    async def _come(self) -> None:
+        """With keys that nobody has seen, as an invite lets in any."""
+        self._go()
+        number = self._said // _KEY_FOR
+        for key in (f"{KEY}-{number}", f"{GUEST}/{number}"):
+            endpoint = Endpoint(SimulatedTransport(self._network, key), patience_s=1.0, rng=self._chance)
+            for channel, kind in itertools.product(self._speech.channels, kinds()):
+                endpoint.reception.on(channel, type_of(kind), lambda envelope: envelope.done())
+            await endpoint.open()
+            self._own.append(endpoint)
+        for life in self._lives():
+            life.machine.context.run(life.endpoint.admit, GUEST, guest=(MEMBERS, Admit))
+            for endpoint in self._own:
+                endpoint.dial(life.id, life.endpoint.address)
+                self._network.admit(life.id, endpoint.id)
+
+    def _say(self, endpoint: Endpoint) -> None:
+        others = [life.id for life in self._lives() if life.id != endpoint.id]
+        channel, message, payload = self._speech.next()
+        if not others or lane_of(message) is Lane.LINK:
+            return
+        say(endpoint, self._chance.choice(others), channel, message, payload)
+
+    def _go(self) -> None:
+        for endpoint in self._own:
+            endpoint.abort()
+        self._own.clear()
+
+    def stop(self) -> None:
+        """Say no more."""
+        self._task.cancel()
+        self._go()
+        if self._hear in self._network.seen:
+            self._network.seen.remove(self._hear)

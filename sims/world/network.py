@@ -1,0 +1,254 @@
+"""A virtual network: every peer has an up-link and a down-link with a bandwidth, and every way a latency with jitter.
+
+Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
+up-link and its receiver's down-link for `link_bytes` / bandwidth each, at the same time (cut-through), so many senders
+share one receiver's down-link; between sites with a trunk it occupies that too. Each is taken in the order in which
+first bytes come to it: what is still far away keeps nobody waiting. What is under way when its way is cut, or its
+receiver closed, is lost, and so is what waited for its up-link when its sender closed. Every way draws its chance from
+a generator of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import cached_property
+from typing import TypeVarTuple
+
+from ...protocols.link_spec import LinkSpec, link_bytes
+from ...protocols.transport import Arrivals, PeerId, key_of, wire_bytes
+from ...protocols.wire.frames import Buffer
+from ..scenarios.noise import QUIET, Noise
+from .loop import VirtualLoop
+from .machine import MACHINE
+from .priorities import Priorities
+from .ways import Frame, Port, Way
+
+Ts = TypeVarTuple("Ts")
+LINGER_S = 0.3
+"""For how long what a socket holds still leaves after it was closed (`protocols.zeromq.transport`)."""
+
+
+class Network:
+    """Connects `SimulatedTransport`s. `digest` is a hash over every delivery: equal runs have equal digests."""
+
+    def __init__(self, link: LinkSpec, seed: int, noise: Noise = QUIET) -> None:
+        self.link, self.noise = link, noise
+        self.links: dict[PeerId, LinkSpec] = {}
+        """Peers whose connection is not the common `link`."""
+        self.site: dict[PeerId, str] = {}
+        self.trunks: dict[frozenset[str], LinkSpec] = {}
+        """What two sites share between them; none: the peers' own links are all there is."""
+        self.delivered = 0
+        self.happened: Counter[str] = Counter()
+        """How often a frame was lost, doubled, overtaken or garbled by chance, or dropped on a way that was cut."""
+        self.carried: Counter[tuple[PeerId, PeerId]] = Counter()
+        """Bytes sent, by way."""
+        self.before: dict[int, Callable[[], None]] = {}
+        """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
+        self.after: list[Callable[[PeerId], None]] = []
+        """What to do after every delivery, with the receiver."""
+        self.seen: list[Callable[[Frame, bool], None]] = []
+        """Who sees each frame twice: when it was just sent, and when it was just received."""
+        self.priorities: Priorities | None = None
+        self._seed = seed
+        self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._ports: dict[PeerId, Port] = {}
+        self._admitted: dict[PeerId, set[PeerId]] = {}
+        self._ways: dict[tuple[PeerId, PeerId], Way] = {}
+        self._ties: dict[PeerId, Callable[[], float]] = {}
+        self._trunk_free_s: dict[tuple[str, str], float] = {}
+
+    @cached_property
+    def _loop(self) -> VirtualLoop:
+        """That of its peers. To ask which one is running costs more than all else that is done for a frame."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "a virtual network needs virtual time"
+        return loop
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def open(self, peer: PeerId, arrivals: Arrivals) -> None:
+        if peer in self._ports:
+            raise OSError(f"{peer} is open already")
+        machine = MACHINE.get()
+        self._ports[peer] = Port(arrivals, machine, copy_context() if machine is None else machine.context)
+
+    def close(self, peer: PeerId, *, linger_s: float = 0.0) -> None:
+        """From now on `peer` neither sends nor receives; but what begins to leave within `linger_s` still does."""
+        if (port := self._ports.pop(peer, None)) is not None:
+            port.sends_until_s = self._loop.time() + linger_s
+        self._admitted.pop(peer, None)
+
+    def cut(self, sender: PeerId, to: PeerId) -> None:
+        """From now on nothing comes through from `sender` to `to`; the other direction stays as it is."""
+        self._cut[sender, to] += 1
+
+    def join(self, sender: PeerId, to: PeerId) -> None:
+        """Undo one cut of that way."""
+        self._cut[sender, to] -= 1
+
+    def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
+        """What `sender` sends `to` arrives at `until_s` at the earliest."""
+        way = self._way(sender, to)
+        way.clogged_until_s = max(way.clogged_until_s, until_s)
+
+    def admit(self, at: PeerId, peer: PeerId) -> None:
+        self._admitted.setdefault(at, set()).add(peer)
+
+    def dismiss(self, at: PeerId, peer: PeerId) -> None:
+        self._admitted.get(at, set()).discard(peer)
+
+    def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
+        size = wire_bytes(len(header), len(payload), encrypted=True)
+        if (port := self._ports.get(sender)) is None:
+            return size
+        self.carried[sender, to] += size
+        if self._cut and self._cut[sender, to] > 0:
+            self.happened["cut"] += 1
+            return size
+        extra_s = 0.0 if self.priorities is None else self.priorities.extra_s(sender, to, header)
+        way, up, now = self._way(sender, to), self.links.get(sender, self.link), self._loop.time()
+        start_s = now if now > port.up_free_s else port.up_free_s
+        port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
+        frame = Frame(sender, to, header, payload, size, way, way.connection, port, start_s)
+        latency_s = extra_s + self._latency(way, up, self.links.get(to, self.link))
+        self._leave(frame, sent_s, latency_s)
+        for see in self.seen:
+            see(frame, True)
+        return size
+
+    def _leave(self, frame: Frame, sent_s: float, latency_s: float) -> None:
+        sender, to, way = frame.sender, frame.to, frame.way
+        if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
+            trunk = self.trunks.get(frozenset(ends))
+            if trunk is not None:
+                latency_s += self._latency(way, trunk, trunk)
+                self._at(frame.start_s, to, self._enter_trunk, frame, ends, sent_s, latency_s)
+                return
+        self._fly(frame, frame.start_s + latency_s, sent_s + latency_s)
+
+    def _latency(self, way: Way, one: LinkSpec, other: LinkSpec) -> float:
+        if one is other:
+            latency_s, jitter_s = one.latency_s, one.jitter_s
+        else:
+            latency_s, jitter_s = max(one.latency_s, other.latency_s), max(one.jitter_s, other.jitter_s)
+        return latency_s + way.chance.uniform(0.0, jitter_s) if jitter_s else latency_s
+
+    def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
+        """Do on the line to that peer what is nobody's work: no fault of a machine keeps it, and what else is due at
+        the same time comes first or last by a chance of the line's own."""
+        tie = self._ties.get(to)
+        if tie is None:
+            tie = self._ties[to] = random.Random(f"{self._seed} line to {to}").random
+        self._loop.happen(when, tie(), do, *what)
+
+    def _enter_trunk(self, frame: Frame, ends: tuple[str, str], sent_s: float, latency_s: float) -> None:
+        if frame.start_s > frame.source.sends_until_s:
+            return
+        entered_s = max(frame.start_s, self._trunk_free_s.get(ends, 0.0))
+        left_s = entered_s + link_bytes(frame.size) / self.trunks[frozenset(ends)].bandwidth_Bps
+        self._trunk_free_s[ends] = left_s
+        self._fly(frame, entered_s + latency_s, max(sent_s, left_s) + latency_s)
+
+    def _fly(self, frame: Frame, first_s: float, last_s: float) -> None:
+        """Its first and its last byte come to the down-link then, but behind what was sent before it on this way."""
+        way = frame.way
+        if way.source is not frame.source:
+            way.source, way.entered_s = frame.source, 0.0
+        first_s = first_s if first_s > way.entered_s else way.entered_s
+        way.entered_s = last_s = last_s if last_s > first_s else math.nextafter(first_s, math.inf)
+        self._at(first_s, frame.to, self._enter_down_link, frame, first_s, last_s)
+
+    def _enter_down_link(self, frame: Frame, first_s: float, last_s: float) -> None:
+        if frame.start_s > frame.source.sends_until_s:
+            return
+        there = self._ports.get(frame.to)
+        takes_s = link_bytes(frame.size) / self.links.get(frame.to, self.link).receives_Bps
+        if there is None:
+            through_s = first_s + takes_s
+        else:
+            there.down_free_s = through_s = takes_s + max(first_s, there.down_free_s)
+        when = max(last_s, through_s, frame.way.clogged_until_s)
+        if self.noise is QUIET:
+            self._in_order(when, frame, there)
+        else:
+            self._noisily(when, frame, there)
+
+    def _in_order(self, when: float, frame: Frame, there: Port | None, *, garbled: bool = False) -> None:
+        way = frame.way
+        if way.there is not there:
+            way.last_s, way.there = (way.last_s if way.there is None else 0.0), there
+        way.last_s = when = when if when > way.last_s else math.nextafter(way.last_s, math.inf)
+        self._at(when, frame.to, self._arrive, frame, there, garbled)
+
+    def _noisily(self, when: float, frame: Frame, there: Port | None) -> None:
+        noise, way, under_way_s = self.noise, frame.way, when - frame.start_s
+        garbled = self._chance(way, noise.corrupt, "garbled")
+        if self._chance(way, noise.reorder, "overtaken"):
+            self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
+        elif not self._chance(way, noise.loss, "lost"):
+            self._in_order(when, frame, there, garbled=garbled)
+        if self._chance(way, noise.duplicate, "doubled"):
+            self._at(when + way.chance.uniform(0, under_way_s), frame.to, self._arrive, frame, there, garbled)
+
+    def _way(self, sender: PeerId, to: PeerId) -> Way:
+        way = self._ways.get((sender, to))
+        if way is None:
+            way = self._ways[sender, to] = Way(f"{sender}>{to}".encode(), random.Random(f"{self._seed} {sender}>{to}"))
+        return way
+
+    def _chance(self, way: Way, probability: float, what: str) -> bool:
+        if probability == 0 or way.chance.random() >= probability:
+            return False
+        self.happened[what] += 1
+        return True
+
+    def _arrive(self, frame: Frame, there: Port | None, garbled: bool) -> None:
+        """The last byte is there. `there`: who was open when the first one came; another life knows nothing of it."""
+        if self._cut and self._cut[frame.sender, frame.to] > 0:
+            self.happened["cut"] += 1
+            return
+        if (fault := self.before.pop(self.delivered + 1, None)) is not None:
+            fault()
+        port = self._ports.get(frame.to)
+        if port is None or (there is not None and port is not there):
+            return
+        if port.machine is None or port.machine.prompt:
+            port.context.run(self._deliver, frame, port, garbled)
+        else:
+            self._loop.call_soon(self._deliver, frame, port, garbled, context=port.context)
+
+    def _deliver(self, frame: Frame, port: Port, garbled: bool) -> None:
+        sender, to, way = frame.sender, frame.to, frame.way
+        let_in = not self._admitted.get(to, set()).isdisjoint((sender, key_of(sender)))
+        if self._ports.get(to) is not port or not let_in or frame.connection != way.connection:
+            return
+        if garbled:
+            self._break(way, sender, to)
+            return
+        self.delivered += 1
+        told = struct.pack("<d", self._loop.time())
+        self._hash.update(b"".join((told, way.name, frame.header, frame.payload)))
+        port.arrivals.frames(sender, frame.header, frame.payload, frame.size)
+        for look in self.after:
+            look(to)
+        for see in self.seen:
+            see(frame, False)
+
+    def _break(self, way: Way, sender: PeerId, to: PeerId) -> None:
+        """The connection broke; it is made again at once, of which its dialler learns."""
+        way.connection += 1
+        port = self._ports.get(sender)
+        if port is not None:
+            latency_s = self.links.get(sender, self.link).latency_s
+            self._loop.call_at(self._loop.time() + latency_s, port.arrivals.reconnected, to, context=port.context)

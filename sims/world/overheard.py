@@ -1,0 +1,43 @@
+"""A simulated peer's endpoint: it tells when it is handed a message that is not the next one of its lane."""
+
+from __future__ import annotations
+
+import random
+
+from ...protocols.endpoint import Endpoint
+from ...protocols.link.lane import Arrival
+from ...protocols.link.link import Link
+from ...protocols.testpoints import witness
+from ...protocols.transport import PeerId, Transport
+from ...protocols.wire.frames import Buffer, Frame, Lane
+from .event_log import Misdelivered
+
+
+class Overheard(Endpoint):
+    """Between a frame's arrival and its message's being handed on stands all of delivery, which is to hand on each
+    message of a link once, and those of a lane in their order."""
+
+    def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
+        super().__init__(transport, patience_s=patience_s, rng=rng)
+        self._waiting: dict[int, Frame] = {}
+        """What has arrived and was not handed on yet, by the identity of its message."""
+        self._handed_on: dict[PeerId, tuple[Link, dict[Lane, int]]] = {}
+
+    def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
+        if frame.lane is not Lane.LINK:
+            self._waiting[id(frame.message)] = frame
+        super()._arrived(sender, frame, payload, cost)
+        link, handed_on = self._handed_on.get(sender, (None, {}))
+        if link is self.links.get(sender) and frame.seq < handed_on.get(frame.lane, 0):
+            self._waiting.pop(id(frame.message), None)  # it had come before
+
+    def _deliver(self, link: Link, arrival: Arrival) -> None:
+        frame = self._waiting.pop(id(arrival.message))
+        if link.peer not in self._handed_on or self._handed_on[link.peer][0] is not link:
+            self._handed_on[link.peer] = link, dict.fromkeys(Lane, 0)
+        handed_on = self._handed_on[link.peer][1]
+        if frame.seq != handed_on[frame.lane]:
+            what = type(arrival.message).__name__
+            witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
+        handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)
+        super()._deliver(link, arrival)

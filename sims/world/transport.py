@@ -1,0 +1,56 @@
+"""The simulated transport: what an endpoint has for a way to the others in a virtual network."""
+
+from __future__ import annotations
+
+from ...protocols.transport import Arrivals, PeerId
+from ...protocols.wire.frames import Buffer
+from .network import LINGER_S, Network
+
+
+class SimulatedTransport:
+    """A peer's place in a `Network`."""
+
+    def __init__(self, network: Network, id: PeerId) -> None:
+        self._network, self._id = network, id
+
+    @property
+    def id(self) -> PeerId:
+        return self._id
+
+    @property
+    def address(self) -> str:
+        return f"sim://{self._id}"
+
+    @property
+    def machine(self) -> str:
+        return ""
+
+    def open(self, arrivals: Arrivals) -> None:
+        self._network.open(self._id, arrivals)
+
+    def dial(self, peer: PeerId, address: str) -> None:
+        """Every peer can be reached."""
+
+    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
+        self._network.admit(self._id, peer)
+
+    def dismiss(self, peer: PeerId) -> None:
+        self._network.dismiss(self._id, peer)
+
+    def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        return self._network.carry(self._id, peer, header, payload)
+
+    async def self_test(self) -> None:
+        """A stranger is refused by `Network`, which delivers only from whom the receiver admitted."""
+
+    def whence(self, peer: PeerId) -> str:
+        return f"sim://{peer}"
+
+    def trouble(self, peer: PeerId) -> str | None:
+        return None
+
+    def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
+        """Nothing to close."""
+
+    def close(self) -> None:
+        self._network.close(self._id, linger_s=LINGER_S)
