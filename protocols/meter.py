@@ -51,6 +51,8 @@ class Meter:
         """Count the seconds up to now."""
         now = asyncio.get_running_loop().time()
         spent_s, self._at = now - self._at, now
+        if not spent_s:
+            return
         if self._computing:
             self.compute_s += spent_s
         elif self._hidden:
