@@ -83,3 +83,18 @@ def test_every_file_that_a_page_points_to_is_there() -> None:
     for name, text in PAGES.items():
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (ROOT / "docs" / target).exists(), f"{name}: {target}"
+
+
+def test_the_architecture_page_names_every_folder_and_its_picture_too() -> None:
+    folders = [str(one.parent.relative_to(ROOT)) for one in ROOT.glob("*/**/__init__.py") if ".venv" not in one.parts]
+    library = sorted(one for one in folders if one.split("/")[0] in ("aggregation", "protocols", "peers", "sims"))
+    page, picture = PAGES["architecture.md"], (ROOT / "docs" / "architecture.svg").read_text("utf-8")
+    assert len(library) > 25
+    for folder in library:
+        layer, _, name = folder.partition("/")
+        assert f"| `{folder}`" in page or f"| `{layer}/`" in page
+        assert f">{name or layer + '/'}<" in picture, folder
+    named = re.findall(r"^\| `([a-z_/]+)`", page, re.MULTILINE)
+    assert sorted(one.rstrip("/") for one in named) == library
+    for path in re.findall(r"`((?:aggregation|protocols|peers|sims)/[a-z_/]+\.py)`", page):
+        assert (ROOT / path).exists(), path
