@@ -16,6 +16,34 @@ from conftest import LONGEST
 import samovar
 
 ROOT = Path(__file__).parents[1]
+ARGUMENTS_MAX, ATTRIBUTES_MAX = 7, 12
+LARGE = {
+    "Acceptor": (6, 18),
+    "Admission": (8, 14),
+    "Allreduce": (8, 21),
+    "Attempts": (9, 9),
+    "Change": (9, 20),
+    "CodedAllreduce": (9, 4),
+    "Endpoint": (3, 15),
+    "Gradients": (5, 18),
+    "Lateness": (5, 17),
+    "Life": (14, 16),
+    "Link": (7, 14),
+    "Links": (5, 14),
+    "LocalSGD": (15, 22),
+    "Machine": (3, 13),
+    "Membership": (12, 21),
+    "Network": (3, 20),
+    "Peer": (14, 22),
+    "Roster": (3, 23),
+    "Run": (3, 16),
+    "Stalls": (4, 17),
+    "Trainer": (6, 21),
+    "Trial": (9, 10),
+    "World": (3, 19),
+    "ZeroMQTransport": (3, 15),
+}
+"""Classes above these limits: they are to be split, and may not grow meanwhile."""
 LAYERS = ("aggregation", "protocols", "peers", "sims")  # a module may import its own layer and those before it
 LINES_MAX = 300
 FUNCTION_LINES_MAX = 70
@@ -131,6 +159,58 @@ def size_faults(path: str, source: str) -> list[str]:
     return faults
 
 
+def class_sizes(source: str) -> Iterator[tuple[str, int, int]]:
+    """Each class that has a constructor of its own: how many arguments that takes, and how many attributes the class
+    sets on itself."""
+    for node in ast.walk(ast.parse(source)):
+        for made in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+                own = {
+                    one.attr
+                    for one in ast.walk(node)
+                    if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)
+                    if isinstance(one.value, ast.Name) and one.value.id == "self"
+                }
+                assert isinstance(node, ast.ClassDef)
+                yield node.name, len(made.args.args) - 1 + len(made.args.kwonlyargs), len(own)
+
+
+def class_faults(path: str, source: str) -> list[str]:
+    faults = []
+    for name, arguments, attributes in class_sizes(source):
+        most = LARGE.get(name, (ARGUMENTS_MAX, ATTRIBUTES_MAX))
+        for count, limit, what in ((arguments, most[0], "arguments"), (attributes, most[1], "attributes")):
+            if count > limit:
+                faults.append(f"{path}: {name} has {count} {what}, at most {limit}: split it")
+    return faults
+
+
+def folder(module: str) -> str:
+    """The folder of the library in which a module stands, or the module itself where it stands beside the folders."""
+    names = module.split(".")[1:]
+    return "/".join(names[:2] if len(names) > 1 and (ROOT / names[0] / names[1]).is_dir() else names)
+
+
+def circles(sources: list[tuple[str, str]]) -> list[str]:
+    """Folders that import each other, directly or through others."""
+    uses: dict[str, set[str]] = {}
+    for path, source in sources:
+        here = folder("samovar." + path.removesuffix(".py").replace("/", "."))
+        for _, _, name in imports(path, source):
+            if within(name, "samovar") and (there := folder(name)) not in (here, ""):
+                uses.setdefault(here, set()).add(there)
+
+    def reached(start: str) -> set[str]:
+        seen, waiting = set[str](), [start]
+        while waiting:
+            for other in uses.get(waiting.pop(), set()) - seen:
+                seen.add(other)
+                waiting.append(other)
+        return seen
+
+    return [f"{here} and {there}" for here in uses for there in uses[here] if here in reached(there)]
+
+
 def definitions(source: str) -> list[str]:
     """The statements of a public face that do more than pass names on, some of them when they are asked for."""
     found = []
@@ -159,6 +239,28 @@ def test_every_layer_is_looked_at() -> None:
 
 def test_no_layer_looks_upward() -> None:
     assert not faults_of(layer_faults)
+
+
+def test_no_class_takes_or_keeps_too_much() -> None:
+    assert not faults_of(class_faults)
+
+
+def test_a_class_that_has_become_smaller_is_allowed_no_more_than_it_needs() -> None:
+    sizes = {
+        name: (arguments, attributes) for _, source in library() for name, arguments, attributes in class_sizes(source)
+    }
+    assert {name: sizes.get(name) for name in LARGE} == LARGE
+    assert all(arguments > ARGUMENTS_MAX or attributes > ATTRIBUTES_MAX for arguments, attributes in LARGE.values())
+
+
+def test_no_folders_import_each_other() -> None:
+    assert circles(list(library())) == []
+    planted = [
+        ("protocols/link/link.py", "from ..members.view import View"),
+        ("protocols/members/view.py", "from ..wire.frames import encode"),
+        ("protocols/wire/frames.py", "from ..link import link"),
+    ]
+    assert len(circles(planted)) == 3
 
 
 def test_aggregation_is_mathematics_only() -> None:
