@@ -327,6 +327,18 @@ STILL = "neither waits nor reads nor writes"
         (banned_faults, "sims/world.py", "import torch.nn\ntorch.load('x')", "safetensors"),
         (banned_faults, "sims/world.py", "from torch import load", "safetensors"),
         (size_faults, "sims/world.py", "x = 1\n" * (LINES_MAX + 1), "two concerns"),
+        (
+            class_faults,
+            "sims/world.py",
+            "class A:\n    def __init__(self, a, b, c, d, e, f, *, g, h): ...",
+            "8 arguments",
+        ),
+        (
+            class_faults,
+            "sims/world.py",
+            "class A:\n    def __init__(self):\n" + "".join(f"        self.a{n} = 0\n" for n in range(13)),
+            "13 attributes",
+        ),
         (size_faults, "sims/world.py", "async def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX, "f has 71 lines"),
     ],
 )
