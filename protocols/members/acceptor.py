@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes
@@ -54,12 +55,13 @@ class Acceptor:
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """From when on those are heeded who have proposed without being coordinator, on the loop's clock."""
-        self._waiting: dict[PeerId, asyncio.TimerHandle] = {}
-        """Their last proposals, until then."""
+        self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        """Their last proposals, until then: what comes of one is called then, or when its sender coordinates."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
         self._voted: Version | None = None
         """What a former life voted for last, which is lost."""
+        roster.on_news.append(self._heed_coordinator)
         channel.on(Propose, self._on_propose)
         channel.on(Adopt, self._on_adopt)
 
@@ -163,12 +165,12 @@ class Acceptor:
             self.courtesy_s = self._channel.endpoint.interval_s
         if sender == self._roster.coordinator or envelope.message.ballot <= self.promised:
             return False
-        now, before = loop.time(), self._waiting.pop(sender, None)
-        if before is not None:
-            before.cancel()
+        now = loop.time()
+        if sender in self._waiting:
+            self._waiting.pop(sender)[0].cancel()
         if (due_s := self._due_s.get(sender, now)) > now:
-            again = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
-            self._waiting[sender] = loop.call_later(due_s - now, again, envelope)
+            again = partial(self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt, envelope)
+            self._waiting[sender] = loop.call_later(due_s - now, again), again
             return True
         seconds, interval_s = self._impatient.again(sender), self._channel.endpoint.interval_s
         self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
@@ -178,8 +180,17 @@ class Acceptor:
 
     def stop(self) -> None:
         """Heed nobody any more."""
-        for waiting in self._waiting.values():
-            waiting.cancel()
+        for timer, _ in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def _heed_coordinator(self) -> None:
+        """Somebody has come or gone: a proposal that waits may be the coordinator's now."""
+        coordinator = self._roster.coordinator
+        if coordinator is not None and coordinator in self._waiting:
+            timer, again = self._waiting.pop(coordinator)
+            timer.cancel()
+            again()
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
