@@ -74,12 +74,19 @@ class Channel:
         self.endpoint.post(self.name, to, message)
 
     async def ask(
-        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, within_s: float | None = None
+        self,
+        to: PeerId,
+        question: Callable[[int], object],
+        payload: Buffer = b"",
+        *,
+        answers: tuple[type, ...],
+        within_s: float | None = None,
     ) -> Envelope:
-        """Send ``question(ask)`` and return the message that answers it. Raises PeerLost, at the latest after the
-        peer has been silent for the patience, or, though it is there, has not answered `within_s`."""
+        """Send ``question(ask)`` and return the message that answers it, of one of the kinds `answers`. Raises
+        PeerLost: when another kind comes, when the peer has been silent for the patience, or when it is there and has
+        not answered `within_s`."""
         return await self.endpoint.reception.ask(
-            to, self.name, lambda ask: self.send(to, question(ask), payload), within_s
+            to, self.name, lambda ask: self.send(to, question(ask), payload), answers, within_s
         )
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:

@@ -33,7 +33,7 @@ from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.members.hello import ask_run
-from samovar.protocols.members.messages import MEMBERS, Join, Welcome
+from samovar.protocols.members.messages import MEMBERS, Join, Refused, Welcome
 from samovar.protocols.members.view import Member, Version, View
 from samovar.protocols.transport import PeerId
 from samovar.protocols.wire.frames import kinds, type_of
@@ -99,7 +99,10 @@ class Attacker:
         member = Member(endpoint.id, name, endpoint.address, 0, 0, "", "", 0, life)
         digest, words = self._agreement.digest, self._agreement.words
         answer = await Channel(endpoint, MEMBERS).ask(
-            self.ids[0], lambda ask: Join(ask, run, member, digest, words, Version(0, 0), ready), within_s=10.0
+            self.ids[0],
+            lambda ask: Join(ask, run, member, digest, words, Version(0, 0), ready),
+            answers=(Welcome, Refused),
+            within_s=10.0,
         )
         assert isinstance(answer.message, Welcome), answer.message
         return answer.message.view

@@ -23,7 +23,7 @@ from samovar.protocols.members.acceptor import _AHEAD_MAX
 from samovar.protocols.members.messages import MEMBERS, Propose
 from samovar.protocols.shared_memory.arena import Attached, Offer, Use
 from samovar.protocols.transfer.chunks import Chunk
-from samovar.protocols.transfer.snapshot_transfer import AskManifest, AskPart, Manifest
+from samovar.protocols.transfer.snapshot_transfer import AskManifest, AskPart, Busy, Manifest, Part
 from samovar.protocols.transport import PeerId
 from samovar.protocols.wire.frames import encode
 from samovar.protocols.zeromq.transport import KeyPair
@@ -149,12 +149,14 @@ async def state(attacker: Attacker, turns: Turns) -> None:
 
     async def fetch(donor: PeerId) -> None:
         with contextlib.suppress(PeerLost):
-            answer = await channel.ask(donor, lambda ask: AskManifest(ask, INT_MAX), within_s=5.0)
+            question = partial(AskManifest, version=INT_MAX)
+            answer = await channel.ask(donor, question, answers=(Manifest, Busy), within_s=5.0)
             answer.done()
             if isinstance(answer.message, Manifest):
-                round = answer.message.round
+                version = answer.message.version
                 for index in range(8):
-                    part = await channel.ask(donor, lambda ask, at=index: AskPart(ask, round, at % 2, 0), within_s=5.0)
+                    of_part = partial(AskPart, version=version, index=index % 2, start=0)
+                    part = await channel.ask(donor, of_part, answers=(Part, Busy), within_s=5.0)
                     part.done()
 
     for _ in turns:

@@ -275,7 +275,7 @@ def solve(endpoint: Endpoint) -> None:
 
 
 async def ask(endpoint: Endpoint, peer: Endpoint, n: int) -> int:
-    answer = await over(endpoint).ask(peer.id, lambda number: Riddle(number, n))
+    answer = await over(endpoint).ask(peer.id, lambda number: Riddle(number, n), answers=(Solution,))
     return int(answer.message.n)
 
 

@@ -181,7 +181,8 @@ async def a_question_is_answered_or_its_asker_told(world: World) -> None:
     world.ways["b"].silent = True
     nobody = world.transport("nobody").id
     a.dial(nobody, "tcp://127.0.0.1:9")
-    for unanswered in asyncio.as_completed([pending, over(a).ask(nobody, lambda number: Riddle(number, 1))]):
+    to_nobody = over(a).ask(nobody, lambda number: Riddle(number, 1), answers=(Solution,))
+    for unanswered in asyncio.as_completed([pending, to_nobody]):
         with pytest.raises(PeerLost):
             await unanswered
     closing = asyncio.create_task(ask(a, c, 1))

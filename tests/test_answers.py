@@ -17,6 +17,7 @@ from samovar.protocols.link.link import PeerLost
 from samovar.protocols.link_quality import reachability as probe
 from samovar.protocols.link_quality.reachability import Prober, ask_reach
 from samovar.protocols.members.hello import AskRun, RunIs
+from samovar.protocols.members.invites import Admitted
 from samovar.sims.world.network import Network
 
 from .conformance import over
@@ -45,7 +46,7 @@ def test_who_asks_hears_of_a_handler_that_fails() -> None:
     async def visit(a: Endpoint, b: Endpoint) -> None:
         over(b).on(AskRun, fail)
         with pytest.raises(PeerLost, match=r"it cannot answer: OSError: \[Errno 24\] Too many open files"):
-            await over(a).ask("b", AskRun)
+            await over(a).ask("b", AskRun, answers=(RunIs,))
         assert a.is_lost("b") is None
 
     between_two(visit)
@@ -60,10 +61,10 @@ def test_who_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished()
         asked = list[Envelope]()
         over(b).on(AskRun, asked.append)
         with pytest.raises(PeerLost, match="it is there but has not answered for 60 s"):
-            await over(a).ask("b", AskRun, within_s=60.0)
+            await over(a).ask("b", AskRun, answers=(RunIs,), within_s=60.0)
         assert now() == pytest.approx(60.0, abs=1.0)
         over(b).post("a", RunIs(asked[0].message.ask, "too late", "{}"))
-        later = asyncio.create_task(over(a).ask("b", AskRun, within_s=60.0))
+        later = asyncio.create_task(over(a).ask("b", AskRun, answers=(RunIs,), within_s=60.0))
         while len(asked) < 2:  # noqa: ASYNC110  # the world is watched from outside
             await asyncio.sleep(0.01)
         over(b).post("a", RunIs(asked[1].message.ask, "in time", "{}"))
@@ -142,3 +143,14 @@ def test_a_newcomer_whose_contact_has_no_descriptor_left_hears_so_and_asks_again
     simulate(main())
     assert "the Join of peer p3 could not be dealt with" in complaints[0]
     complaints.clear()
+
+
+def test_an_answer_of_another_kind_is_refused_by_name_and_ends_the_wait() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        over(b).on(AskRun, lambda envelope: over(b).post("a", Admitted(envelope.message.ask, "")))
+        with pytest.raises(PeerLost, match="peer b is lost: it answered a question with Admitted"):
+            await over(a).ask("b", AskRun, answers=(RunIs,))
+        assert a.refused == {"b": "answered a question with Admitted"}
+        assert a.is_lost("b") is None
+
+    between_two(visit)

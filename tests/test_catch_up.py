@@ -270,7 +270,7 @@ def test_without_donors_it_says_so() -> None:
         (lambda ask: Manifest(ask, 1, 2 * PART_BYTES, PART_BYTES), bytes(32), "another number of hashes"),
         (lambda ask: Manifest(ask, 1, 10, PART_BYTES), bytes(31), "another number of hashes"),
         (lambda ask: Manifest(ask, 1, 0, PART_BYTES), b"", "not a snapshot of this run"),
-        (lambda ask: PartMessage(ask, 1, 0, 0), b"x", "answered a question for its snapshot with Part"),
+        (lambda ask: PartMessage(ask, 1, 0, 0), b"x", "answered a question with Part"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused_before_anything_is_fetched(manifest, hashes: bytes, said: str) -> None:
@@ -298,7 +298,7 @@ def test_a_slow_reader_finishes_the_round_it_began() -> None:
         fetching = asyncio.create_task(town.fetch())
         await town.asked_for(10)
         town.states[0] = state_of(6)
-        await over(town.newcomer).ask("d0", lambda ask: AskManifest(ask, 6))
+        await over(town.newcomer).ask("d0", lambda ask: AskManifest(ask, 6), answers=(Manifest,))
         return await fetching
 
     assert in_town(town, visit).round == 5
@@ -325,7 +325,7 @@ def test_a_donor_keeps_two_rounds_at_most() -> None:
         for round in range(5, 10):
             town.states[0] = state_of(round)
             assert (
-                await over(town.newcomer).ask("d0", lambda ask, r=round: AskManifest(ask, r))
+                await over(town.newcomer).ask("d0", lambda ask, r=round: AskManifest(ask, r), answers=(Manifest,))
             ).message.version == round
         assert list(town.handlers[0]._offers) == [8, 9]
 

@@ -51,7 +51,10 @@ def test_a_question_on_one_channel_is_answered_on_it() -> None:
     async def scene(a, b) -> None:
         for name, more in (("inner", 1), ("outer", 100)):
             Channel(b, name).on(Riddle, partial(solve, Channel(b, name), more))
-        answers = [await Channel(a, name).ask("b", lambda ask: Riddle(ask, 7)) for name in ("inner", "outer")]
+        answers = [
+            await Channel(a, name).ask("b", lambda ask: Riddle(ask, 7), answers=(Solution,))
+            for name in ("inner", "outer")
+        ]
         assert [(answer.channel, answer.message.n) for answer in answers] == [("inner", 8), ("outer", 107)]
 
     between_two(scene)
@@ -108,7 +111,7 @@ def test_a_question_is_answered_on_its_own_channel_only() -> None:
             solve(Channel(b, "inner"), 2, envelope)
 
         Channel(b, "inner").on(Riddle, solve_elsewhere)
-        answer = await Channel(a, "inner").ask("b", lambda ask: Riddle(ask, 7))
+        answer = await Channel(a, "inner").ask("b", lambda ask: Riddle(ask, 7), answers=(Solution,))
         assert (answer.channel, answer.message.n) == ("inner", 9)
         assert {*a.reception.bytes_received_by} == {"inner"}
 

@@ -17,7 +17,7 @@ from samovar.protocols.members.invites import Invites, ask_admission
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Member, Standing, Version
-from samovar.protocols.transfer.snapshot_transfer import AskManifest
+from samovar.protocols.transfer.snapshot_transfer import AskManifest, Manifest
 from samovar.sims.world.loop import run_virtual
 
 from .conformance import ask, over, solve
@@ -78,7 +78,7 @@ def test_a_guest_may_only_have_a_key_admitted_and_what_else_it_tries_falls_on_it
         for question in (
             ask_run(rude, "a"),
             ask(rude, a, 1),
-            over(rude).ask("a", lambda number: AskManifest(number, 0)),
+            over(rude).ask("a", lambda number: AskManifest(number, 0), answers=(Manifest,)),
         ):
             with pytest.raises((PeerLost, TimeoutError)):
                 async with asyncio.timeout(20):
@@ -126,7 +126,7 @@ def test_nobody_dials_a_host_that_a_guest_names_nor_tells_it_anything() -> None:
         ):
             with pytest.raises((PeerLost, TimeoutError)):
                 async with asyncio.timeout(20):
-                    answered.append(await over(rude).ask("a", question))
+                    answered.append(await over(rude).ask("a", question, answers=(object,)))
         await asyncio.sleep(1.0)
         assert (dialled, answered) == ([], [])
         membership.close()

@@ -10,7 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..transport import PeerId, is_guest
 from ..wire.frames import Buffer, PeerMisbehaved, in_words, message
@@ -54,6 +54,15 @@ _Kind = tuple[str, type]
 """A channel and a kind of its messages."""
 
 
+class _Question(NamedTuple):
+    """One that is open: to whom and on which channel, of which kinds its answer may be, and where that goes."""
+
+    to: PeerId
+    channel: str
+    answers: tuple[type, ...]
+    answer: asyncio.Future[Envelope]
+
+
 class Reception:
     """One endpoint's handlers, open questions, and messages that have no handler yet."""
 
@@ -62,7 +71,7 @@ class Reception:
         one before it restarted, fits none of them."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
-        self._asks: dict[int, tuple[PeerId, str, asyncio.Future[Envelope]]] = {}
+        self._asks: dict[int, _Question] = {}
         self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
         self._closed = set[str]()
@@ -76,7 +85,7 @@ class Reception:
     @property
     def asked(self) -> set[PeerId]:
         """Peers that owe an answer."""
-        return {peer for peer, _, _ in self._asks.values()}
+        return {question.to for question in self._asks.values()}
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
         """Set the handler of a kind on a channel. Raises ValueError when there is one."""
@@ -101,14 +110,19 @@ class Reception:
                     self._handle(handler, envelope)
 
     async def ask(
-        self, to: PeerId, channel: str, send: Callable[[int], Awaitable[None]], within_s: float | None
+        self,
+        to: PeerId,
+        channel: str,
+        send: Callable[[int], Awaitable[None]],
+        answers: tuple[type, ...],
+        within_s: float | None,
     ) -> Envelope:
-        """Number a question and have `send` send it; returns the answer, which comes on the same channel. Raises
-        PeerLost, also when no answer comes `within_s` seconds; None: there is no limit."""
+        """Number a question and have `send` send it; returns the answer, of one of the kinds `answers` and on the same
+        channel. Raises PeerLost, also when no answer comes `within_s` seconds; None: there is no limit."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[ask] = (to, channel, answer)
+        self._asks[ask] = _Question(to, channel, answers, answer)
         try:
             await send(ask)
             async with asyncio.timeout(within_s):
@@ -134,9 +148,9 @@ class Reception:
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
         """End the open questions to `peer`, None: to all peers, with PeerLost."""
-        for to, _, answer in list(self._asks.values()):
-            if peer in (to, None) and not answer.done():
-                answer.set_exception(PeerLost(to, why))
+        for question in list(self._asks.values()):
+            if peer in (question.to, None) and not question.answer.done():
+                question.answer.set_exception(PeerLost(question.to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages that have no
@@ -149,16 +163,24 @@ class Reception:
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
         elif handler is None and self._first_ask < ask <= self._last_ask:
-            to, channel, answer = self._asks.get(ask, ("", "", None))
-            if answer is None or answer.done() or (to, channel) != (envelope.sender, envelope.channel):
-                envelope.done()  # too late: nobody waits for it any more
-            elif isinstance(envelope.message, Unanswered):
-                answer.set_exception(PeerLost(to, f"it cannot answer: {envelope.message.why}"))
-            else:
-                self._count(envelope)
-                answer.set_result(envelope)
+            self._take_answer(self._asks.get(ask), envelope)
         else:
             self._keep(kind, envelope)
+
+    def _take_answer(self, question: _Question | None, envelope: Envelope) -> None:
+        asked = question is not None and (question.to, question.channel) == (envelope.sender, envelope.channel)
+        if question is None or not asked or question.answer.done():
+            envelope.done()  # too late: nobody waits for it any more
+        elif isinstance(envelope.message, Unanswered):
+            question.answer.set_exception(PeerLost(question.to, f"it cannot answer: {envelope.message.why}"))
+        elif not isinstance(envelope.message, question.answers):
+            envelope.done()
+            why = f"answered a question with {type(envelope.message).__name__}"
+            question.answer.set_exception(PeerLost(question.to, f"it {why}"))
+            raise PeerMisbehaved(why)
+        else:
+            self._count(envelope)
+            question.answer.set_result(envelope)
 
     def _keep(self, kind: _Kind, envelope: Envelope) -> None:
         kept = [other for envelopes in self._unclaimed.values() for other in envelopes]

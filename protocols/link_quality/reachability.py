@@ -123,6 +123,7 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
     answer = await Channel(endpoint, _REACH).ask(
         peer,
         lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
+        answers=(Reached,),
         within_s=2 * endpoint.patience_s + _CONNECT_S,
     )
     reached: Reached = answer.message
@@ -137,19 +138,24 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
     trips = []
     for _ in range(10):
         began = loop.time()
-        await channel.ask(peer, Load, within_s=2 * endpoint.patience_s)
+        await _loaded(channel, peer)
         trips.append(loop.time() - began)
     rtt_s = min(trips)
     return rtt_s, median([await _load(endpoint, peer, rtt_s) for _ in range(loads)])
 
 
+async def _loaded(channel: Channel, peer: PeerId, payload: bytes = b"") -> None:
+    """Send so many bytes, and return when `peer` has them."""
+    await channel.ask(peer, Load, payload, answers=(Loaded,), within_s=2 * channel.endpoint.patience_s)
+
+
 async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
     """Bytes a second of one load."""
     clock, channel = asyncio.get_running_loop().time, Channel(endpoint, _REACH)
-    began, sent, answers = clock(), 0, deque[asyncio.Future[Envelope]]()
+    began, sent, answers = clock(), 0, deque[asyncio.Future[None]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
         size = endpoint.chunk_bytes(peer)
-        answers.append(asyncio.ensure_future(channel.ask(peer, Load, bytes(size), within_s=2 * endpoint.patience_s)))
+        answers.append(asyncio.ensure_future(_loaded(channel, peer, bytes(size))))
         sent += size
         if len(answers) >= _UNDER_WAY:
             await answers.popleft()
@@ -162,5 +168,5 @@ async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):
-        await asyncio.gather(*(channel.ask(peer, Load, within_s=2 * endpoint.patience_s) for _ in range(_UNDER_WAY)))
+        await asyncio.gather(*(_loaded(channel, peer) for _ in range(_UNDER_WAY)))
     return (loop.time() - began) / _SMALL / 2  # there and back

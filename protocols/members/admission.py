@@ -88,6 +88,7 @@ class Admission:
         answer = await self._channel.ask(
             contact,
             lambda ask: Join(ask, self._run, me, self._layout, self._model, has.result, ready, self._votes()),
+            answers=(Welcome, Refused),
             within_s=2 * self._channel.endpoint.patience_s,
         )
         if isinstance(answer.message, Refused):

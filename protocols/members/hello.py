@@ -42,6 +42,6 @@ class Greeter:
 
 async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
     """The run that `contact` is in. Raises PeerLost."""
-    answer = await Channel(endpoint, _HELLO).ask(contact, AskRun)
+    answer = await Channel(endpoint, _HELLO).ask(contact, AskRun, answers=(RunIs,))
     run: RunIs = answer.message
     return run

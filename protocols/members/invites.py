@@ -189,6 +189,6 @@ class Uses:
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
     """As guest, have `key` admitted. Raises PeerLost."""
-    answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key))
+    answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key), answers=(Admitted,))
     if answer.message.why:
         raise PeerLost(contact, answer.message.why)

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
@@ -196,11 +197,11 @@ async def fetch(
     their hashes, which are not fetched again; it has those of this snapshot afterwards, those that have come so far
     when this is cancelled or fails. Raises PeerLost, PeerMisbehaved.
     """
-    answer = await channel.ask(donor, lambda ask: AskManifest(ask, version))
+    answer = await channel.ask(donor, lambda ask: AskManifest(ask, version), answers=(Manifest, Busy))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()
-    if not isinstance(manifest, Manifest):
-        raise _no_answer(donor, manifest)
+    if isinstance(manifest, Busy):
+        raise _is_busy(donor)
     check(manifest.version)
     _check_sizes(manifest, hashes, size_max)
     wanted = [hashes[i : i + _HASH_BYTES] for i in range(0, len(hashes), _HASH_BYTES)]
@@ -244,11 +245,12 @@ async def _fetch_part(channel: Channel, donor: PeerId, version: int, index: int,
     """A part of `size` bytes; None when the donor has the version no more."""
     pieces, have = list[bytes](), 0
     while have < size:
-        answer = await channel.ask(donor, lambda ask, start=have: AskPart(ask, version, index, start))  # type: ignore[misc]
+        question = partial(AskPart, version=version, index=index, start=have)
+        answer = await channel.ask(donor, question, answers=(Part, Busy))
         piece = bytes(answer.payload)
         answer.done()
-        if not isinstance(answer.message, Part):
-            raise _no_answer(donor, answer.message)
+        if isinstance(answer.message, Busy):
+            raise _is_busy(donor)
         if not piece:
             return None
         pieces.append(piece)
@@ -258,10 +260,8 @@ async def _fetch_part(channel: Channel, donor: PeerId, version: int, index: int,
     return b"".join(pieces)
 
 
-def _no_answer(donor: PeerId, message: object) -> Exception:
-    if isinstance(message, Busy):
-        return PeerLost(donor, "it is answering too many others")
-    return PeerMisbehaved(f"answered a question for its snapshot with {type(message).__name__}")
+def _is_busy(donor: PeerId) -> PeerLost:
+    return PeerLost(donor, "it is answering too many others")
 
 
 def _check_sizes(manifest: Manifest, hashes: bytes, size_max: int) -> None:
