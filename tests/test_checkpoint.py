@@ -206,7 +206,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import torch
-from samovar.peers.checkpoint import *
+from samovar.peers.checkpoints.checkpoint import *
 
 path, big = Path(sys.argv[1]), Snapshot({"a": torch.ones(30_000)}, {"seed": 2})
 save(path, Snapshot({"a": torch.zeros(10)}, {"seed": 1}))
@@ -230,7 +230,7 @@ KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from samovar.peers.checkpoint import *
+from samovar.peers.checkpoints.checkpoint import *
 
 torch.set_num_threads(1)
 path, rng, seen, cut = Path(sys.argv[1]), random.Random(7), set(), 0

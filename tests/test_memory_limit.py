@@ -18,7 +18,14 @@ from samovar.protocols.zeromq.transport import KeyPair
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 
-LIMIT = "450MB"
+HEADROOM_BYTES = 300_000_000
+"""Beyond what a peer's process takes when it begins: hundreds of MB more where PyTorch brings its CUDA libraries."""
+TAKEN = """
+import samovar.peers.launch.process
+from samovar.peers.machine.process_memory import _taken_bytes
+
+print(_taken_bytes())
+"""
 GATED = """
 import os
 import sys
@@ -48,6 +55,11 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     context.destroy(linger=0)
 
 
+def limit_with_headroom() -> str:
+    taken = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, check=True, timeout=90).stdout
+    return f"{(int(taken) + HEADROOM_BYTES) // 10**6}MB"
+
+
 def connected(context: zmq.Context[zmq.Socket[bytes]], keys: KeyPair, way: list[str]) -> zmq.Socket[bytes]:
     """By a line of join.txt."""
     socket = context.socket(zmq.DEALER)
@@ -69,12 +81,12 @@ def send_frames(socket: zmq.Socket[bytes], frame: bytes, count: int) -> None:
 def test_a_message_of_many_frames_ends_the_peer_that_gets_it_at_its_limit_and_no_other(
     tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    keys = KeyPair.new()
+    keys, limit = KeyPair.new(), limit_with_headroom()
     mark = tmp_path / "mark"
     (tmp_path / "task.py").write_text(GATED.format(tasks=str(STEADY.parent), mark=str(mark)))
     (tmp_path / "friends.pub").write_text(keys.public + "\n")
     options = ("--peers", 3, "--period", 8, "--steps", 64, "--run", "run", "--json", "--no-report")
-    options += ("--authorized", "friends.pub", "--memory-limit", LIMIT, "--patience-s", 60)
+    options += ("--authorized", "friends.pub", "--memory-limit", limit, "--patience-s", 60)
     run = Live(tmp_path, "train", "task.py", *options)
     run.until(lambda: run.rounds() == 3 and (run.folder / "join.txt").exists(), "round 3")
     way = (run.folder / "join.txt").read_text().splitlines()[1].split()
@@ -91,23 +103,28 @@ def test_a_message_of_many_frames_ends_the_peer_that_gets_it_at_its_limit_and_no
 
     tiny = connected(context, keys, way)
     send_frames(tiny, b"x", 5_000_000)
-    why = f"killed by signal 6, perhaps at its memory limit of {LIMIT}"
     run.until(lambda: len(run.peers()) == 2, "the end of the peer that got it")
     tiny.close()
     mark.touch()
     ended = run.end()
     assert (ended.code, ended.left) == (0, []), ended.err
-    assert [(lost["peer"], lost["why"]) for lost in ended.result["lost"]] == [("1", why)]
+    assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
+    why = ended.result["lost"][0]["why"]
+    killed = (
+        f"killed by signal 6, perhaps at its memory limit of {limit}"  # by libzmq, unless its own thread lacks some
+    )
+    assert why == killed or f"it may take {limit.removesuffix('MB')} MB (--memory-limit)" in why
     assert [peer["steps"] for peer in ended.result["peers"] if peer["peer"] != "1"] == [64, 64]
-    told = {row["why"] for row in run.records() if row.get("event") == "lost"}
-    assert told == {f"its process was {why}"}
-    assert "OUT OF MEMORY" in (run.folder / "peer-1.log").read_text()
+    if why == killed:
+        told = {row["why"] for row in run.records() if row.get("event") == "lost"}
+        assert told == {f"its process was {why}"}
+        assert "OUT OF MEMORY" in (run.folder / "peer-1.log").read_text()
     assert {path.stem for path in (run.folder / "checkpoint").glob("*")} >= {"peer-0", "peer-2"}
 
 
 LIMITED = """
 import asyncio
-from samovar.peers.memory import limit_memory
+from samovar.peers.machine.process_memory import limit_memory
 
 async def main():
     limit_memory({limit!r})
@@ -156,8 +173,10 @@ def test_a_limit_that_is_no_size_is_refused(bad: str) -> None:
 
 def test_an_error_of_memory_tells_the_limit_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     torchs = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400 bytes")
+    no_stack = RuntimeError("can't start new thread")
     assert memory_hint() == ""
+    assert one_line(no_stack) == "RuntimeError: can't start new thread", "it may be another limit, of processes"
     monkeypatch.setattr("resource.getrlimit", lambda which: (8 * 10**9, 8 * 10**9))
-    for error in (MemoryError(), torchs):
+    for error in (MemoryError(), torchs, no_stack):
         assert one_line(error).endswith("; it may take 8000 MB (--memory-limit)")
     assert "memory" not in one_line(ValueError("another"))

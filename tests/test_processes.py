@@ -126,7 +126,7 @@ import gc
 import torch
 from torch import nn
 
-from samovar.peers.links import parse_link
+from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.shaping.down_link import DownLink
 from samovar.protocols.shaping.transport import Shaped
 

@@ -61,8 +61,10 @@ def _taken_bytes() -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether memory could not be had; PyTorch has no error of its own for that."""
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    """Whether memory could not be had; PyTorch has no error of its own for that, nor Python for a thread's stack."""
+    words = str(error)
+    no_stack = "can't start new thread" in words and bool(memory_hint())
+    return isinstance(error, MemoryError) or "can't allocate memory" in words or no_stack
 
 
 def memory_hint() -> str:
