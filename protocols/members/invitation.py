@@ -29,5 +29,5 @@ class Invitation:
 
 
 def mark(key: PeerId) -> int:
-    """What a view keeps of a key that was let in: 63 bits of its hash. Finding another key with that hash is too hard."""
+    """What a view keeps of a key that was let in: 63 bits of its hash. No other key with that hash can be found."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1

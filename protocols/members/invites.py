@@ -23,7 +23,7 @@ from .messages import MEMBERS, Reinvite
 from .view import NOBODY, View
 
 _GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
-"""The most keys that one member admits by an invite, and their length: a leaked invite must not fill its memory."""
+"""The most guests' keys that one member remembers, and the longest: a leaked invite must not fill its memory."""
 _ASK = "ask for a new one: samovar invite RUN --new"
 
 
@@ -101,7 +101,7 @@ class Invites:
         return f"the time of this invite is over; {_ASK}" if invitation.seconds == 0.0 else ""
 
     def take(self, view: View) -> None:
-        """The roster has gone on to `view`. If it has no members, this peer is in no view: the last invitation holds."""
+        """The roster has gone on to `view`. Without members, this peer is in no view and keeps the last invitation."""
         if view.ids:
             self._view, self._marks, self.wish = view, frozenset(view.let_in), None
             self._hold(view.invitation)
