@@ -72,7 +72,7 @@ class Inquest:
     async def at_site(
         self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
     ) -> None:
-        """As `on_round`, for the sum of some members at a turn before the round. That sum is not made again."""
+        """As `on_round`, for the sum of some members at a turn before the round; it is not made again. Raises alike."""
         await self._find(contribution, anchor, key, members, turn)
 
     async def _find(

@@ -1,4 +1,4 @@
-"""Probation: a peer that was given up as too slow (`stragglers`), or for its numbers (`inquest`), is let in again later,
+"""Probation: a peer that was given up as too slow (`stragglers`) or for its numbers (`inquest`) is let in again later,
 and later each time.
 
 Such a peer may hold up the others again. So it is let in only after ten times the time they have waited for it, and is
