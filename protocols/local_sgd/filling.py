@@ -1,4 +1,4 @@
-"""Filling: a vector that is averaged while the compute thread is still writing it, bucket by bucket."""
+"""Filling: a vector that is already averaged, bucket by bucket, while it is still being computed."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ class Stalls:
     # Waiting for others
 
     def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
-        """The peer that this one waited for in `round`, most of `wait_s`, and how much of that time the other peer spent
-        on an evaluation. `waited_for`: the peer seen to be late. None (a ring shows only the next peer) is replaced by
+        """The peer that this one waited for in `round`, most of `wait_s`, and how much of that time that peer spent on
+        an evaluation. `waited_for`: the peer seen to be late. None (a ring shows only the next peer) is replaced by
         the peer whose evaluation took most of `wait_s`, if this peer was waiting when that evaluation ended."""
         if waited_for is None and self._unseen == round:
             waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)

@@ -1,7 +1,7 @@
 """A trial: one attempt at a round, from this peer's contribution to a result that all members may commit.
 
 First the sum is made. When more than half have the same result, that is the verdict (`commit`). If the verdict is that
-the sum was bad, an inquest finds the guilty peer (`inquest`); if none is guilty, sum and verdict are repeated. In shared
+the sum was bad, an inquest finds the guilty peer (`inquest`); if there is none, sum and verdict are repeated. In shared
 memory all peers read the same result, and only wait until all hold it.
 """
 
