@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 _CALL_S = 15.0
-"""A call without an outcome by then is begun anew. Connecting and the handshake have 5 s each. libzmq reports nothing at
-all for a host name that cannot be resolved."""
+"""A call without an outcome by then is begun anew. Connecting and the handshake have 5 s each. libzmq reports nothing
+at all for a host name that cannot be resolved."""
 
 
 class Redial:
