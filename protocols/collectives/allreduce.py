@@ -75,7 +75,7 @@ class Allreduce:
         self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum over all members, the same bits on each. Raises PeerLost, also for a peer that breaks the schedule."""
+        """The sum over all members, the same bits on each. Raises PeerLost, also if a peer breaks the schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()
@@ -243,7 +243,7 @@ class Allreduce:
     # How far each run has come
 
     def _reached(self, run: Run, until: int, way: _Way) -> bool:
-        """Whether the runs that `run` depends on have processed all elements up to `until`; if not, `way` is blocked."""
+        """Whether the runs that `run` depends on have processed the elements up to `until`; if not, block `way`."""
         for number in run.after:
             if self._done[number] < min(until, self._stops[number]):
                 self._blocked.setdefault(number, []).append(way)

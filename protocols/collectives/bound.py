@@ -1,4 +1,4 @@
-"""Bounds on numbers: on the norm of a mean, beyond which some peer brought huge numbers, and on what each peer sends."""
+"""Bounds on numbers: on a mean's norm, beyond which some peer brought huge numbers, and on what each peer sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bound:
     limit: float = NORM_LIMIT
 
     def times(self, gain: float) -> Bound:
-        """That of what may be so much larger than a model."""
+        """The bound for vectors that may be `gain` times larger than a model."""
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
@@ -56,7 +56,7 @@ class Guard:
     brings: Mapping[PeerId, float]
 
     def times(self, gain: float) -> Guard:
-        """That of what may be so much larger than a model."""
+        """The guard for vectors that may be `gain` times larger than a model."""
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:

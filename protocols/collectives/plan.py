@@ -125,7 +125,7 @@ def _pieces(steps: Sequence[Step], bounds: Sequence[Part]) -> list[list[_Piece]]
 
 
 def _latest(runs: Sequence[Run], start: int, stop: int) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """The runs that were the last to touch some element from `start` to `stop`, and the ranges that none has touched."""
+    """The runs that were the last to touch some element from `start` to `stop`, and the ranges that none touched."""
     left, found = [(start, stop)], []
     for run in reversed(runs):
         rest = [piece for low, high in left for piece in ((low, min(high, run.start)), (max(low, run.stop), high))]

@@ -35,7 +35,7 @@ ONE_HOP_BYTES = 8 * 1024
 """Up to this size, peers on different machines send the whole vector to each other at once, and each adds all vectors
 in the order of the sharded schedule: the time of one message instead of two."""
 ONE_MACHINE_BYTES = 2 << 20
-"""Up to this size, vectors sent on one machine use the naive schedule: peers share its cores, so fewest messages win."""
+"""Up to this size, vectors sent on one machine use the naive schedule: peers share cores, so fewest messages win."""
 STAGES = 1 << 16
 """The most sums in a round."""
 _SHOWN, _GUARDED = 1 << 40, 1 << 41

@@ -147,8 +147,8 @@ class ZeroMQTransport:
         self._inbox = self._tap(inbox, self._take_call, tells_origin=True)
         admitted = self._admitted if self.encrypted else None
         self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
-        # Z2: an unreachable peer is an error, not silence. Z9: no peer takes over another's route, unless a route is all
-        # that identifies a peer: then a peer that reconnects must get past its dead connection (Z8).
+        # Z2: an unreachable peer is an error, not silence. Z9: no peer takes over another's route, unless a route is
+        # all that identifies a peer: then a peer that reconnects must get past its dead connection (Z8).
         inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), backlog()
         if self.encrypted:
             doorman = self._context.socket(zmq.REP)
