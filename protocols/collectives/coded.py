@@ -28,7 +28,7 @@ from .bound import Guard
 from .plan import Run
 
 _NOT_FINITE = 0xFF
-"""Every byte of an encoded chunk whose sum is not finite: no codec encodes anything so. The rank that forwards it is not
+"""Every byte of an encoded chunk whose sum is not finite: no codec encodes anything so. A rank that forwards it is not
 to blame, so such a sum goes on to all, as it does without a codec."""
 
 
