@@ -87,10 +87,10 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """`membership` builds it from the callbacks for its standing and for a new decree; `schedule` is called with a
-        group; `steps`: local steps of the run, None without end. `codec` encodes what is sent; `residual`: its error up
-        to `state`; `buckets`: in which contributions are filled; `fragments`: how many, averaged in turn; `seed`: the
-        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""
+        """`membership` is called with the callbacks for this peer's standing and for a new decree, `schedule` with a
+        group. `steps`: local steps of the run, None without end. `codec` encodes vectors; `residual`: what it left out
+        up to `state`; `buckets`: in which contributions are filled; `fragments`: how many, averaged in turn; `seed`:
+        the run's; `uneven`: sharded parts go by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.steps = channel, state, steps
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""

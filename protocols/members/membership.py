@@ -205,7 +205,7 @@ class Membership:
         self._change.renew()
 
     def learn(self, bandwidths_Bps: Mapping[PeerId, int]) -> None:
-        """Have the next generation decided, with these bandwidths of the members' connections."""
+        """Have the next generation decided, as all members profit from knowing these bandwidths."""
         self._roster.bandwidths_Bps = dict(bandwidths_Bps)
         self._change.renew()
 

@@ -53,7 +53,7 @@ class Refused:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Told to a newcomer: we let you in only after so many seconds, and why."""
+    """Told to a newcomer: we let you in only after `seconds`, and why."""
 
     seconds: float
     why: str
@@ -93,7 +93,7 @@ class Reinvite:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learner tells the coordinator that it has `version`, and how long it took to fetch, in seconds."""
+    """A learner tells the coordinator that it has `version`. `took_s`: how long the fetch took, in seconds."""
 
     generation: int
     version: Version

@@ -3,7 +3,7 @@
 The holder of an invite can fill a view with learners that never fetch the state. Hence a peer that has been a learner
 for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never said that they hold a state go first,
 and of these the one that came first. A learner that gave way may come again; by then others have had their turn.
-On loss: each peer knows since when a learner is in its views; what a learner said is known to the coordinator it told.
+On loss: each peer knows since when a learner is in its views; only the coordinators that a learner told know its state.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _RANKS = 1 << 16
 _DENIALS_MAX = 8
 """Ballots that a member may deny in a generation. Rival leaders are heeded seldom: an honest member denies fewer."""
 _TOLD_BY_EACH = 3
-"""How many next peers of the ring each peer tells of their first view, as its leader does: two of these may die."""
+"""Each peer also tells newcomers among so many next peers of their first view: two of those that tell may die."""
 
 
 class Change:

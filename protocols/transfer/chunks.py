@@ -20,8 +20,8 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 CELL = 1 << 14
-"""The number of elements that a hop codec encodes as a unit: a multiple of all codecs' blocks, and small enough for a
-slow link."""
+"""The most elements that a hop codec encodes as a unit: a multiple of all codecs' blocks, and few enough for a slow
+link."""
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
 """The most bytes waiting here from peers that are not expected in the next group: of all together, and of each."""
 

@@ -1,7 +1,7 @@
 """Redial: when to call a peer again that could not be reached, refused us, or closed the connection.
 
 libzmq's own reconnection is switched off (Z18): after a refusal it never tries again; after other failed handshakes it
-tries five times a second for ever; and when nobody listens it tries ever more seldom, even if messages are waiting.
+tries five times a second for ever; if no peer listens it tries ever more seldom, even if messages are waiting.
 """
 
 from __future__ import annotations
