@@ -1,8 +1,8 @@
-"""All-gather: everybody's payload to everybody, each straight from its owner, or by a third one that reaches both.
+"""All-gather: each member's payload goes to all others, directly, or through a third member that reaches both ends.
 
-Cost, each rank: (p-1) messages and (p-1) n bytes, of payloads of n bytes; all at once. For two that cannot reach each
-other a third sends two payloads more, a hop later. On loss, lateness or death of a
-peer: as for an allreduce.
+Cost, each rank: (p-1) messages and (p-1) n bytes for payloads of n bytes, all concurrently. For two members that cannot
+reach each other, a third sends two more payloads, one hop later. On loss, lateness or death of a peer: as for an
+allreduce.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .allreduce import Allreduce
 
 @dataclass(frozen=True, slots=True)
 class _ToAll:
-    """Part r is rank r's own, and goes to all others: what the sharded schedule ends with, its latter half."""
+    """Part r belongs to rank r and goes to all others: the second half of the sharded schedule, its all-gather."""
 
     name: ClassVar[str] = "to_all"
     apart: tuple[Pair, ...] = ()
@@ -47,7 +47,7 @@ async def gather(
     *,
     turn: Turn,
 ) -> list[tuple[PeerId, Tensor]]:
-    """Every member's `payload` ([n], uint8, n the same for all), by member, in rank order. Raises PeerLost."""
+    """Every member's `payload` ([n], uint8, the same n for all), with its sender, in rank order. Raises PeerLost."""
     size, rank = payload.numel(), group.rank
     own = torch.empty(size * len(group.ids), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload

@@ -1,10 +1,10 @@
-"""Allreduce: one executor for any schedule (`aggregation.schedules`), so that all end with the same sum, bit by bit.
+"""Allreduce: one executor for any schedule (`aggregation.schedules`). All ranks end with the same sum, bit by bit.
 
-Each run's chunks, sized to the link, go out as soon as what they carry is complete, and are added or copied as they
-arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums are added up in the schedule's order,
-whatever comes first. The ways to and from each peer go on independently, as soon as a chunk or credit for one comes,
-without a task: every wait is for something earlier in the schedule, so that no credit is too small and "everybody
-sends, then everybody receives" cannot happen.
+Each run's chunks, sized to the link, are sent as soon as their elements are complete, and are added or copied as they
+arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums are added in the schedule's order, in
+whatever order chunks arrive. The ways to and from each peer advance independently, whenever a chunk or credit arrives,
+without a task. Every wait is for something earlier in the schedule, so no credit is too small, and the deadlock of
+"everybody sends, then everybody receives" cannot happen.
 Cost: the schedule's. On loss, lateness or death of a peer nothing is returned and the caller's vector is untouched:
 the caller cancels, and starts again among the survivors in a new generation.
 """
@@ -37,9 +37,9 @@ Array = npt.NDArray[np.floating[Any]]
 
 @dataclass(slots=True, eq=False)
 class _Way:
-    """The runs to one peer, or from it, one after the other. at, until: where the chunk begins and ends that is next;
-    no end: not known yet. envelope, values: the chunk that was taken and what it carries. posted: ends when the last
-    chunk is on its way. idle: it waits for another peer."""
+    """The runs to one peer, or from it, one after the other. at, until: where the next chunk begins and ends; until 0:
+    its end is not known yet. envelope, values: the chunk that was taken, and its values. posted: done when the last
+    chunk is on its way. idle: this way waits for a peer."""
 
     peer: PeerId
     runs: deque[Run]
@@ -53,8 +53,8 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector over a group by `schedule`. `shares`: of its parts, None if
-    they are equal. `guard`: looks at what comes, of which the last `tail` elements are no model's."""
+    """One attempt at summing a vector over a group by `schedule`. `shares`: sizes of its parts, None if equal.
+    `guard` checks arriving chunks; the last `tail` elements of the vector are not the model's."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Allreduce:
         self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum over all members, the same bits on each. Raises PeerLost, also for one who breaks the schedule."""
+        """The sum over all members, the same bits on each. Raises PeerLost, also if a peer breaks the schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()
@@ -111,7 +111,7 @@ class Allreduce:
                         way.envelope.done()
 
     def _advance(self, *ways: _Way) -> None:
-        """Go on with these as far as possible, and with those that this sets free."""
+        """Advance these ways as far as possible, and then those that this unblocks."""
         if self._going is not None:
             self._going.extend(ways)
             return
@@ -140,7 +140,7 @@ class Allreduce:
                 way.posted.add_done_callback(partial(self._posted, way, run, until))
 
     def _posted(self, way: _Way, run: Run, until: int, posted: asyncio.Future[None]) -> None:
-        """What waited for credit is on its way."""
+        """A chunk that waited for credit is on its way."""
         way.posted = None
         error = None if posted.cancelled() else posted.exception()
         if posted.cancelled() or self._over.done():
@@ -152,7 +152,7 @@ class Allreduce:
         self._advance(way)
 
     def _until(self, run: Run, at: int, to: PeerId) -> int:
-        """Where a chunk ends that begins at `at`."""
+        """The end of the chunk that begins at `at`."""
         return min(run.stop, at + max(1, self._channel.endpoint.chunk_bytes(to) // self._own.itemsize))
 
     def _payload(self, run: Run, array: Array, at: int, until: int) -> Buffer:
@@ -174,7 +174,7 @@ class Allreduce:
                         self._wait(way)
                     return
                 if self._still:
-                    self._inbox.meter.read()  # up to here it was late
+                    self._inbox.meter.read()  # count the wait for this peer's part up to now
                 way.envelope = envelope
                 way.values = self._values(way.envelope, run, way.at)
                 way.until = way.at + len(way.values)
@@ -189,8 +189,8 @@ class Allreduce:
             self._dealt_with(run, way.until, way)
 
     def _wait(self, way: _Way) -> None:
-        """While nothing has come yet of the run that is due from any peer, or only what has to be added after what has
-        not come, that is waiting, and not transfer."""
+        """Mark a way as idle. Time counts as waiting, not as transfer, while every receiving way is idle: no chunk of
+        its due run has arrived, or only one that must be added after chunks that have not."""
         if not way.idle:
             way.idle = True
             self._idle += 1
@@ -208,12 +208,12 @@ class Allreduce:
             (meter.stands if still else meter.goes_on)(self._late)
 
     def _late(self) -> list[PeerId]:
-        """Those whose own part has not begun to come: what a first step sends depends on nobody else."""
+        """The peers whose own contribution has not begun to arrive: a first step's sends depend on no other peer."""
         idle = [way for way in self._heard.values() if way.idle and way.envelope is None]
         return [way.peer for way in idle if way.runs[0].step == 0]
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
-        """What a chunk carries, if it is the one that is due."""
+        """The values of a chunk. Raises PeerLost when it is not the chunk that is due."""
         self._check(envelope, run, at)
         return np.frombuffer(envelope.payload, dtype=self._total.dtype)
 
@@ -226,7 +226,7 @@ class Allreduce:
             raise PeerLost(envelope.sender, why)
 
     def _bytes_of(self, at: int, count: int) -> int:
-        """How many bytes a chunk of `count` elements from `at` on has."""
+        """The payload bytes of a chunk of `count` elements from `at` on."""
         return count * self._own.itemsize
 
     def _put(self, values: Array, run: Run, at: int) -> None:
@@ -237,13 +237,13 @@ class Allreduce:
         if run.op is Op.COPY:
             self._total[here] = values
         else:
-            with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
+            with np.errstate(over="ignore", invalid="ignore"):  # the mean is checked for being finite
                 np.add((self._own if run.fresh else self._total)[here], values, out=self._total[here])
 
     # How far each run has come
 
     def _reached(self, run: Run, until: int, way: _Way) -> bool:
-        """Whether what `run` needs has been dealt with up to the element `until`; if not, `way` goes on when it has."""
+        """Whether the runs that `run` depends on have processed the elements up to `until`; if not, block `way`."""
         for number in run.after:
             if self._done[number] < min(until, self._stops[number]):
                 self._blocked.setdefault(number, []).append(way)
@@ -284,10 +284,10 @@ async def allreduce(
     tail: int = 0,
 ) -> Tensor:
     """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`, `guard`,
-    `tail`: as above.
+    `tail`: as for `Allreduce`.
 
-    Nobody may write to it, nor to `vector` until all have a result or have given this attempt up: parts of both can
-    still be on their way to others. Raises PeerLost.
+    The caller must not write to the sum or to `vector` until all members have a result or have given this attempt up:
+    parts of both can still be on their way to others. Raises PeerLost.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")

@@ -1,4 +1,4 @@
-"""How large numbers may be: of a mean, beyond which somebody must have brought what is huge, and of what each sends."""
+"""Bounds on numbers: on a mean's norm, beyond which some peer brought huge numbers, and on what each peer sends."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..transport import PeerId
 
 NORM_LIMIT = 1e6
 _LEAST = 4
-"""Times the model before, or 1: so far a mean may go whatever the limit."""
+"""A mean's norm may always be so many times that of the model before, or of 1, whatever the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`limit`: a model's norm may be so many times that of the model before, or of 1 where that is smaller."""
+    """The bound on means. `limit`: a model's norm may be so many times that of the model before, but at least 1."""
 
     limit: float = NORM_LIMIT
 
     def times(self, gain: float) -> Bound:
-        """That of what may be so much larger than a model."""
+        """The bound for vectors that may be `gain` times larger than a model."""
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
@@ -37,7 +37,7 @@ class Bound:
         return self.limit * max(1.0, norm_of(anchor))
 
     def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
-        """Raises BadSum when one of `world` peers of equal weights, or more, must have been beyond the limit, or near
+        """Raises BadSum when at least one of `world` peers of equal weights must have been beyond the limit, or near
         it."""
         times = max(_LEAST, self.limit / world)
         if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
@@ -45,22 +45,23 @@ class Bound:
 
 
 class WrongNumbers(PeerLost):
-    """A peer has sent numbers that it cannot have."""
+    """A peer has sent numbers that it cannot have computed honestly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Looks at all that comes in a sum of which each part goes straight from who brings it to who owns it, and from
-    there to all. `brings`: the norm of what each may send of its own."""
+    """Checks every arriving chunk of a sum in which each part goes directly from its contributors to its owner, and
+    from there to all. `brings`: the largest norm that each peer may send of its own."""
 
     brings: Mapping[PeerId, float]
 
     def times(self, gain: float) -> Guard:
-        """That of what may be so much larger than a model."""
+        """The guard for vectors that may be `gain` times larger than a model."""
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:
-        """`tail`: so many of the last elements are no model's. Raises WrongNumbers, of who sent what cannot be."""
+        """Check `values` from `peer`. `tail`: how many of the last elements are not the model's. Raises WrongNumbers,
+        which names `peer`."""
         with np.errstate(over="ignore", invalid="ignore"):
             body = values[: len(values) - tail].astype(np.float64)
             norm = math.sqrt(body.dot(body))

@@ -1,8 +1,8 @@
-"""An allreduce whose chunks are encoded: each hop decodes, adds and encodes; what is final is passed on as it came.
+"""An allreduce whose chunks are encoded: each hop decodes, adds and encodes; final chunks are forwarded unchanged.
 
-Whoever has a part's sum first goes on with what it decodes from its own bytes, so all end with the same bits. Chunks
-are cut by a grid that all know, not by the link's pace: a chunk that is passed on must be the one that came. The last
-`tail` elements (weights, signals) go as they are.
+The first rank with a part's sum replaces it by what its own encoding decodes to, so all ranks end with the same bits.
+Chunks are cut by a fixed grid that all ranks know, not by the link's pace, because a forwarded chunk must be the one
+that arrived. The last `tail` elements (weights, signals) are not encoded.
 Cost: the schedule's, with the codec's bytes. On loss, lateness, death: as for any allreduce.
 """
 
@@ -28,8 +28,8 @@ from .bound import Guard
 from .plan import Run
 
 _NOT_FINITE = 0xFF
-"""Every byte of a chunk whose sum is not finite: no codec encodes anything so. Whoever passes it on is not to blame, so
-it goes on to all, as it does uncoded."""
+"""Every byte of an encoded chunk whose sum is not finite: no codec encodes anything so. A rank that forwards it is not
+to blame, so such a sum goes on to all, as it does without a codec."""
 
 
 class CodedAllreduce(Allreduce):
@@ -95,7 +95,7 @@ class CodedAllreduce(Allreduce):
         return super()._bytes_of(at, count) if at >= self._coded_until else self._codec.encoded_bytes(count)
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
-        """What a chunk carries, decoded; it has to be a whole cell of the grid."""
+        """The decoded values of a chunk, which must be a whole cell of the grid. Raises PeerLost."""
         if at >= self._coded_until:
             return super()._values(envelope, run, at)
         self._check(envelope, run, at)

@@ -1,8 +1,8 @@
-"""What one rank of an allreduce does, in elements: which runs it sends and receives, and which must come before which.
+"""The plan of one rank in an allreduce: the runs of elements that it sends and receives, and their dependencies.
 
-A schedule speaks of parts and steps. Here neighbouring parts that go the same way are one run, and a step is no
-barrier: a run waits only for those that touch the same elements before it, and for no more of them than it needs, so
-that a chunk goes on as soon as it is complete.
+A schedule consists of parts and steps. Here neighbouring parts that go the same way are one run, and a step is not a
+barrier: a run waits only for earlier runs that touch the same elements, and only up to the elements that it needs, so a
+chunk goes on as soon as it is complete.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ...aggregation.schedules.schedule import Op, Step
 from ...aggregation.vector import Part, parts
 
 Value = Any
-"""A Schedule: a value, hence the key of a cache, which mypy cannot know of a protocol."""
+"""A Schedule. It is hashable, and so the key of a cache, but mypy cannot know that of a protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Elements `start` to `stop`, sent to or received from a rank in a step, and what the receiver does with them.
+    """Elements `start` to `stop`, sent to or received from a rank in a step, and the receiver's operation on them.
 
-    after: the runs of this rank that must have dealt with an element before this one may. fresh: nothing was written
-    to these elements before: what counts is the rank's own contribution. copied: sent from a copy, as they may be
-    written while they are on their way.
+    after: the runs of this rank that must have processed an element before this run may. fresh: no earlier run has
+    written to these elements, so their value is the rank's own contribution. copied: sent from a copy, because they
+    may be overwritten while they are on their way.
     """
 
     number: int
@@ -41,10 +41,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All runs of a rank, by the rank that they go to and that they come from, each in the order of the steps.
+    """All runs of a rank, by the rank that they go to or come from, each in the order of the steps.
 
-    starts, stops: of each run by its number. preset: elements that are the rank's own contribution for a run that has
-    others that are not.
+    starts, stops: of each run by its number. preset: elements that must be copied from the rank's own contribution in
+    advance, because a run contains them beside elements that were written before.
     """
 
     send: dict[int, tuple[Run, ...]]
@@ -55,7 +55,7 @@ class Plan:
 
 
 class _Piece(NamedTuple):
-    """What a step receives."""
+    """Elements that a step receives from one peer."""
 
     peer: int
     start: int
@@ -78,7 +78,7 @@ def plan_of(schedule: Value, rank: int, world: int, size: int, shares: tuple[flo
         after, missed = _latest(written, piece.start, piece.stop)
         if after:
             preset.extend(missed)
-        copied = copied and bool(after)  # the rank's own contribution is never written to
+        copied = copied and bool(after)  # no copy is needed of the rank's own contribution: it is never written to
         runs.append(Run(len(runs), step, *piece, (*after, *read), fresh=not after, copied=copied))
         return runs[-1]
 
@@ -110,7 +110,7 @@ def _steps(schedule: Value, rank: int, world: int) -> tuple[Step, ...]:
 
 
 def _pieces(steps: Sequence[Step], bounds: Sequence[Part]) -> list[list[_Piece]]:
-    """What each step receives. Sender and receiver both read it, so they agree on where every chunk belongs."""
+    """The pieces that each step receives. Sender and receiver both compute them, so they agree on every chunk."""
     received = []
     for step in steps:
         pieces: list[_Piece] = []
@@ -125,7 +125,7 @@ def _pieces(steps: Sequence[Step], bounds: Sequence[Part]) -> list[list[_Piece]]
 
 
 def _latest(runs: Sequence[Run], start: int, stop: int) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """The runs that are the last to have touched an element from `start` to `stop`, and what none has touched."""
+    """The runs that were the last to touch some element from `start` to `stop`, and the ranges that none touched."""
     left, found = [(start, stop)], []
     for run in reversed(runs):
         rest = [piece for low, high in left for piece in ((low, min(high, run.start)), (max(low, run.stop), high))]
@@ -139,10 +139,10 @@ def _latest(runs: Sequence[Run], start: int, stop: int) -> tuple[tuple[int, ...]
 
 
 def _copied(steps: Sequence[Step]) -> list[bool]:
-    """Which steps must send from a copy, as a part that they send could be written while it is still on its way.
+    """Which steps must send from a copy, because a part that they send may be overwritten while it is on its way.
 
-    A value that later replaces the part holds what was sent, so it comes after that has arrived, if it was sent to one
-    peer only. Anything else may come at any time.
+    No copy is needed if the part was sent to one peer only and is later replaced by a final value: that value includes
+    the sent one, so it arrives only after the peer has received that. Any other write may happen at any time.
     """
     copied: list[bool] = []
     written: dict[int, tuple[Op, int]] = {}  # by part: how it is written next, and how often it is sent before

@@ -1,4 +1,4 @@
-"""The reducer: sums over the members of a group, in memory that they share or by messages, the same bits on each."""
+"""The reducer: sums over the members of a group, in shared memory or by messages, the same bits on each member."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from .coded import CodedAllreduce
 from .shown import shown
 
 ONE_HOP_BYTES = 8 * 1024
-"""So small a vector, of peers apart, goes from everybody to everybody at once, and each adds up all of it as the owners
-of the sharded schedule would: one message's time instead of two."""
+"""Up to this size, peers on different machines send the whole vector to each other at once, and each adds all vectors
+in the order of the sharded schedule: the time of one message instead of two."""
 ONE_MACHINE_BYTES = 2 << 20
-"""So much or less, sent on one machine: as peers have its processors in common, fewest messages take least time."""
+"""Up to this size, vectors sent on one machine use the naive schedule: peers share cores, so fewest messages win."""
 STAGES = 1 << 16
-"""Sums in a round, at most."""
+"""The most sums in a round."""
 _SHOWN, _GUARDED = 1 << 40, 1 << 41
-"""Stages beyond those of all sums: of what is shown, and of sums that are made again under a guard."""
+"""The first stages, beyond those of all sums, of contributions that are shown, and of sums repeated under a guard."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
-    """Whether a vector of `nbytes` is summed so among `world` peers, when the schedule is the sharded one."""
+    """Whether the sharded schedule sums a vector of `nbytes` in one hop among `world` peers."""
     return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_MEMBERS_MAX
 
 
 def on_one_machine(nbytes: int) -> Schedule:
-    """The schedule for a vector that peers on one machine have to send, as they do not share memory."""
+    """The schedule for a vector that peers on one machine have to send, because they share no memory."""
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
@@ -57,7 +57,7 @@ def _number(key: Key, stage: int) -> int:
 
 
 class Reducer:
-    """One peer's part in the sums of a run. `schedule` chooses one for a group; `present` gives the group of now;
+    """One peer's part in the sums of a run. `schedule` chooses one for a group; `present` returns the present group;
     `bound`: how large a mean may be."""
 
     def __init__(
@@ -69,10 +69,10 @@ class Reducer:
     ) -> None:
         self.bound = bound
         self.guard: Guard | None = None
-        """Looks at all that comes, while sums are made `under` it."""
+        """The guard that checks arriving chunks, while sums are made `under` it."""
         self.inbox = Inbox(channel, present)
         self.bytes_shared = 0
-        """What has gone through memory that the members share, in and out, in sums that came about."""
+        """Bytes written to and read from shared memory in completed sums."""
         self._channel, self._schedule, self._present = channel, schedule, present
         self._commons = Commons(channel, present)
         self._sums: Sums | None = None
@@ -85,15 +85,15 @@ class Reducer:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether sums are made in shared memory, if the members come to have any: then one after another."""
+        """Whether sums are made in shared memory if the members can set it up: then one after another."""
         group = self.group
         apart = self.guard is not None or bool(group.apart)
         return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
-        """How long a sum of so many bytes should take in the present group, on links that cost this; None: nothing is
-        known, or memory is shared. What a codec leaves out is not taken off: to encode takes time, too, and who catches
-        up, and the sums of sites, take all of it."""
+        """Predicted seconds of a sum of `size_bytes` in the present group, on links of these `costs`; None: nothing is
+        known, or memory is shared. A codec's savings are not subtracted: encoding takes time too, and a catch-up and
+        the sums of sites send all bytes."""
         group = self.group
         if self.shares_memory:
             return None
@@ -102,7 +102,7 @@ class Reducer:
 
     @property
     def group(self) -> Group:
-        """The present one."""
+        """The present group."""
         return self._present()
 
     async def sum(
@@ -116,9 +116,9 @@ class Reducer:
         gain: float = 1.0,
     ) -> Tensor:
         """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
-        shared memory: it holds until the next one is asked for. `stage`: of several sums in a round, below `STAGES`.
-        `tail`: elements at the end that are no model's. `codec`: encodes all others on their way. `gain`: so much
-        larger than a model they may be. Raises PeerLost."""
+        shared memory: then it is valid until the next sum is asked for. `stage`: index of the sum in its round, below
+        `STAGES`. `tail`: elements at the end that are not the model's; `codec` encodes all others on their way; `gain`:
+        how many times larger than a model those may be. Raises PeerLost."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, turn = await self._begin(key), self._turn(key, stage)
         if codec is not None:
@@ -144,21 +144,22 @@ class Reducer:
         return await self._by_messages(group, vector, turn, tail, guard)
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
-        """The same among some of the members, by messages. `turn`: of several such sums before the round's, from 1."""
+        """The sum over some of the members, by messages. `turn`: index of this sum before the round's own, from 1."""
         some = (await self._begin(key)).among(members)
         return await self._by_messages(some, vector, (*key, STAGES + turn), 1)
 
     async def shown(
         self, members: Collection[PeerId], message: Tensor, key: Key, turn: int, tail: int
     ) -> list[Brought]:
-        """What each of these members brings to the round, or to a `turn` from 1 before it, in rank order: see `shown`.
-        Raises PeerLost."""
+        """The contributions of these members to the round (`turn` 0), or to a `turn` from 1 before it, in rank order:
+        see `shown`. Raises PeerLost."""
         some, stage = (await self._begin(key)).among(members), _SHOWN + (WITNESSES + 1) * turn
         return await shown(self._channel, self.inbox, some, message, key=key, stage=stage, tail=tail)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
-        """Sums are made by messages, each part straight by its owner, and what comes is looked at. The same on all."""
+        """Context in which sums are made by messages, each part by its owner directly, and `guard` checks arriving
+        chunks. All members must enter it."""
         self.guard = guard
         try:
             yield
@@ -189,7 +190,7 @@ class Reducer:
         )
 
     def _cut(self, group: Group) -> tuple[Schedule, tuple[float, ...] | None]:
-        """The schedule among these, and what each of them owns of the sum, if that is not alike."""
+        """The schedule in `group`, and the share of the sum that each member owns; None: equal shares."""
         wanted = self._schedule(group) if self.guard is None else Sharded()
         schedule = around(wanted, group.apart, len(group.ids))
         return schedule, group.shares if isinstance(schedule, Sharded) else None
@@ -202,17 +203,17 @@ class Reducer:
         return await gather(self._channel, self.inbox, group, payload, turn=turn)
 
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
-        """Raises BadSum when a mean is too large for what all had before, `anchor`. Under a guard nothing is."""
+        """Raises BadSum when `mean` is too large for the model that all had before, `anchor`; never under a guard."""
         if self.guard is None:
             self.bound.times(gain).check(mean, anchor, len(self.group.ids))
 
     async def all_have(self, key: Key) -> None:
-        """Wait until every member keeps the result of this sum in place, as this one does from now on."""
+        """Wait until every member holds the result of this sum in place, as this one does from now on."""
         if self._in_place is not None:
             await self._in_place.all_have(_number(key, STAGES - 1))
 
     async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
-        """Where this peer's next vector would be summed in place, without a copy; None where that cannot be."""
+        """The buffer in which this peer's next vector is summed in place, without a copy; None if there is none."""
         sums = await self._shared(count, dtype)
         return None if sums is None else sums.slot(_number(key, 0))
 
@@ -220,8 +221,8 @@ class Reducer:
         return (*key, stage if self.guard is None else _GUARDED + stage)
 
     async def _begin(self, key: Key) -> Group:
-        """The present group, for one more sum. If its epoch is another than that of `key`, this attempt is over, and
-        about to be cancelled: it must not speak for the new group."""
+        """The present group, for one more sum. If its epoch differs from that of `key`, this attempt is over and about
+        to be cancelled: it must not take part in the new group, and waits for that."""
         group = self.group
         if group.epoch != key[0]:
             await asyncio.get_running_loop().create_future()
@@ -230,7 +231,7 @@ class Reducer:
         return group
 
     async def _shared(self, count: int, dtype: torch.dtype) -> Sums | None:
-        """Sums of such vectors in memory that all members share; None if they share none, or have another schedule."""
+        """The shared memory for sums of such vectors; None if the members share none, or have another schedule."""
         if not self.shares_memory:
             return None
         group = self.group

@@ -1,8 +1,8 @@
-"""What each member brings, seen by some others: for when a sum has come out that cannot be right (`inquest`).
+"""Each member's contribution is shown to some others, after a sum that cannot be right (`inquest`).
 
-Part r of everybody's message goes to rank r, then to the ranks after it (`aggregation.evidence`), who keep nothing of
-it but its norm and its largest magnitude; then each tells all what it has seen.
-Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, half as much again as a sum takes, and p-1 small ones. On loss,
+Part r of every member's message goes to rank r, then to the ranks after it (`aggregation.evidence`). These keep only
+its norm and its largest magnitude; then each tells all members what it has seen.
+Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, one and a half times a sum's, and p-1 small messages. On loss,
 lateness or death of a peer: as for an allreduce.
 """
 
@@ -28,12 +28,12 @@ from .allreduce import Allreduce, Array
 from .plan import Run
 
 Statement = npt.NDArray[np.float64]
-"""[sender, `FIELDS`]"""
+"""What one rank has seen in one shift: [sender, `FIELDS`]."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Part r goes from all to rank r + `shift`, but from those that are `apart` from it."""
+    """Part r goes from all ranks to rank r + `shift`, except from those that are `apart` from it."""
 
     shift: int
     apart: tuple[Pair, ...]
@@ -51,7 +51,7 @@ class _Shown:
 
 
 class _Looking(Allreduce):
-    """Adds nothing up: looks at what comes, and writes it down in `seen`. `tail`: signals and weight at the end."""
+    """Sums nothing: it records each arriving chunk's norm and peak in `seen`. `tail`: signals and weight at the end."""
 
     def __init__(self, *args: Any, seen: Statement, tail: int) -> None:
         super().__init__(*args)
@@ -80,9 +80,9 @@ async def shown(
     stage: int,
     tail: int,
 ) -> list[Brought]:
-    """What every member brings, in rank order, as most who saw it say: the same on all members. `message`: this peer's,
-    as `contribute` makes it; `tail`: elements at its end that are no model's; `stage`: the first of four that these
-    sums take of the round's. Ranks that are apart do not see each other's. Raises PeerLost."""
+    """Every member's contribution, in rank order, as most witnesses report it: the same on all members. `message`: this
+    peer's contribution, made by `contribute`; `tail`: elements at its end that are not the model's; `stage`: the first
+    of the four stages of the round that this takes. Ranks that are apart see nothing of each other. Raises PeerLost."""
     world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan

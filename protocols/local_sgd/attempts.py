@@ -1,8 +1,8 @@
-"""Attempts: when an averaging can be tried, and what ends a try.
+"""Attempts: when a round of averaging can be tried, and when the attempt ends.
 
-One begins when enough peers have gathered and none is coming or going, with a state that all go on from; it ends with
-its view; one that lasts too long is told of (`stragglers`, `stalls`). A peer that was given up meanwhile joins again, a
-learner learns, and one that is behind catches up, before the next.
+An attempt begins when enough peers have gathered, none is coming or going, and all have the same state. It ends with
+its view. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that was
+given up joins again, a learner fetches the state, and a peer that is behind catches up.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .state import State
 from .stragglers import Lateness
 
 _LATE_S = 0.5
-"""How late an attempt begins in a simulation, now and then: as where a step of training holds up the loop."""
+"""Seconds by which a simulation delays an attempt now and then, as a training step that blocks the loop would."""
 
 
 class Attempts:
-    """One peer's. `state`: what it has committed last; `over`: whether the run is, in that."""
+    """One peer's attempts. `state` returns the last committed state; `over`: whether the run is over in that state."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Attempts:
         self._lateness, self._state, self._over = lateness, state, over
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered and none is coming or going; join again when given up meanwhile.
+        """Wait until enough peers have gathered and none is coming or going; join again if given up meanwhile.
         Raises MembershipError when this peer cannot go on.
         """
         membership = self._membership
@@ -56,11 +56,11 @@ class Attempts:
         )
 
     async def settle(self) -> None:
-        """The same, or until the run is over."""
+        """Wait as in `gather`, or until the run is over."""
         await self._until(lambda: self._membership.settled or self._over())
 
     async def next(self, before: State) -> Key | None:
-        """What to try next, of the round after `before`; None when that, or the run, is over."""
+        """The key of the next attempt at the round after `before`; None when that round, or the run, is over."""
         while True:
             with self._inbox.meter.unsettled():
                 await self.settle()
@@ -76,7 +76,7 @@ class Attempts:
                 return None
 
     def hopeful(self, key: Key) -> bool:
-        """Whether that attempt makes sense still."""
+        """Whether the attempt `key` can still succeed here."""
         settled, generation = self._membership.settled, self._membership.view.generation
         return settled and generation == key[0] and self._lag.behind is None
 
@@ -87,8 +87,8 @@ class Attempts:
         ended: Callable[[], None],
         filling: Filling | None = None,
     ) -> None:
-        """Make one: until it is done, or the view has changed under it. `ended`: what to do then, as a member.
-        `filling`: of what this peer brings, if that is not whole yet."""
+        """Run `attempt` until it is done or the view has changed, then call `ended` if this peer is still a member.
+        `filling`: of this peer's contribution, if that is not complete yet."""
         if buggify("an attempt begins late"):
             await asyncio.sleep(_LATE_S)
         try:
@@ -105,7 +105,7 @@ class Attempts:
             await self._come_back(expelled)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`; learn while this peer is a learner."""
+        """Wait for `condition`; fetch the state while this peer is a learner."""
         membership = self._membership
         while not condition() or membership.failed is not None:
             if membership.learns and membership.failed is None:
@@ -114,12 +114,12 @@ class Attempts:
                 await self._again_in(membership.until(lambda: condition() or membership.learns))
 
     async def _again_in(self, work: Awaitable[None]) -> None:
-        """Do that, or join again when given up meanwhile."""
+        """Await `work`; join again if this peer is given up meanwhile."""
         try:
             await work
         except Expelled as expelled:
             await self._come_back(expelled)
 
     async def _come_back(self, expelled: Expelled) -> None:
-        self._inbox.advance((0, 0))  # before its first round a run may be founded anew, with generations from 1 on
+        self._inbox.advance((0, 0))  # a run without a first round may be founded anew, with generations from 1 on
         await self._entry.come_back(expelled)

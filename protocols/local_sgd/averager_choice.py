@@ -1,4 +1,4 @@
-"""Which averager a run goes by."""
+"""The choice of a run's averager."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def chosen(
     buckets: Sequence[Part],
     seed: int,
 ) -> Averager:
-    """Of buckets, if there are any, without a codec; else of each of the `fragments`. `owed`: of a run that is resumed;
-    it counts only where the model is averaged whole."""
+    """The averager of `buckets`, if there are any, without a codec; else one for each of the `fragments`. `owed`: the
+    residual of a resumed run; it is used only where the model is averaged whole."""
     if buckets:
         return BucketAverager(reducer, buckets)
     count = len(fragments.parts)

@@ -1,13 +1,13 @@
-"""How the mean of a round comes about: from the vectors as they are, or from what a codec makes of their changes.
+"""How the mean of a round is computed: from the vectors as they are, or from a codec's encoding of their changes.
 
     plain    sum of w_i x_i                                       an allreduce
     hop      sum of w_i (x_i - x), encoded anew at each hop       an allreduce
-    gather   everybody's own encoding of w_i (x_i - x + e_i)      each to all, summed in rank order
-    sketch   the means of what a codec projects, stage by stage   an allreduce for each stage
+    gather   each peer's own encoding of w_i (x_i - x + e_i)      an all-gather, summed in rank order
+    sketch   the means of a codec's projections, by stage         an allreduce for each stage
 
-x is the model that all have had since the last round, so that what is lost is a part of a change; e_i is what the codec
-left out of peer i's changes before (error feedback), which is forgotten when the members change. Weights and signals go
-uncoded. Signals: `Contribution.signals`.
+x is the model that all have had since the last round, so encoding loses only part of a change. e_i is the compression
+residual of peer i (error feedback); it is dropped when the members change. Weights and signals (`Contribution.signals`)
+are not encoded.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from .rounds import SIGNALS, Contribution
 from .state import fingerprint
 
 Owed = tuple[int, Tensor]
-"""The round up to which it is what was left out of all rounds, and that [n]."""
+"""A compression residual: the last round that it includes, and the residual [n]."""
 _GAIN = 1e3
-"""By how much a projection may be larger than what is projected."""
+"""How many times larger a projection may be than the projected vector."""
 
 
 class Averager(Protocol):
-    """One peer's way to the mean. What it remembers from round to round changes only by `committed`."""
+    """One peer's way to compute the mean. Its state from round to round changes only by `committed`."""
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        """The weighted mean of all members' vectors, the same bits on each, and its mark, which tells different ones
-        apart; no mean when nobody's weight is above 0. `anchor`: the model that all had before their local steps.
+        """The weighted mean of all members' vectors, the same bits on each, and its fingerprint; no mean when no weight
+        is above 0. `anchor`: the model that all had before their local steps.
 
-        Raises PeerLost; BadSum when there is no mean that could be right; and ValueError when what this peer brings is
-        not finite.
+        Raises PeerLost; BadSum when the mean cannot be right; and ValueError when this peer's contribution is not
+        finite.
         """
         ...
 
     def committed(self) -> None:
-        """The last mean is what all go on from."""
+        """The last mean was committed."""
         ...
 
     @property
     def owed(self) -> Owed | None:
-        """What this peer has left out of what was committed, None: nothing."""
+        """This peer's compression residual of the committed rounds; None: there is none."""
         ...
 
 
 def averager_for(
     codec: Codec | None, reducer: Reducer, layout: Layout, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager that suits `codec`. `seed`: the same on all peers of the run. `owed`: of a run that is resumed;
-    `every`: rounds from one that it averages to the next."""
+    """The averager for `codec`. `seed`: the same on all peers of the run. `owed`: the residual of a resumed run;
+    `every`: it averages every so many rounds."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
@@ -84,7 +84,7 @@ def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None
 def mean_of(
     reducer: Reducer, total: Tensor, anchor: Tensor, signals: int = SIGNALS, *, gain: float = 1.0
 ) -> Mean | None:
-    """The mean behind a sum; none when nobody's weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    """The mean of a sum; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
     if total[-1] == 0:
         return None
     mean = combine(total, signals)
@@ -93,7 +93,7 @@ def mean_of(
 
 
 def _moved(reducer: Reducer, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
-    """The mean behind a sum of changes, and its mark."""
+    """The mean of a sum of changes, and the sum's fingerprint."""
     mark, mean = fingerprint(total), mean_of(reducer, total, anchor)
     return None if mean is None else mean._replace(vector=anchor + mean.vector), mark
 
@@ -109,7 +109,7 @@ class PlainAverager:
         slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, key)
         brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector, out=slot))
         total = await self._reducer.sum(brought, key, tail=SIGNALS + 1)
-        # In place all read the very same result.
+        # In place all peers read the same memory, so a fingerprint is not needed.
         mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
         return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor)), mark
 
@@ -142,8 +142,8 @@ class _Remembering:
         self._generation = 0
 
     def _begin(self, key: Key) -> bool:
-        """What would have been remembered of an attempt that was not committed is dropped, and all is forgotten when
-        the members have changed, or a round is missing; returns whether the members have."""
+        """Drop the residual of an attempt that was not committed, and the committed one when the members have changed
+        or a round is missing. Returns whether the members have changed."""
         changed, first = key[0] != self._generation, self._generation == 0
         if self.owed is not None and (self.owed[0] + self._every != key[1] or (changed and not first)):
             self.owed = None
@@ -152,7 +152,7 @@ class _Remembering:
         return changed
 
     def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
-        """Of what it has: it may keep what is not committed yet."""
+        """A copy of the residual, for an attempt that is not committed yet."""
         return ErrorFeedback.of(anchor) if self.owed is None else ErrorFeedback(self.owed[1])
 
     def committed(self) -> None:
@@ -172,13 +172,13 @@ class GatherAverager(_Remembering):
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
 
     def _brought(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Tensor, ErrorFeedback]:
-        """The encoded change, then weight and signals as float64; and what is left out after it."""
+        """The encoded change, then signals and weight as float64; and the error feedback after it."""
         weight, feedback = contribution.weight, self._working_copy(anchor)
         if weight == 0:
             coded = torch.zeros(self._codec.encoded_bytes(anchor.numel()), dtype=torch.uint8)
         else:
             corrected = feedback.correct(contribution.vector - anchor)
-            brought_by(contribution, corrected[:0])  # the rest is looked at when it is encoded
+            brought_by(contribution, corrected[:0])  # checks signals and weight; encoding checks the vector
             coded = self._codec.encode(corrected, seed_of(key, self._reducer.group.rank))
             feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
         tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
@@ -210,7 +210,7 @@ class SketchAverager(_Remembering):
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
         nbytes = anchor.nbytes
-        if self._begin(key):  # newcomers have no other
+        if self._begin(key):  # newcomers do not have the old sketch state
             self._state = self._codec.start(self._layout, seed_of(self._seed, key[0]))
         self._next_state = self._state
         feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, key))
@@ -238,7 +238,7 @@ class SketchAverager(_Remembering):
         return agreed, seed_of(marks)
 
     def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
-        """What was left out so far, this peer's change with it, and the sketch of that."""
+        """The error feedback so far, this peer's change corrected by it, and the sketch of that."""
         feedback = self._working_copy(anchor)
         corrected = feedback.correct(contribution.vector - anchor) if contribution.weight else torch.zeros_like(anchor)
         return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key[1]), self._state)
@@ -253,7 +253,7 @@ def _projected(sketch: Sketch, stage: int, contribution: Contribution) -> Tensor
 
 
 def _absorbed(reducer: Reducer, sketch: Sketch, stage: int, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
-    """What a stage has agreed on, and its mark."""
+    """The agreed mean of a stage, and the sum's fingerprint."""
     mark, mean = fingerprint(total), mean_of(reducer, total, anchor, gain=_GAIN)
     if mean is not None:
         sketch.absorb(stage, mean.vector)

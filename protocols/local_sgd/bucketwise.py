@@ -1,8 +1,8 @@
-"""The mean of gradients, bucket by bucket, each as soon as all of it is there: communication goes on during backward.
+"""The mean of gradients, bucket by bucket, each as soon as it is complete: communication overlaps the backward pass.
 
-Each bucket is a weighted sum of its own, with its own schedule and its weight inside: sum of w_i g_i, then sum of w_i.
-Over messages all buckets are under way at once; in shared memory, which has one place for sums, one after another.
-Cost: the schedule's for each bucket. On loss, lateness or death of a peer: the whole round is done again by the others.
+Each bucket is a weighted sum of its own, with its own schedule, and its weight appended: sum of w_i g_i, then sum of
+w_i. Over messages all buckets are summed concurrently; in shared memory, which has room for one sum, one after another.
+Cost: the schedule's for each bucket. On loss, lateness or death of a peer: the others run the whole round again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class BucketAverager:
     async def _sum(
         self, number: int, contribution: Contribution, anchor: Tensor, key: Key
     ) -> tuple[Mean | BadSum | None, int]:
-        """The mean of one bucket; that of the signals comes with the last. Where there is none, the others' sums are
-        made all the same, as other peers may wait for them."""
+        """The mean of one bucket; the last bucket also carries the signals. If it has no mean, the sums of the other
+        buckets are still made, because other peers may wait for them."""
         start, stop = self._buckets[number]
         if contribution.filling is not None:
             await contribution.filling.filled(number)
@@ -89,7 +89,7 @@ class BucketAverager:
 
 
 async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """The results of all of them; the first that fails ends the others and is raised as it is."""
+    """The results of all coroutines. The first error cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]

@@ -1,6 +1,6 @@
 """Catch-up: a late or returning peer fetches the last committed state from one of its donors (`snapshot_transfer`).
 
-When a donor dies in the middle, the next one is asked, and what has come already is kept.
+When a donor dies in the middle, the next one is asked, and the parts that have arrived are kept.
 On loss of all donors: CatchUpFailed, and the caller's state is untouched.
 """
 
@@ -27,20 +27,20 @@ _MANIFESTS_MAX = 4
 
 
 class CatchUpFailed(Exception):
-    """No donor could give a state. Says what happened with each."""
+    """No donor could give a state. The message says what happened with each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The state of `version` is preferred, and none before the round `least` is taken; `exact`: nor any other. A
-    fingerprint of 0: nobody has told it."""
+    """The state to fetch: preferably that of `version`, and none of a round before `least`; `exact`: only that of
+    `version`. A fingerprint of 0 is unknown."""
 
     version: Version
     least: int
     exact: bool = False
 
     def check(self, round: int) -> None:
-        """Raises PeerMisbehaved when the state of that round is of no use. Its donor may have begun anew."""
+        """Raises PeerMisbehaved when a state of `round` is not wanted. Its donor may have begun anew."""
         if round < self.least or (self.exact and round != self.version.round):
             raise PeerMisbehaved(f"it has round {round}, round {self.version.round} is wanted")
 
@@ -54,8 +54,8 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """The state of one of `donors`, tried in turn. `outer`: how many tensors the outer step has. `kept`: parts by their
-    hashes, from one try to the next. Raises CatchUpFailed."""
+    """The state of one of `donors`, tried in turn. `outer`: how many tensors the outer step has. `kept`: parts by
+    hash, kept between tries. Raises CatchUpFailed."""
     kept, failures = {} if kept is None else kept, list[str]()
     version, size_max = wanted.version.round, bytes_max(expected(layout, outer))
     for donor in donors:
@@ -72,7 +72,7 @@ async def fetch_state(
 
 
 def _state(blob: bytes, layout: Layout, outer: int, wanted: Wanted) -> State:
-    """Raises PeerMisbehaved when the bytes are no state of this model, or not what the members agreed on."""
+    """Unpack a state. Raises PeerMisbehaved when it is no state of this model, or not what the members agreed on."""
     state = from_snapshot(unpack(blob, expected(layout, outer)))
     wanted.check(state.round)
     told = wanted.version.fingerprint != 0 and state.round == wanted.version.round

@@ -1,10 +1,10 @@
-"""The verdict on a round: it is committed when more than half of the view have the same result, or the verdict is that
-the sum was bad, when more than half say so.
+"""The verdict on a round: a result is committed when more than half of the view have it; the sum was bad when more than
+half say so.
 
-Each tells the coordinator Have, with the fingerprint of its result; when more than half agree, the coordinator answers
-Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
-On loss: the view changes (`members.view_change`), and what a majority had is handed on. When no majority can agree any
-more, because results differ, a change is asked for too: it makes one of the results the round's.
+Each member tells the coordinator Have, with the fingerprint of its result. When more than half agree, the coordinator
+sends Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+On loss: the view changes (`members.view_change`), and the change hands on a result that a majority had. When results
+differ so that no majority is possible, the coordinator leads a change too: it makes one of the results the round's.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..wire.frames import message
 from .rounds import LOCAL_SGD
 
 BAD = 2**63 - 1
-"""In a fingerprint's place: the sum was such that nobody can have a result."""
+"""In place of a fingerprint: the sum was bad, so no member has a result."""
 Ballot = tuple[int, int, int]
-"""(generation, round, try): the verdict on a sum, or on the second one, when the first was bad."""
+"""(generation, round, try): try 0 is the round's sum, try 1 the second sum, made when the first was bad."""
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Told to the coordinator: I have the result of this round, and this is its fingerprint. `levels`: how fast the
-    ways to the others are (`bandwidths`), where parts go by that. `again`: 1 when it is of the second sum."""
+    """Told to the coordinator: I have the result of this round, with this fingerprint. `levels`: bandwidths of the
+    connections to the others (`bandwidths`), where sizes of parts depend on them. `again`: 1 for the second sum."""
 
     generation: int
     round: int
@@ -42,7 +42,7 @@ class Have:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Told by the coordinator: more than half have this result; apply it."""
+    """Told by the coordinator: more than half of the view have this result; commit it."""
 
     generation: int
     round: int
@@ -51,8 +51,8 @@ class Commit:
 
 
 class Verdicts:
-    """One peer's part in it. `round` is the last round that this peer has committed; `bandwidths`: None where parts do
-    not go by them."""
+    """One peer's part in verdicts. `round` returns the last round that this peer has committed; `bandwidths`: None
+    where sizes of parts do not depend on them."""
 
     def __init__(
         self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
@@ -64,12 +64,12 @@ class Verdicts:
         channel.on(Commit, self._on_commit)
 
     def on(self, key: Key) -> int | None:
-        """The fingerprint of the result that was committed, of the second sum if there was one; BAD; None while there
-        is no verdict."""
+        """The committed fingerprint, or BAD; of the second sum if that has a verdict. None while there is no
+        verdict."""
         return self._commits.get((*key, 1), self._commits.get((*key, 0)))
 
     async def reach(self, key: Key, fingerprint: int, again: int = 0) -> None:
-        """Tell of our result and wait for the verdict. Raises what `Membership.until` raises."""
+        """Tell the coordinator of this peer's result and wait for the verdict. Raises as `Membership.until`."""
         coordinator, have = self._membership.coordinator, Have(*key, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())
@@ -110,7 +110,7 @@ class Verdicts:
             self._note(envelope.message)
 
     def _may_lead(self, peer: PeerId) -> bool:
-        """Whether `peer` may take itself for the coordinator: no more senior member stays, as far as is known here."""
+        """Whether `peer` may rightly see itself as coordinator: this peer knows of no more senior member that stays."""
         seniority, coordinator = self._membership.view.by_seniority, self._membership.coordinator
         return coordinator is None or seniority.index(peer) <= seniority.index(coordinator)
 

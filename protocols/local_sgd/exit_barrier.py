@@ -1,10 +1,10 @@
-"""Farewell: nobody goes while another may still need what it holds.
+"""Farewell: a peer leaves only when no other member still needs the result that it holds.
 
-A round is committed when more than half have its result. Whoever goes at that moment may take away the chunks, or the
-only copy, that the others wait for, and they would end with another model. So a peer that means to go tells the
-members which round it holds, and goes when each of them has answered that it holds that one too, or is gone itself. Who
-cannot reach it asks the others, who hold it then.
-Cost: one round trip to each member. On loss, lateness, death: the view changes, and only who is left is waited for.
+A round is committed when more than half have its result. A peer that leaves at that moment may take away the chunks, or
+the only copy, that the others wait for, and they would end with another model. So a peer that wants to leave tells the
+members which round it holds, and leaves when each of them has answered that it holds that round too, or is gone itself.
+A member that cannot reach the leaving peer asks the others, which hold the result by then.
+Cost: one round trip to each member. On loss, lateness, death: the view changes, and only its members are waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rounds import LOCAL_SGD
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Going:
-    """I hold the result of `round` and go as soon as you hold it too."""
+    """I hold the result of `round`, and leave as soon as you hold it too."""
 
     round: int
 
@@ -29,13 +29,13 @@ class Going:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """You may go: I hold the result of `round`."""
+    """You may leave: I hold the result of `round`."""
 
     round: int
 
 
 class Farewell:
-    """One peer's part in it. Its keeper calls `moved_on` whenever a round is over here."""
+    """One peer's part in it. The owner calls `moved_on` whenever a round is over here."""
 
     def __init__(self, averaging: LocalSGD) -> None:
         self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership
@@ -59,7 +59,7 @@ class Farewell:
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
-        """A round is over here: tell those who wait for that."""
+        """A round is over here: tell the peers that wait for it."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
             self._channel.post(peer, Holding(self._going.pop(peer)))

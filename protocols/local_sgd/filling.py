@@ -1,4 +1,4 @@
-"""Filling: a vector that is written while it is averaged already, bucket by bucket, by whoever computes it."""
+"""Filling: a vector that is already averaged, bucket by bucket, while it is still being computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Filling:
-    """Made on the loop on which it is waited for. `vector`: [n], in so many `buckets`."""
+    """Tracks which buckets of `vector` [n] are filled. Construct it on the event loop that waits for it."""
 
     def __init__(self, vector: Tensor, buckets: int) -> None:
         loop = asyncio.get_running_loop()
@@ -19,13 +19,13 @@ class Filling:
         self._told: list[Callable[[], None]] = []
 
     def when_whole(self, told: Callable[[], None]) -> None:
-        """Call `told` as soon as all of it is filled."""
+        """Call `told` as soon as all buckets are filled."""
         self._told.append(told)
         if not self._left:
             told()
 
     def fill(self, bucket: int) -> None:
-        """All elements of it have been written, and are not written to any more. Twice is harmless."""
+        """All elements of `bucket` are written, and will not be written again. A second call is harmless."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
             self._left -= 1
@@ -34,11 +34,11 @@ class Filling:
                     told()
 
     async def filled(self, bucket: int) -> None:
-        """Wait until it is."""
+        """Wait until `bucket` is filled."""
         await asyncio.shield(self._full[bucket])
 
     async def whole(self) -> Tensor:
-        """The vector, when all of it is filled."""
+        """The vector, once all buckets are filled."""
         for full in self._full:
             await asyncio.shield(full)
         return self.vector

@@ -1,4 +1,4 @@
-"""The mean of one fragment a round (`aggregation.fragments`): of the others nothing is sent."""
+"""The mean of one fragment per round (`aggregation.fragments`): the other fragments are not sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rounds import Contribution
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, as each remembers what a codec left out of its own; no checkpoint has it."""
+    """`averagers`: one for each fragment, as each keeps its own compression residual; no checkpoint has these."""
 
     owed: Owed | None = None
 
@@ -24,7 +24,7 @@ class FragmentAverager:
         self._averagers, self._fragments, self._last = averagers, fragments, averagers[0]
 
     async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        """The mean has all fragments but this round's as in `anchor`."""
+        """The mean of this round's fragment; all other fragments are those of `anchor`."""
         turn = self._fragments.turn(key[1])
         self._last, (start, stop) = self._averagers[turn], self._fragments.parts[turn]
         brought = replace(contribution, vector=contribution.vector[start:stop])

@@ -1,16 +1,17 @@
-"""The inquest: a sum has come out that cannot be right, and whose numbers were it?
+"""The inquest: which member brought the numbers that made a sum bad.
 
-A sum is bad that is not finite, or so large that one of those who made it must have brought what is huge (`bound`). Of
-a sum alone nobody can tell who: what comes from a neighbour may be the sum of many. So when more than half of the view
-say that it was bad (`commit`), each member looks at its own numbers once more, and ends alone when those are it; then
-what each brings is seen by some others (`collectives.shown`), and all come to the same conclusion (`evidence`): who is
-found guilty is given up by all, held off for a while (`probation`), and the others do the round again without it. It
-fetches their state, should it come back.
+A sum is bad if it is not finite, or so large that some member must have brought huge numbers (`bound`). The sum itself
+does not tell which member: what a neighbour sends may be the sum of many. So when more than half of the view say that
+the sum was bad (`commit`), each member checks its own numbers again, and leaves if they are not finite. Then some
+others see what each member brings (`collectives.shown`), and all reach the same conclusion (`evidence`): a guilty
+member is given up by all and held off for a while (`probation`), and the others run the round again without it. If it
+comes back, it fetches their state.
 
-When nobody is guilty, as a bit was flipped on its way, or most are as large as each other, the sum is made once more,
-by messages, each part straight by its owner, and what comes is looked at (`bound.Guard`): who sends other numbers than
-it has shown is named by the owner that got them, and an owner that makes a wrong sum of right ones by all others. What
-comes out then is the round's. In this last case one peer's word is all there is, and it counts.
+If no member is guilty, because a bit was flipped on its way or because most brought equally large numbers, the sum is
+made once more: by messages, each part by its owner directly, and every arriving chunk is checked (`bound.Guard`). A
+member that sends other numbers than it has shown is named by the owner that received them; an owner that makes a wrong
+sum of right numbers is named by all others. The result of this sum is the round's. In the first of these cases a single
+peer's accusation counts, as there is no other evidence.
 Cost: none in a round whose sum is good. On loss, lateness or death of a peer: as for an allreduce.
 """
 
@@ -38,24 +39,25 @@ from .probation import Probation
 from .rounds import Contribution
 
 _TRIES = 3
-"""How often one peer may be found guilty in a round: then it is not given up, as too few would be left."""
+"""How often one peer may be found guilty in a round. A peer found guilty more often cannot be given up: too few members
+would be left."""
 
 
 class Inquest:
-    """One peer's part in them."""
+    """One peer's part in inquests."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
         self._channel, self._membership, self._reducer = channel, membership, reducer
         self._probation = Probation(membership)
         self._found: tuple[int, Counter[PeerId]] = 0, Counter()
-        """In which round, and how often, each was found guilty."""
+        """A round, and how often each peer was found guilty in it."""
 
     @asynccontextmanager
     async def on_round(self, contribution: Contribution, anchor: Tensor, key: Key) -> AsyncIterator[None]:
-        """Find out who has made the sum bad; when nobody has, inside of this it is made once more.
+        """Find the peer that made the sum bad; if there is none, the sum is made once more inside this context.
 
-        `anchor`: the model that all had before. Raises PeerLost for who has, having it given up; ValueError when it is
-        this peer, or when nobody can be given up.
+        `anchor`: the model that all had before. Raises PeerLost for the guilty peer, after giving it up; ValueError
+        when this peer's own numbers are bad, or when nobody can be given up.
         """
         sometimes("a sum was bad")
         guard = await self._find(contribution, anchor, key, self._membership.view.ids, 0)
@@ -70,7 +72,7 @@ class Inquest:
     async def at_site(
         self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
     ) -> None:
-        """The same for the sum of some members at a turn before the round, which is not made again. Raises the same."""
+        """As `on_round`, for the sum of some members at a turn before the round; it is not made again. Raises alike."""
         await self._find(contribution, anchor, key, members, turn)
 
     async def _find(
@@ -100,7 +102,7 @@ class Inquest:
             self._found = round_, Counter()
         for peer, why in guilty.items():
             self._found[1][peer] += 1
-            if self._found[1][peer] > _TRIES + (peer != self._channel.endpoint.id):  # so who is guilty may go first
+            if self._found[1][peer] > _TRIES + (peer != self._channel.endpoint.id):  # the guilty peer may go first
                 name = self._membership.view.name(peer)
                 raise ValueError(f"peer {name} spoils round {round_}, and cannot be done without: {why}")
             self._give_up(peer, why)
@@ -108,7 +110,7 @@ class Inquest:
             raise PeerLost(peer, why)
 
     def _give_up(self, peer: PeerId, why: str) -> None:
-        """Who is guilty itself only waits to be given up."""
+        """Give up `peer`. A guilty peer does not give up itself: it waits until the others do."""
         if peer != self._channel.endpoint.id:
             sometimes("whose numbers cannot be right was given up")
             self._probation.add(peer, self._channel.endpoint.patience_s, why)

@@ -1,9 +1,10 @@
 """Entry: how a peer gets into a run, and back into it when the others have given it up.
 
-It asks a member, the contact, where the others stand (`admission`), and is let in by the next change of the view: as a
-learner, which fetches the state then (`learner`), or, before the first round, as a member, which has fetched it before.
-When the contact is lost meanwhile, another member is asked. Who has held up the others is told to come later, and asks
-again then; now and then before, whether they are there still.
+The peer asks a member, the contact, which version the others have (`admission`), and is let in by the next change of
+the view. Once the run has started it is let in as a learner, and then fetches the state (`learner`); before that it
+fetches the state first, and is let in as a member. When the contact is lost meanwhile, it asks another member. A peer
+that has held up the others is told to come later and asks again then; until then it now and then checks that they are
+still there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ASK_MAX = 8
 
 
 class Entry:
-    """One peer's way in. `adopt` takes what was fetched; `over` tells whether the run is, in the state we have."""
+    """One peer's way in. `adopt` takes the fetched state; `over`: whether the run is over in this peer's state."""
 
     def __init__(
         self,
@@ -45,15 +46,15 @@ class Entry:
         self._chance = random.Random(channel.endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`, or, when it is lost meanwhile, through another member.
+        """Join through `contact`, or through another member if it is lost meanwhile.
 
         Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
         """
         await self._ask(contact, for_s=TRY_FOR * self._channel.endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again, or, when the run is over, fetch its last state: for as long as it takes, unless the membership
-        has a limit. Raises MembershipError."""
+        """Join again, or fetch the last state if the run is over. Keep trying, up to the limit of the membership if it
+        has one. Raises MembershipError."""
         limit_s = self._membership.give_up_after_s
         for last_try in (False, True):
             try:
@@ -70,11 +71,11 @@ class Entry:
                     return
                 if last_try:
                     raise
-                # It may have ended just now: then the last state can still be fetched.
+                # The run may have ended just now: then the last state can still be fetched.
 
     async def _ask(self, contact: PeerId, *, for_s: float, returns: bool, fetch: bool = False) -> None:
-        """Who is asked may be busy, or the way to it gone for a while: go on for so long, at least. `returns`, `fetch`:
-        see `_through`."""
+        """Ask for at least `for_s`: a contact may be busy, or unreachable for a while. `returns`, `fetch`: see
+        `_through`."""
         clock, tried, failure = asyncio.get_running_loop().time, [contact], ""
         until_s = clock() + for_s
         asked = 0
@@ -85,7 +86,7 @@ class Entry:
                     return
                 failure = "nobody let it in"
                 if self._membership.held_off_s:
-                    asked, until_s = 0, clock() + for_s  # they are there, and it is not turned away
+                    asked, until_s = 0, clock() + for_s  # the others are there and only make this peer wait
                 await self._pause()
             except (PeerLost, CatchUpFailed) as error:
                 failure = str(error)
@@ -98,25 +99,25 @@ class Entry:
                     raise
                 if returns:
                     self._membership.tell_waiting(f"nobody lets it in again; it goes on asking: {failure}")
-                tried = [contact]  # somebody may be there, and let us in, later
+                tried = [contact]  # a member may be there later, and let this peer in
                 await self._pause()
             if asked >= _ASK_MAX and clock() >= until_s:
                 raise MembershipError(f"asked to be let in {asked} times, the last time: {failure}")
 
     async def _pause(self) -> None:
-        """About an interval, for each peer another: many may have begun to ask at the same moment."""
+        """Sleep about an interval, with jitter: many peers may have begun to ask at the same moment."""
         await asyncio.sleep(self._channel.endpoint.interval_s * self._chance.uniform(0.5, 1.5))
 
     async def _through(self, contact: PeerId, *, returns: bool, fetch: bool) -> bool:
-        """`returns`: what we hold is of this run, so we take no earlier state for it: ours may be the only copy.
-        `fetch`: take over the state first also when it could be done later, as a learner."""
+        """Ask `contact` once; whether this peer was let in. `returns`: its state is of this run, so it takes no earlier
+        one for it: it may hold the only copy. `fetch`: fetch the state first, even if a learner could do so later."""
         channel, membership = self._channel, self._membership
         channel.endpoint.retry(contact)
         welcome = await membership.knock(contact)
         if held_off_s := membership.held_off_s:
             return await self._let_in_within(min(held_off_s, channel.endpoint.patience_s))
         state, own = self._state(), self._standing().state
-        # Before the first round it is the newcomer that may be ahead, when a run is resumed.
+        # When a run is resumed, a newcomer may be ahead of the others before the first round.
         ahead = own.round > welcome.version.round and (returns or not welcome.view.started)
         if (fetch or not welcome.view.started) and own != welcome.version and not ahead:
             donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, channel.endpoint.id))]
@@ -131,5 +132,5 @@ class Entry:
             async with asyncio.timeout(seconds):
                 await membership.until(lambda: membership.view.generation > 0 or in_vain())
         except (TimeoutError, Expelled):
-            return False  # they died with our introduction in their hands, or gave us up again at once
+            return False  # those with our introduction died, or the others gave this peer up again at once
         return membership.view.generation > 0

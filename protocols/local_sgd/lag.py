@@ -1,7 +1,7 @@
-"""Lag: a version that the others go on from and this peer has not, until it has fetched it.
+"""Lag: a version that the others go on from and this peer lacks, until it has fetched it.
 
-What is fetched is held against the fingerprint that the members agreed on, never against its donor's own word. A view
-that asks for the same version changes nothing; and parts that have come are kept from one try to the next.
+The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. A
+new view with the same version does not interrupt the fetch. Parts that have arrived are kept between tries.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .state import State
 
 
 class Behind(NamedTuple):
-    """A version that this peer has to fetch, and who has it."""
+    """A version that this peer has to fetch, and the peers that have it."""
 
     version: Version
     donors: tuple[PeerId, ...]
 
 
 class Lag:
-    """One peer's. `behind`: what it has to fetch, None: nothing. `adopt` takes the state that was fetched."""
+    """One peer's lag. `behind`: the version to fetch, None: none. `adopt` takes the fetched state."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
@@ -42,12 +42,12 @@ class Lag:
         self._kept: dict[bytes, bytes] = {}
 
     def wants(self, version: Version) -> bool:
-        """Whether that is what it has to fetch now."""
+        """Whether this peer has to fetch `version` now."""
         return self.behind is not None and self.behind.version == version
 
     async def catch_up(self) -> None:
-        """Fetch the state that the others go on from. Without success, try again when the view has changed or soon; a
-        member that has had none for long joins anew, as all wait for it. Raises Expelled, MembershipError."""
+        """Fetch the state that the others go on from. After a failure, try again soon, or when the view has changed. A
+        member that fails for long joins anew, because all wait for it. Raises Expelled, MembershipError."""
         assert self.behind is not None
         version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))
@@ -68,4 +68,4 @@ class Lag:
             sometimes("no donor had the state")
             if whom and self._membership.settled and now() - self._since[1] > TRY_FOR * endpoint.patience_s:
                 raise Expelled(whom[0]) from None
-            await asyncio.sleep(endpoint.interval_s)  # who was lost is replaced, and who was busy has time
+            await asyncio.sleep(endpoint.interval_s)  # by then a lost donor is replaced, and a busy one has time

@@ -1,8 +1,8 @@
 """A learner: a peer that was let in after the start fetches the state, and tells the coordinator that it has it.
 
-The next view has it among its members (`members.learning`). One whose connection is too slow for the others stays a
-learner: it fetches again from time to time, so that it takes at most a tenth of its connection and of its donor's, and
-holds a result that is not old. On loss of a donor the next one is asked; of all members, MembershipError.
+The next view has it among its members (`members.learning`). A peer whose connection is too slow for the others stays a
+learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of its connection and
+of its donor's. On loss of a donor it asks the next one; on loss of all members: MembershipError.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .catch_up import CatchUpFailed, Wanted, fetch_state
 from .state import State
 
 _REST = 9
-"""For how many times as long as it fetched a learner then rests."""
+"""A learner rests for so many times as long as its fetch took."""
 
 
 class Learner:
-    """One peer's way from its first view to the one in which it is a member. `over`: whether the run is, in the state
-    we have; `adopt` takes what was fetched."""
+    """One peer's way from its first view to the one in which it is a member. `over`: whether the run is over in this
+    peer's state; `adopt` takes the fetched state."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Learner:
         self._life = 0
         self._took_s: float | None = None
         self._again_s = 0.0
-        """When a learner that is too slow fetches again."""
+        """When a learner that is too slow fetches again, on the loop's clock."""
         self._failing_since_s: float | None = None
         self._kept: dict[bytes, bytes] = {}
 
     async def learn(self) -> None:
-        """Fetch the state if need be, tell of it, and wait for what comes of that, for a patience at most.
+        """Fetch the state if need be, tell the coordinator, and wait for a change, for a patience at most.
         Raises Expelled, MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
@@ -57,9 +57,9 @@ class Learner:
             sometimes("a learner lost all members")
             if membership.deserted:
                 raise MembershipError("all members of the run have left, this peer was not one yet")
-            raise Expelled(membership.view.by_seniority[0])  # it is lost to them too: what they decide it does not hear
+            raise Expelled(membership.view.by_seniority[0])  # the members have lost it too, and tell it nothing
         if self._took_s == 0.0 and self._standing().state.round < membership.base.round:
-            self._took_s = None  # it came with what the others had, and they have gone on
+            self._took_s = None  # it came with the others' version, and they have gone on since
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
             await self._fetch()
         if self._took_s is None or not membership.learns or self._over():
@@ -92,11 +92,11 @@ class Learner:
         began_s, base, own, again = now(), membership.base, self._standing().state, self._again_s > 0
         there = own == base or base.round < own.round <= base.round + 1
         if there and not again and not membership.finished:
-            self._took_s, self._failing_since_s = 0.0, None  # it comes back with what the others have
+            self._took_s, self._failing_since_s = 0.0, None  # it already has the others' version
             return
         newest = Wanted(Version(own.round + 1, 0), own.round)
         wanted = Wanted(base, base.round) if base.round > own.round else newest
-        # Those who have finished hold the last round.
+        # Members that have finished hold the last round, so they come first.
         members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
         try:
             async with membership.only_while(lambda: membership.learns):
@@ -111,7 +111,7 @@ class Learner:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     def _failed(self, members: list[str], error: CatchUpFailed) -> None:
-        """Nobody gives the state now. Raises MembershipError when that is for good."""
+        """No donor gives the state now. Raises MembershipError when none ever will."""
         now, limit_s = asyncio.get_running_loop().time(), self._membership.give_up_after_s
         self._failing_since_s = self._failing_since_s or now
         waited_s = now - self._failing_since_s

@@ -1,20 +1,20 @@
 """Local-update SGD over allreduce: every peer takes some local steps, then all take the weighted mean of their models.
 
 PASGD (Wang & Joshi, SysML 2019, 1810.08313, eq. 3): x_i <- x_i - eta g_i for `period` steps, then x_i <- mean_j x_j,
-here weighted by samples. The period is a function of what the round itself has averaged (loss, elapsed time, learning
-rate ride along in the vector), so all peers agree on the next one without a message more.
+here weighted by samples. The period is a function of signals that the round itself averages (loss, elapsed time and
+learning rate are appended to the vector), so all peers agree on the next period without a further message.
 
 | paper | here |
 |---|---|
 | x_i | `Contribution.vector` |
 | tau | `State.period.period` |
-| m | the members of the view who contributed a weight above 0 |
+| m | the members of the view that contributed a weight above 0 |
 
 Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`commit`).
-On loss, lateness, death: the view changes, and the round is run again with the same contributions among those who are
-left, unless one of them holds the result: then all take that (`stragglers`: whose part comes too slowly). A peer that
-comes too late for a round catches up. When results differ (a broken machine), the one that most have is the round's,
-and the others fetch it. Who brings numbers that cannot be right goes alone (`inquest`).
+On loss, lateness, death: the view changes, and the remaining members run the round again with the same contributions,
+unless one of them holds the result: then all take that. A connection that is too slow is given up (`stragglers`). A
+peer that comes too late for a round catches up. When results differ (a broken machine), the most common one is the
+round's, and the other peers fetch it. Only the peer that brings impossible numbers is given up (`inquest`).
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """`membership` builds it from the two things it must know of us; `schedule` chooses one for a group;
-        `steps`: local steps of the whole run, None without end. `codec`: for what is sent; `residual`: what it had left
-        out up to `state`; `buckets`: in which contributions are filled; `fragments`: averaged in turn; `seed`: the
-        run's; `uneven`: parts of the sharded schedule go by the members' bandwidths; `norm_limit`: see `Bound`."""
+        """`membership` is called with the callbacks for this peer's standing and for a new decree, `schedule` with a
+        group. `steps`: local steps of the run, None without end. `codec` encodes vectors; `residual`: what it left out
+        up to `state`; `buckets`: in which contributions are filled; `fragments`: how many, averaged in turn; `seed`:
+        the run's; `uneven`: sharded parts go by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.steps = channel, state, steps
         self.watches = period.watches
-        """Whether contributions should tell of the peers' motion."""
+        """Whether the period policy needs each `Contribution.motion`."""
         self._fragments = Fragments.of(layout.size, fragments)
         self._result: Result | None = None
         self._committed: Result | None = None
@@ -133,7 +133,7 @@ class LocalSGD:
         )
 
     def _attempts_with(self, late: Lateness, layout: Layout) -> Attempts:
-        """What an attempt needs beside the sum: a way in, a way to learn and one to catch up."""
+        """The attempts, with what they need beside the sum: an entry, a learner and the lag."""
         channel, membership, outer = self.channel, self.membership, len(self.state.outer)
         standing, over, adopt = self._standing, self._over, self._adopt
         learner = Learner(channel, membership, layout, outer, standing=standing, over=over, adopt=adopt)
@@ -154,13 +154,13 @@ class LocalSGD:
 
     @property
     def residual(self) -> Tensor | None:
-        """What the codec has left out of this peer's changes up to `state`, for a checkpoint; None: nothing."""
+        """The compression residual of this peer's changes up to `state`, for a checkpoint; None: there is none."""
         owed = self._averager.owed
         return None if owed is None or owed[0] != self.state.round else owed[1]
 
     @property
     def bytes_shared(self) -> int:
-        """What it has written for others to memory that they share, and read there."""
+        """Bytes that this peer has written to shared memory for others, and read there."""
         return self._reducer.bytes_shared
 
     @property
@@ -183,17 +183,17 @@ class LocalSGD:
         await self._attempts.gather()
 
     async def settle(self) -> None:
-        """The same, or until the run is over."""
+        """Wait as in `gather`, or until the run is over."""
         await self._attempts.settle()
 
     # A round
 
     async def average(self, contribution: Contribution) -> Outcome:
-        """Average with all members; returns when the round is committed here, or has been caught up with. Once
+        """Average with all members. Return when this peer has committed the round, or has caught up with it. Once
         cancelled, the same round cannot be averaged again.
 
-        Raises MembershipError when this peer cannot go on, and ValueError when the contribution is not finite, which
-        the others are told, or when there is no mean and nobody is to blame: then nothing is committed.
+        Raises MembershipError when this peer cannot go on. Raises ValueError when the contribution is not finite (the
+        others are told), or when there is no mean and no peer is to blame: then nothing is committed.
         """
         return await self.or_leave(self._average(contribution))
 
@@ -217,8 +217,8 @@ class LocalSGD:
         return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
-        """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site; returns the vector
-        that it goes on from. When `state` is another afterwards, that round is over, and it goes on from there.
+        """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site. Return the vector
+        to go on from. If `state` has changed afterwards, that round is over, and this peer goes on from `state`.
 
         Raises as `average`.
         """
@@ -238,7 +238,7 @@ class LocalSGD:
         return gone_on[0] if gone_on else contribution.vector
 
     async def or_leave(self, work: Awaitable[T]) -> T:
-        """What comes of `work`. Who cannot go on, as a ValueError says, tells the others why, who go on without it."""
+        """The result of `work`. On a ValueError this peer tells the others why it cannot go on, and leaves."""
         try:
             return await work
         except ValueError as error:
@@ -246,7 +246,7 @@ class LocalSGD:
             raise
 
     def _decide(self, key: Key) -> None:
-        """After an attempt: commit its result, if the verdict is so."""
+        """After an attempt with a verdict: commit its result, or fetch the others' if they have another one."""
         verdict, result = self._verdicts.on(key), self._result
         if verdict in (None, BAD) or (result is None and self._trial.bad != key):
             return
@@ -254,7 +254,7 @@ class LocalSGD:
             self._commit(result)
         else:
             sometimes("a result differed and was not taken")
-            # Ours is not what the others have: take theirs, whose fingerprint no change has told.
+            # Our result differs from the others': fetch theirs. No change of the view has told its fingerprint.
             self._result, self._lag.behind = None, Behind(Version(key[1], 0), ())
 
     async def _attempt(self, key: Key, contribution: Contribution) -> None:
@@ -283,7 +283,7 @@ class LocalSGD:
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
     def _installed(self, decree: Decree) -> None:
-        """A new view goes on from the decree's version: who has it commits it, the others fetch it."""
+        """A new view goes on from the decree's version: a peer that has it commits it, any other fetches it."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None

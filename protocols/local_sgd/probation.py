@@ -1,10 +1,11 @@
-"""Probation: who was given up as too slow (`stragglers`), or for its numbers (`inquest`), is let in again later, and
-later each time.
+"""Probation: a peer that was given up as too slow (`stragglers`) or for its numbers (`inquest`) is let in again later,
+and later each time.
 
-It would hold up the others again. So it is let in only after ten times as long as they have waited for it, and is on
-probation for as long again: if it is given up then, all that time counts together. So it takes about a tenth of their
-time at most, and whose connection is well again comes soon. It is told so, and waits (`members.admission`).
-On loss: only who gave it up knows; when another comes to coordinate, it may come sooner.
+Such a peer may hold up the others again. So it is let in only after ten times the time they have waited for it, and is
+on probation for as long again: if it is given up during that, the waiting times add up. Hence it costs the others about
+a tenth of their time at most, and a peer whose connection has recovered is soon back. It is told so, and waits
+(`members.admission`).
+On loss: only the peer that gave it up knows; another coordinator may let it in sooner.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _HELD_OFF = 10
 
 
 class Probation:
-    """What one peer knows of it."""
+    """The peers on probation that this peer knows of."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._known: dict[PeerId, tuple[float, float]] = {}
-        """Of who is on probation: until when, on the loop's clock, and for how long it has held up the others."""
+        """For each peer on probation: when that ends, on the loop's clock, and how long it has held up the others."""
 
     def add(self, peer: PeerId, held_up_s: float, why: str) -> None:
-        """It is about to be given up, for having held up the others for so long."""
+        """`peer` is about to be given up, as it has held up the others for `held_up_s`."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         held_up_s += self._known.get(peer, (0.0, 0.0))[1]

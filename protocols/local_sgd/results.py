@@ -1,4 +1,4 @@
-"""What a round's mean makes of the state that all had before."""
+"""The next state and the outcome of a round, from its mean and the state that all had before."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .state import State
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """By what the run is made."""
+    """Makes results by the run's fragments, outer step and period policy."""
 
     fragments: Fragments
     outer: OuterStep
     period: PeriodPolicy
 
     def of(self, before: State, steps: int, key: Key, mean: Mean, mark: int) -> Result:
-        """`steps`: local steps since `before`; `mark`: of the sum."""
+        """The result of a round. `steps`: local steps since `before`; `mark`: the sum's fingerprint."""
         numbers, links, speeds = told(mean.signals)
         vector, outer = self.fragments.step(self.outer, key[1], before.vector, mean.vector, before.outer)
         period = self.period.update(before.period, numbers)
@@ -34,14 +34,14 @@ class Results:
 
     @staticmethod
     def idle(before: State, key: Key, contribution: Contribution, mark: int) -> Result:
-        """Of a round to which all who are left only came to follow: the model stays, and they train for the next."""
+        """The result of a round without any weight above 0: the model stays, and the peers train for the next round."""
         state = replace(before, round=before.round + 1)
         return Result(key, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
     ) -> Outcome:
-        """Of a round that has led to `state`. `own`: the result by which it did; None: it was fetched from another."""
+        """The outcome of a round that led to `state`. `own`: this peer's result; None: it fetched the state."""
         meter.read()
         if own is None:
             meter.in_vain(0.0)

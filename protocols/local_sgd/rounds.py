@@ -1,4 +1,4 @@
-"""What a peer brings to a round of averaging, and what comes out of it."""
+"""A peer's contribution to a round of averaging, the round's outcome, and the events that checkers look at."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .filling import Filling
 from .state import State
 
 LOCAL_SGD = "local_sgd"
-"""The family of its messages, and the name of its channel where a run has one level of it."""
+"""The family of this conversation's messages, and the name of its channel where a run has one level of averaging."""
 
 Attempt = tuple[int, int, int]
-"""(generation, round, turn): one attempt at a turn of a site, counted from 1, before that round."""
+"""(generation, round, turn): one attempt at a site's turn before that round. Turns count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a peer brings to a round: its model after the local steps [n], the samples it saw as weight (0: nothing,
-    I only follow), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: the
-    vector is still being written, and says how far it is. `motion`: of the rounds before, as far as this peer saw it;
-    `links`: what the ways to the others cost, as measured. `steps`: local steps that led to it, 0: not to be counted;
-    `speeds`: of those, where peers go by their own pace."""
+    """A peer's contribution to a round: its model after the local steps [n], the samples it saw as weight (0: it only
+    follows), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: tracks
+    the vector while it is still being written. `motion`: of the models in earlier rounds, as far as this peer saw it;
+    `links`: measured costs of the links to the others. `steps`: local steps that led to the model, 0: not counted;
+    `speeds`: of these steps, where each peer has its own pace."""
 
     vector: Tensor
     weight: float
@@ -46,12 +46,12 @@ class Contribution:
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """What is averaged beside the model: what the period is chosen by, what links cost, and how fast peers are."""
+        """Numbers averaged beside the model: those that the period depends on, link costs, and peers' speeds."""
         return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds
 
     def check(self, *messages: Tensor) -> None:
-        """Raises ValueError when anything is not finite in `messages`, which is what others are about to have of this:
-        weighted, as `contribute` has made it."""
+        """Raises ValueError when `messages`, the weighted form of this contribution that is about to be sent
+        (`contribute`), hold a number that is not finite."""
         if self.weight == 0 or all(map(all_finite, messages)):
             return
         most = torch.finfo(self.vector.dtype).max
@@ -73,7 +73,7 @@ _NAMES = ("loss", "elapsed_s", "learning_rate", *Motion._fields, *LinkCosts._fie
 
 
 def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
-    """What the mean of all peers' `Contribution.signals` says."""
+    """Unpack the mean of all peers' `Contribution.signals`."""
     loss, elapsed_s, learning_rate, *others = signals
     motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
     return Numbers(loss, elapsed_s, learning_rate, Motion(*motion)), LinkCosts(*links), Speeds(*speeds)
@@ -81,11 +81,11 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over, with the agreed mean loss and training time. `vector`: what this peer trains on from, which
-    is the agreed model unless only a fragment was averaged, its `part`. `caught_up`: this peer did not average but
-    took the result from another; then loss and time are its own. `compute_s`: until the contribution was whole;
-    `hidden_s`: of the averaging, while local steps went on.
-    `waited_for`: whose own part was waited for, most of that time."""
+    """A round that is over, with the agreed mean loss and training time. `vector`: the model that this peer trains on
+    from: the agreed one, unless only a fragment, `part`, was averaged. `caught_up`: this peer did not average but
+    fetched the result from another; then loss and time are its own. `compute_s`: time until the contribution was
+    complete; `hidden_s`: part of the averaging during which local steps went on. `waited_for`: the peer whose
+    contribution was waited for most of `wait_s`."""
 
     state: State
     vector: Tensor
@@ -104,8 +104,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a peer has computed in a round and not committed yet. `fingerprint`: of the sum it came from; `weight`: of
-    all that is in it."""
+    """A result that a peer has computed in a round and not committed yet. `fingerprint`: of the sum that led to it;
+    `weight`: the sum of all contributions' weights."""
 
     key: Key
     state: State
@@ -115,12 +115,12 @@ class Result:
     fingerprint: int
 
 
-# What a simulation's checkers look at (`testpoints`).
+# Events for a simulation's checkers (`testpoints`).
 
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """A peer began an attempt, with this in its hands, among these members."""
+    """A peer began an attempt with this vector and weight, among these members."""
 
     key: Key
     vector: Tensor
@@ -130,7 +130,7 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A peer has the result of an attempt and tells the coordinator so."""
+    """A peer has the result of an attempt and votes for it."""
 
     key: Key
     fingerprint: int
@@ -138,7 +138,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A peer goes on from this model. `key`: the attempt it is the result of; None: fetched from another peer."""
+    """A peer goes on from this model. `key`: the attempt that led to it; None: it was fetched from another peer."""
 
     round: int
     vector: Tensor
@@ -148,7 +148,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A peer goes on to a view, in which all go on from `round`, whose result `donors` have."""
+    """A peer goes on to a view whose members all go on from the result of `round`, which the `donors` have."""
 
     generation: int
     members: tuple[PeerId, ...]
@@ -158,7 +158,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class SiteContributed:
-    """A peer began an attempt at a turn of its site, with this in its hands, among these members."""
+    """A peer began an attempt at a turn of its site with this vector and weight, among these members."""
 
     attempt: Attempt
     vector: Tensor
@@ -168,7 +168,7 @@ class SiteContributed:
 
 @dataclass(frozen=True, slots=True)
 class SiteCommitted:
-    """A peer goes on from the mean of its site, the result of that attempt."""
+    """A peer goes on from its site's mean, the result of that attempt."""
 
     attempt: Attempt
     vector: Tensor

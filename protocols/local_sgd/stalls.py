@@ -1,16 +1,18 @@
-"""Stalls: who keeps the others waiting though it lives says so itself; after a patience they go on without it.
+"""Stalls: a live peer that keeps the others waiting says so itself; after a patience they go on without it.
 
 Heartbeats go on while a local step or a data loader hangs, as these run off the event loop. So a peer whose own work
-takes far longer than usual (`works`) tells all members that it is Stalled: with what, for how long, and what is usual.
-It does so again every half minute, and when it is over. Whoever waits for its part of a round names it then. A peer
-that holds up a sum and does not say why is named by who waits for its part, after as long. Of an evaluation, which one
-peer makes for all, each tells the end, however short it was: so the others know what they have waited for.
+takes far longer than usual (`works`) tells all members that it is Stalled: in which work, for how long, and how long is
+usual. It repeats this every half minute, and tells the end. A member that waits for its part of a round then reports
+it. A peer that holds up a sum without saying why is reported by the members that wait for its part, after as long. The
+end of each evaluation, which one peer makes for all, is told however short it was, so that the others know what they
+have waited for.
 
-With `patience_s`, who takes local steps for longer is given up: by the most senior of those who do not, once it has
-brought its own part and waits, if the others are enough to go on. It is let in again as `probation` has it.
+With `patience_s`, a peer that takes local steps for longer is given up. The most senior member that is not over that
+time does so, once it has contributed and waits, if the others are enough to go on. Such a peer is let in again after
+its `probation`.
 
 Cost: none in a usual round; after an evaluation a message to each member.
-On loss: what is told once is told again. Work on the event loop itself shows as silence.
+On loss: the message is repeated. Work on the event loop itself shows as silence.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from .rounds import LOCAL_SGD
 from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
 
 _NOT_SOONER_S = 5.0
-"""Of one peer is told no oftener, whatever it says."""
+"""The least time between two reports on one peer, however often it says that it is stalled."""
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Told to all members: I have been at this `work` for my part of that round for so long, or have come to its end,
-    when it is `over`. `where`: how far I am; `usual_s`: what the work takes of late, 0: none has come to an end."""
+    """Told to all members: I have been at this `work` for my part of `round` for `taken_s`; `over`: it has ended now.
+    `where`: how far I am; `usual_s`: how long such work took recently, 0: none has ended yet."""
 
     generation: int
     round: int
@@ -53,21 +55,22 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """What there is to tell: whom a round waits for and why, or that it does not any more."""
+    """A report: a round waits for `peer` and why, or, when `over`, that it no longer does."""
 
     peer: PeerId
     why: str
     over: bool = False
     work: str = ""
-    """What it is at, as a kind of `works`; "": it does not say."""
+    """The kind of work that the peer is at (`works`); "": it does not say."""
 
 
 class Stalls:
-    """One peer's part. `meter` knows whose own part it waits for; `round`: the last that it has committed."""
+    """One peer's part. `meter` knows whose contribution this peer waits for; `round` returns its last committed
+    round."""
 
     def __init__(self, channel: Channel, membership: Membership, meter: Meter, round: Callable[[], int]) -> None:
         self.patience_s: float | None = None
-        """How long anybody may take local steps until the others go on without it; None: for ever."""
+        """Seconds that a peer may take local steps before the others go on without it; None: for ever."""
         self.on_stall: list[Callable[[Stall], None]] = []
         self._channel, self._membership, self._meter, self._round = channel, membership, meter, round
         self._probation = Probation(membership)
@@ -75,13 +78,13 @@ class Stalls:
         self._usual: defaultdict[str, Usual] = defaultdict(Usual)
         self._waits = Usual()
         self._heard: dict[PeerId, tuple[Stalled, float]] = {}
-        """What others say of themselves, and when it was heard."""
+        """The other peers' messages about themselves, and when each was heard."""
         self._evaluations: dict[PeerId, Stalled] = {}
-        """The last one of each peer that told of the end of one."""
+        """The last ended evaluation of each peer that has told of one."""
         self._unseen: int | None = None
-        """Before its part of that round one has evaluated, and this peer waited then without seeing for whom."""
+        """The round before which a peer evaluated while this peer waited without seeing for whom."""
         self._told_at: dict[PeerId, float] = {}
-        """Of whom was told, when for the last time."""
+        """The peers that were reported, and when for the last time."""
         self._awaited: Callable[[], Collection[PeerId]] | None = None
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -90,7 +93,7 @@ class Stalls:
     # This peer's own work
 
     def begin(self, kind: str, where: Callable[[], str]) -> Work:
-        """This peer is at such work from now on, until its `end`."""
+        """This peer is at work of this `kind` from now on, until `Work.end`."""
         patience_s = self.patience_s if kind == LOCAL_STEPS else None
         work = Work(kind, where, self._usual[kind], patience_s=patience_s, overdue=self._overdue, ended=self._ended)
         self._works.add(work)
@@ -98,7 +101,7 @@ class Stalls:
 
     @contextmanager
     def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
-        """While this peer is at such work."""
+        """Context in which this peer is at work of this `kind`."""
         work = self.begin(kind, where)
         try:
             yield work
@@ -135,16 +138,16 @@ class Stalls:
     # Waiting for others
 
     def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
-        """Whom this peer has waited for in that round, most of `wait_s`, and for how much of it as that one evaluated.
-        `waited_for`: whom it has seen to be late. None, as in a ring beyond the next peer, is the one that evaluated,
-        if this peer stood still when that ended, and had waited for nobody else for as long."""
+        """The peer that this one waited for in `round`, most of `wait_s`, and how much of that time that peer spent on
+        an evaluation. `waited_for`: the peer seen to be late. None (a ring shows only the next peer) is replaced by
+        the peer whose evaluation took most of `wait_s`, if this peer was waiting when that evaluation ended."""
         if waited_for is None and self._unseen == round:
             waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)
         return waited_for, min(wait_s, self._evaluated_s(waited_for, round))
 
     def _evaluated_s(self, peer: PeerId | None, round: int) -> float:
-        """For how long that peer says it has evaluated before its part of that round; 0: it did not, as far as this
-        peer has heard."""
+        """Seconds that `peer` says it has evaluated before its part of `round`; 0: this peer has not heard of an
+        evaluation."""
         said = None if peer is None else self._evaluations.get(peer)
         return 0.0 if said is None or said.round != round else max(0.0, said.taken_s)
 
@@ -152,8 +155,8 @@ class Stalls:
     def waiting(
         self, awaited: Callable[[], Collection[PeerId]] | None = None, filling: Filling | None = None
     ) -> Iterator[None]:
-        """While a round is made, or, with `awaited`, these have to come to its end. `filling`: this peer's own part, if
-        that is not whole: before it is, nobody holds it up."""
+        """Watch for stalls while a round is made, or, with `awaited`, while those peers have to reach its end.
+        `filling`: this peer's contribution, if it is not complete yet: until then nobody holds this peer up."""
         over = False
 
         def begin() -> None:
@@ -176,7 +179,7 @@ class Stalls:
 
     def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
         self._awaited, self._since_s = awaited, self._now()
-        if self._timer is None:  # that of a round before does too: to set one for each costs as much as a small round
+        if self._timer is None:  # a timer of an earlier round will do: setting one costs as much as a small round
             self._look_at(self._since_s + FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
@@ -185,7 +188,7 @@ class Stalls:
         self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _look(self) -> None:
-        """Who is waited for and does not say why is named all the same."""
+        """Report peers that are waited for and do not say why."""
         self._timer = None
         if self._awaited is None:
             return
@@ -202,7 +205,7 @@ class Stalls:
                 )
 
     def _all_came(self) -> None:
-        """A round is committed: nobody holds up that."""
+        """A round is committed: nobody holds it up any more."""
         for peer, (said, _) in list(self._heard.items()):
             if said.round <= self._round():
                 self._is_over(peer, "its part has come")
@@ -228,7 +231,7 @@ class Stalls:
             self._hear(peer, said)
 
     def _hear(self, peer: PeerId, said: Stalled) -> None:
-        """Tell of it if we wait for that."""
+        """Report `peer` if this peer waits for its part."""
         if self._awaited is not None and said.round <= self._round() + 1:
             self._tell(peer, _in_words(said), work=said.work)
             self._judge()
@@ -248,10 +251,10 @@ class Stalls:
         for told in self.on_stall:
             told(Stall(peer, why, over, work))
 
-    # Going on without somebody
+    # Going on without a peer
 
     def _judge(self) -> None:
-        """Give up who has taken local steps for too long, if that is for us to say."""
+        """Give up peers that have taken local steps for too long, if this peer is the judge."""
         membership, patience_s = self._membership, self.patience_s
         if patience_s is None:
             return

@@ -1,4 +1,4 @@
-"""State: what all peers agree on after a committed round, and its form as a snapshot for a peer that catches up."""
+"""State: the agreed state after a committed round, and its form as a snapshot for a peer that catches up."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..wire.frames import PeerMisbehaved
 _MEANS = len(LinkCosts._fields) + len(Speeds._fields)
 _COLUMNS = 64
 _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-"""Odd factors, one a column: a word that moves to another column changes the sum."""
+"""Odd factors, one per column: a word that moves to another column changes the sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """Round number (0 before the first), local steps each peer has taken, the model as one vector, the outer step's
-    tensors, the averaging period's state, what the peers' links cost and how fast they are on average. Its tensors are
-    never written to: a new round makes new ones."""
+    tensors, the averaging period's state, and the average costs of links and speeds of peers. Its tensors are never
+    written to: a new round makes new ones."""
 
     round: int
     step: int
@@ -61,18 +61,18 @@ def state_fingerprint(state: State) -> int:
 
 
 def to_snapshot(state: State) -> Snapshot:
-    """The state as named tensors, to be fetched."""
+    """The state as a snapshot that other peers can fetch."""
     tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
     return Snapshot(state.round, tensors, [state.step, state.period.to_plain(), *state.links, *state.speeds])
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
-    """The tensors that a state of this layout has, whose outer step has so many."""
+    """The tensors of a state of this layout. `outer`: how many tensors the outer step has."""
     return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 
 def from_snapshot(snapshot: Snapshot) -> State:
-    """The state of which it is. Raises PeerMisbehaved when what goes with its tensors makes no sense."""
+    """The state in `snapshot`. Raises PeerMisbehaved when the numbers beside its tensors make no sense."""
     try:
         step, period, *means = snapshot.extra
         if type(step) is not int or not 0 <= step < 2**62:

@@ -177,7 +177,7 @@ class Lateness:
         if self._key is None or not self._is_late:
             return
         told = [self._told[peer] for peer in view.ids if peer in self._told]
-        # Behind its own part, what a slow peer tells of a round may come only when that is over.
+        # A slow peer's `Late` queues behind its contribution, so it may arrive only after its round is over.
         since = (view.generation, self._key[1] - 1)
         ways = [late.levels for late in told if late.generation == since[0] and late.round >= since[1]]
         if len(ways) < len(view.ids):

@@ -1,8 +1,8 @@
-"""A trial: one attempt at a round, from what this peer brings to a result that all of its members may commit.
+"""A trial: one attempt at a round, from this peer's contribution to a result that all members may commit.
 
-The sum is made; when more than half have the same result, that is the verdict (`commit`), or that the sum was bad:
-then it is found out by whom (`inquest`), and if by nobody, the sum and the verdict are had once more. In memory that
-all share they have the very same result, and only wait until all keep it.
+First the sum is made. When more than half have the same result, that is the verdict (`commit`). If the verdict is that
+the sum was bad, an inquest finds the guilty peer (`inquest`); if there is none, sum and verdict are repeated. In shared
+memory all peers read the same result, and only wait until all hold it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .state import State
 
 
 class Trial:
-    """One peer's part in it. `hopeful`: whether an attempt makes sense still; `keep` is told of a result before others
-    are, None: there is none; `version`: by which a state is known."""
+    """One peer's trials. `hopeful`: whether an attempt can still succeed; `keep` is called with a result before other
+    peers hear of it, None: there is none; `version` returns the version of a state."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Trial:
         self._version = version
 
     async def make(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result | None:
-        """A result that is to be committed at once; None: the verdict says what is, if there is one. `steps`: local
+        """A result to commit at once; None: the verdict, if there is one, says which result to commit. `steps`: local
         steps since `before`. Raises PeerLost, and ValueError when the contribution is not finite, or when there is no
-        mean and nobody is to blame."""
+        mean and no peer is to blame."""
         if len(self._membership.view.ids) == 1 and contribution.weight > 0:
             return await self._alone(key, contribution, before, steps)
         try:
@@ -58,7 +58,7 @@ class Trial:
         except BadSum:
             result, self.bad = None, key
         if not self._hopeful(key):
-            return None  # we have promised to commit nothing more in this generation, and told what we hold
+            return None  # this peer has promised to commit nothing more in this generation, and told what it holds
         await self._hold(result)
         if result is not None and self._reducer.in_place:
             await self._reducer.all_have(key)
@@ -73,7 +73,7 @@ class Trial:
         return None
 
     async def _alone(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result:
-        """Nobody to ask, and the mean of one is that one, to the bit."""
+        """The result of a view of one member: the mean is its own vector, to the bit."""
         vector, weight, signals = contribution.vector, contribution.weight, contribution.signals
         if contribution.filling is not None:
             vector = await contribution.filling.whole()
@@ -82,7 +82,7 @@ class Trial:
         return self._results.of(before, steps, key, Mean(vector, signals, weight, 0.0), 0)
 
     async def _computed(self, key: Key, contribution: Contribution, before: State, steps: int) -> Result:
-        """What the members' sum makes of the state. Raises PeerLost, BadSum, ValueError."""
+        """The result of the members' sum. Raises PeerLost, BadSum, ValueError."""
         mean, mark = await self._averager.mean(contribution, before.vector, key)
         if mean is None:
             sometimes("nobody contributed to a round")
@@ -91,7 +91,7 @@ class Trial:
         return await off_loop(before.vector.nbytes, lambda: self._results.of(before, steps, key, agreed, mark))
 
     async def _hold(self, result: Result | None) -> None:
-        """Keep it, and vote for it."""
+        """Keep `result`, and record this peer's vote for it."""
         self._keep(result)
         if result is not None:
             await self._membership.vote(lambda: self._version(result.state))

@@ -1,4 +1,4 @@
-"""Versions: by what fingerprints a peer's states are known to the others, and how fast they follow each other."""
+"""Versions: the fingerprints that identify a peer's states to the others, and how long a round takes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..members.view import Version
 from .state import State, state_fingerprint
 
 _USUAL = 9
-"""So many rounds tell how long one takes."""
+"""The number of recent commits whose intervals tell how long a round takes."""
 
 
 class Versions:
-    """Of the last two states of one peer, from `state` on."""
+    """The versions of the last two states of one peer, from `state` on."""
 
     def __init__(self, state: State) -> None:
         self._known = [(state, Version(state.round, state_fingerprint(state)))]
         self._committed_at: deque[float] = deque(maxlen=_USUAL)
 
     def of(self, state: State) -> Version:
-        """That of one of the last two states."""
+        """The version of `state`; those of the last two states are cached."""
         for known, version in self._known:
             if known is state:
                 return version
@@ -31,11 +31,11 @@ class Versions:
         return version
 
     def committed(self) -> None:
-        """A round is over."""
+        """A round was committed."""
         self._committed_at.append(asyncio.get_running_loop().time())
 
     @property
     def usual_s(self) -> float:
-        """How long a round takes now; 0: not known."""
+        """How long a round takes now, in seconds; 0: unknown."""
         times = list(self._committed_at)
         return median(after - before for before, after in pairwise(times)) if len(times) > 1 else 0.0

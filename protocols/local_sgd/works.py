@@ -1,7 +1,7 @@
-"""Works: what this peer is at beside the conversations, and when that takes far longer than it usually does.
+"""Works: this peer's work beside the conversations, and whether it takes far longer than usual.
 
-A piece of work is over its time after `TIMES` its median of late, but not before `LEAST_S`; after `FIRST_S` while none
-of its kind has come to an end. It is done off the event loop, so the loop sees it hang.
+A piece of work is overdue after `TIMES` its recent median, but not before `LEAST_S`; after `FIRST_S` while no work of
+its kind has ended yet. It runs off the event loop, so the loop sees it hang.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from statistics import median
 LOCAL_STEPS, EVALUATION = "local steps", "evaluation"
 TIMES, LEAST_S, FIRST_S = 10, 10.0, 60.0
 AGAIN_S = 30.0
-"""It is told again that often."""
+"""Seconds between two reports of the same overdue work."""
 _OF_LATE = 20
 
 
 class Usual:
-    """How long something has taken of late."""
+    """How long one kind of work has taken recently."""
 
     def __init__(self) -> None:
         self._took_s: deque[float] = deque(maxlen=_OF_LATE)
@@ -29,7 +29,7 @@ class Usual:
 
     @property
     def s(self) -> float:
-        """The median; 0 while none has come to an end."""
+        """The median in seconds; 0 while no such work has ended."""
         return median(self._took_s) if self._took_s else 0.0
 
     @property
@@ -38,9 +38,9 @@ class Usual:
 
 
 class Work:
-    """A piece of work, from when this is made to `end`. `kind`: what it is, in words; `where`: how far it is, as told
-    when it takes long; `patience_s`: after which `overdue` is called too, None: no such. `overdue` hears of it each
-    time, `ended` how it ended."""
+    """A piece of work, from its construction to `end`. `kind`: its name; `where` tells its progress when it takes long.
+    `overdue` is called each time it is overdue, also after `patience_s` (None: no such limit); `ended` when it has
+    ended."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Work:
         return asyncio.get_running_loop().time() - self._began_s
 
     def end(self) -> None:
-        """Twice is harmless."""
+        """The work has ended. A second call is harmless."""
         if self._timer is not None:
             self.drop()
             self.usual.took(self.took_s)
             self._ended(self)
 
     def drop(self) -> None:
-        """It is of no interest any more."""
+        """Stop watching this work."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The acceptor's half of a change: what one member has promised, and which next view it has adopted (`view_change`).
+"""The acceptor's half of a change: the ballot that one member has promised and the decree it adopted (`view_change`).
 
 A process that finds the record of its former life (`ledger`) goes on as an acceptor of that life's view until it hears
 of a later one.
@@ -21,15 +21,15 @@ from .roster import Roster, Standing
 from .view import NOBODY, Decree, Version
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
-"""How far above what was promised a ballot may be: a million tries of each member (`view_change`). Of the coordinator,
-to whom others may have proposed higher ones than to this member, much further; and of what a member says it has
-promised, to whom others may have proposed."""
+"""How far a ballot may lie above the promised one: a million tries (`view_change`). The far limit is for ballots of the
+coordinator, and for those that a member says it has promised: others may have proposed higher ballots to them than to
+this member."""
 _FREE = 8
-"""How often in an hour somebody may propose who does not coordinate, as this member sees it, before it has to wait."""
+"""How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
 
 
 class Acceptor:
-    """One member's word in the change of the present view. `asked` is called when somebody else leads it."""
+    """One member's promises in the change of the present view. `asked` is called when another member leads it."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class Acceptor:
         self.promised = 0
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
         self.unsettled_s = 0.0
-        """When it first promised anything in this generation."""
+        """When this member first promised anything in this generation, on the loop's clock."""
         self._view, self._me = NOBODY, roster.me
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
         self.courtesy_s = channel.endpoint.interval_s
-        """For how long the coordinator lets lead who was heeded last."""
+        """Seconds that the coordinator leaves to a rival leader that was heeded last."""
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
-        """From when on those are heeded who have proposed without being coordinator, on the loop's clock."""
+        """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
-        """Their last proposals, until then: what comes of one is called then, or when its sender coordinates."""
+        """Their last proposals, postponed until then, or until their sender coordinates."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
-        """Peers that were behind and were told of the present view, which is a thousand times as long as a question."""
+        """Limits how often a peer that is behind is told the present view: that takes a thousand times a question."""
         self._voted: Version | None = None
-        """What a former life voted for last, which is lost."""
+        """The result that a former life voted for last; this life does not hold it."""
         roster.on_news.append(self._heed_coordinator)
         channel.on(Propose, self._on_propose)
         channel.on(Adopt, self._on_adopt)
@@ -72,16 +72,16 @@ class Acceptor:
 
     @property
     def latest(self) -> Decree | None:
-        """What has led to the present view."""
+        """The decree of the present view."""
         return self._latest
 
     def begin(self, decree: Decree | None) -> None:
-        """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to none."""
+        """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to no view."""
         self._me = self._roster.me
         self._go_to(decree)
 
     def go_on(self, former: Former) -> None:
-        """Go on as the acceptor that a former life was."""
+        """Go on as the acceptor of a former life."""
         self._view, self._me, self._latest = former.seat.decree.view, former.seat.me, former.seat.decree
         if former.ballot is not None:
             self.promised = former.ballot.promised
@@ -89,7 +89,7 @@ class Acceptor:
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
-        """The view of the former life is over: if that is a member of the next one too, go on as its acceptor there."""
+        """The former life's view is over: if the former life is a member of the next one, go on as its acceptor."""
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
@@ -105,7 +105,7 @@ class Acceptor:
             self._ledger.strike()
 
     def promise(self, ballot: int) -> Promise:
-        """Promise to follow `ballot` unless a higher one is promised; the answer says which, and what we hold."""
+        """Promise to follow `ballot` unless a higher one is promised. The answer tells the promised ballot."""
         if self.promised == 0:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
@@ -117,26 +117,27 @@ class Acceptor:
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
     def adopt(self, ballot: int, decree: Decree) -> Adopted:
-        """Adopt `decree`, unless a higher ballot is promised meanwhile."""
+        """Adopt `decree`, unless a higher ballot has been promised meanwhile."""
         if ballot >= self.promised:
             self.promised, self._adopted = ballot, (ballot, decree)
         return Adopted(self._view.generation, ballot, self.promised)
 
     def has_adopted(self, decree: Decree) -> bool:
-        """Whether it is this decree that this member has adopted: whoever says that it holds may be believed."""
+        """Whether this member has adopted `decree`: then it believes any peer that says the decree holds."""
         return self._adopted[1] == decree
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether one may have come to that ballot: there is to be room above it for all others."""
+        """Whether an honest member may have reached `ballot`: room must be left above it for all others."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
-        """Call `then` when what was promised and adopted so far is on record."""
+        """Call `then` when all that was promised and adopted so far is on record."""
         adopted, decree = self._adopted
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a member speaks of our generation. If not, one of the two is brought up to date, learner or not."""
+        """Whether a member speaks of this peer's generation. If not, the one that is behind is brought up to date, also
+        if it is a learner."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):
@@ -157,9 +158,9 @@ class Acceptor:
         return not self._postponed(envelope)
 
     def _postponed(self, envelope: Envelope) -> bool:
-        """Whether somebody would lead whose turn it is not, as far as this member knows, and has done so of late: as
-        each time all are kept from committing, it is heeded later each time, by its last word, after a patience at
-        most. Meanwhile `courtesy_s` becomes shorter."""
+        """Whether a question is postponed, because its sender is not the coordinator as far as this member knows, and
+        has led too often recently. Each try keeps all members from committing, so it is heeded later each time: only
+        its last question, and after a patience at most. `courtesy_s` becomes shorter at the same rate."""
         sender, loop = envelope.sender, asyncio.get_running_loop()
         if sender == self._roster.coordinator:
             self.courtesy_s = self._channel.endpoint.interval_s
@@ -179,7 +180,7 @@ class Acceptor:
         return False
 
     def stop(self) -> None:
-        """Heed nobody any more."""
+        """Drop all postponed proposals."""
         for timer, _ in self._waiting.values():
             timer.cancel()
         self._waiting.clear()

@@ -1,11 +1,11 @@
 """Admission: how a newcomer gets in.
 
-Join -> Welcome or Refused with any member, the contact, who then introduces the newcomer to the coordinator: once, and
-again to the next one when the first is lost with the introduction in its hands. The next change lets the newcomer in.
-Who asks again in the life that the view has already is told that view.
-Whom the run's invitation does not let in, by then or by the next view, is told so (Uninvited) and gives up.
-Who was given up for holding up the others, or again within an hour, is told Later, and asks again then. Who gave it up
-knows this, nobody else.
+The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
+newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
+next change lets the newcomer in. A newcomer that asks again with a life that the view already has is told that view.
+A newcomer that the run's invitation does not let in, then or by the next view, is told so (Uninvited) and gives up.
+A peer that was given up for holding up the others, or a second time within an hour, is told Later and asks again then.
+Only the peer that gave it up knows this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JoinRefused(MembershipError):
 
 
 class Admission:
-    """Both sides of it. `layout`, `model`: the digest of the model's layout, and it in words."""
+    """Both sides of it. `layout`: digest of the model's layout; `model`: the layout in words."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Admission:
         latest: Callable[[], Decree | None],
         votes: Callable[[], bool],
     ) -> None:
-        """`latest`: what has led to the present view; `votes`: whether this peer votes still for a former life."""
+        """`latest`: the decree of the present view; `votes`: whether this peer still votes for a former life."""
         self._channel, self._roster, self._standing, self._latest, self._votes = (
             channel,
             roster,
@@ -56,15 +56,15 @@ class Admission:
         )
         self._run, self._layout, self._model = run, layout, model
         self._host: PeerId | None = None
-        """Who has promised to introduce this peer, in this life."""
+        """The contact that has promised to introduce this peer with its present life."""
         self._life = 0
         self._held_off: dict[PeerId, Later] = {}
-        """Whom this peer does not let in yet. Of these, `seconds` is when it does, on the loop's clock."""
+        """The peers that this peer does not let in yet. Here `seconds` is the time until then, on the loop's clock."""
         self._later_s = 0.0
-        """When the others let this peer in, as they have said."""
+        """When the others let this peer in, by what they said, on the loop's clock."""
         self._later_by: PeerId = ""
         self._overruled: Decree | None = None
-        """What has led to a view without this peer, which those it asks may not have heard of."""
+        """The decree of a view without this peer. The contacts that it asks may not have heard of that view."""
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
         channel.on(Later, self._on_later)
@@ -72,19 +72,19 @@ class Admission:
         channel.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
-        """Ask `contact` to be let in, or, not `ready`, whether it would do so.
+        """Ask `contact` to be let in; without `ready`, ask only whether it would let this peer in.
 
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
         me, has = self._roster.me, self._standing()
         if not ready:
-            self._roster.failed = None  # asked anew: what made the last way in hopeless is over
+            self._roster.failed = None  # a new attempt: the failure of the last one is over
         self._host, self._life = contact if ready else None, me.life
         self._roster.notify()
         if self._overruled is not None and contact in self._overruled.view.everybody:
             self._channel.post(contact, Install(self._overruled))
         if ready:
-            self._later_s = 0.0  # asked anew: what is said from now on counts, be it before the answer is looked at
+            self._later_s = 0.0  # reset before asking: a Later may arrive before this task sees the answer
         answer = await self._channel.ask(
             contact,
             lambda ask: Join(ask, self._run, me, self._layout, self._model, has.result, ready, self._votes()),
@@ -98,11 +98,11 @@ class Admission:
         if not self._roster.view.ids:
             self._roster.meet(welcome.view)
         if self._later_by not in welcome.view.ids:
-            self._later_s = 0.0  # nobody else knows of it
+            self._later_s = 0.0  # only the sender of Later knew, and it is no member any more
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """A view without this peer holds: its members are to be asked now, and told of it."""
+        """A view without this peer holds: from now on ask its members to be let in, and tell them of that view."""
         self._overruled = decree
         self._roster.meet(decree.view)
 
@@ -117,8 +117,8 @@ class Admission:
         return max(0.0, self._later_s - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` in only after so many seconds, or later if that is known already. Only this peer knows: when
-        another comes to coordinate, it may be let in sooner."""
+        """Let `peer` in after `seconds` at the earliest; a later time that is already set stays. Only this peer knows
+        it: another coordinator may let `peer` in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)
@@ -167,10 +167,10 @@ class Admission:
             return
         there, host = roster.view.anybody(came.member.id), envelope.sender
         if there is not None and (there.life == came.member.life or came.generation < there.since):
-            return  # that introduction has let it in already, or it is of a life before the one in the view
+            return  # this introduction has already let it in, or is of an earlier life than the one in the view
         learner = host not in roster.view.ids
         if learner and (there is not None or roster.invites.why_not(came.member.id, came.guest)):
-            return  # a learner's word, for which an invite is enough, ends nobody's life and turns nobody away
+            return  # an invite is enough to become a learner, so a learner's word ends no life and turns nobody away
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=False)
@@ -180,7 +180,7 @@ class Admission:
         roster, sender = self._roster, envelope.sender
         roster.gave_up(sender)
         if sender == self._host and not roster.view.ids and roster.failed is None:
-            roster.fail(Expelled(sender))  # it has our introduction in its hands, and nobody to give it to
+            roster.fail(Expelled(sender))  # the contact has our introduction, and no view any more to pass it on in
 
     def _on_later(self, envelope: Envelope) -> None:
         later, now = envelope.message, asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Backoff: how long to leave alone what goes wrong again and again, or was told just now."""
+"""Exponential backoff for repeated failures, and a rate limit for repeated answers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 from typing import Generic, TypeVar
 
 LONGEST_S = 3600.0
-"""Nothing is left alone for longer; and what has gone well for so long is forgotten."""
+"""The longest backoff. A failure is forgotten after this long without another one."""
 
 Key = TypeVar("Key")
 
 
 class Backoff(Generic[Key]):
-    """The first `free` times for no time, then for `first_s`, and then each time for twice as long."""
+    """Backoff by key: zero for the first `free` failures, then `first_s`, then twice as long each time."""
 
     def __init__(self, first_s: float, *, free: int = 0) -> None:
         self._first_s, self._free = first_s, free
         self._known: dict[Key, tuple[float, int]] = {}
-        """Until when it is known, on the loop's clock, and how often it went wrong."""
+        """When each key is forgotten, on the loop's clock, and how often it has failed."""
 
     def again(self, key: Key) -> float:
-        """It has gone wrong: for how many seconds to leave it alone."""
+        """`key` has failed: the seconds to leave it alone."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         times = self._known.get(key, (0.0, 0))[1] + 1
@@ -30,15 +30,15 @@ class Backoff(Generic[Key]):
 
 
 class Once(Generic[Key]):
-    """Each once in `every_s`, so that an answer costs no more however often it is asked for."""
+    """Each key at most once in `every_s`, so that repeated questions do not raise the cost of answers."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._again_s: dict[Key, float] = {}
-        """When it is the turn of each again, on the loop's clock."""
+        """When each key is due again, on the loop's clock."""
 
     def due(self, key: Key) -> bool:
-        """Whether it is its turn, which is taken then."""
+        """Whether `key` is due; if so, its turn is taken."""
         now = asyncio.get_running_loop().time()
         if now < self._again_s.get(key, now):
             return False
@@ -46,5 +46,5 @@ class Once(Generic[Key]):
         return True
 
     def clear(self) -> None:
-        """It is everybody's turn."""
+        """Make every key due."""
         self._again_s.clear()

@@ -1,4 +1,4 @@
-"""Departure: how a member goes of its own will, and how all go when the run is over."""
+"""Departure: how a member leaves of its own will, and how all members leave when the run is over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .roster import Expelled, MembershipError, Roster
 
 
 class Departure:
-    """One peer's part in it."""
+    """One peer's part in departures."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster
@@ -23,8 +23,8 @@ class Departure:
         channel.on(Finished, self._on_finished)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Tell the others that this peer goes. They need it to decide so: await what this returns, which is done when
-        they have, or after two patiences; then close the channel.endpoint."""
+        """Tell the others that this peer leaves. They need this peer to decide the next view: await the returned
+        future, which is done when they have decided, or after two patiences; then close the endpoint."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -35,15 +35,15 @@ class Departure:
         return self._let_go
 
     async def finish(self, leads: Callable[[], bool]) -> None:
-        """The run is over here; return when it is for all members, who may need this peer as donor until then. `leads`:
-        whether this peer leads a change, which may have more of them."""
+        """The run is over here. Return when it is over for all members, which may need this peer as donor until then.
+        `leads`: whether this peer leads a change, by which members may be added."""
         roster = self._roster
         if roster.learns:
-            return  # nobody waits for it, and nobody needs it
+            return  # nobody waits for a learner or needs it
         roster.finished.add(roster.id)
         roster.watch()
         roster.tell(Finished())
-        with contextlib.suppress(MembershipError, Expelled):  # whatever becomes of the others, we have the result
+        with contextlib.suppress(MembershipError, Expelled):  # this peer has the result, whatever happens to the others
             await roster.until(
                 lambda: (roster.waits or not leads()) and roster.finished.issuperset({*roster.staying} & {*roster.near})
             )
@@ -54,7 +54,7 @@ class Departure:
             self._let_go.set_result(None)
 
     def tell_again(self) -> None:
-        """In a new view, say what was said in the last one."""
+        """In a new view, repeat what this peer said in the last one: that it has finished, or leaves."""
         roster = self._roster
         if roster.id in roster.finished:
             roster.tell(Finished())

@@ -1,4 +1,4 @@
-"""An edge: two peers and what is between them."""
+"""An edge: the connection between two peers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ..transport import PeerId
 
 EDGES_MAX = 64
-"""Broken ones in a view: so many, with their keys, take a thirtieth of a header."""
+"""The most broken edges in a view: with their keys, these take a thirtieth of a header."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edge:
-    """The lesser key comes first."""
+    """Two peers, the lesser key first."""
 
     one: PeerId
     other: PeerId

@@ -1,19 +1,20 @@
-"""Edges: which members cannot reach each other, and whose word it takes to have one given up.
+"""Edges: which members cannot reach each other, and how many accusers it takes to give a member up.
 
-Who loses another tells the coordinator (Suspicion), which asks the accused. If it answers, it is the edge between the
-two that is broken, not the accused: the next view has it in `apart`, and no sum goes that way. The coordinator has one
-of the two try it now and then, each time it has broken again after twice as long; when it works it is an edge like
-others. Who does not answer for half a patience is given up: two have missed it then. So is who has broken edges to more
-than half of the others; and, where they are more than a view tells, the one of the two with more, of equals the junior.
+A member that loses another tells the coordinator (Suspicion), which asks the accused. If the accused answers, the edge
+between the two is broken, not the accused: the next view has the edge in `apart`, and no sum goes that way. The
+coordinator has one end try the edge at intervals that double each time it breaks again; an edge that works is an
+ordinary edge again. An accused that does not answer for half a patience is given up: two members have missed it then. A
+member with broken edges to more than half of the others is given up too. Where there are more broken edges than a view
+can list, the end of the new edge that has more of them is given up; of equals, the junior.
 
-The coordinator itself is given up on the word of as many as may decide a view, which is what its successor needs
-anyway. Whoever is told of its loss and hears it still asks it, and vouches for it when it answers: who has lost it then
-joins anew, unless the view has changed within a patience and a half, or it has answered nobody in the last third of
-that. Until then its successor waits for others to say the same, and no longer, as they may be gone, or not know the
-view.
+The coordinator itself is given up on the word of as many members as may decide a view: its successor needs that many
+anyway. A member that is told of the loss, and still hears the coordinator, asks it, and vouches for it when it answers.
+A member that has lost a vouched-for coordinator joins anew, unless the view has changed within a patience and a half,
+or the coordinator has answered nobody in the last third of that. Until then the successor waits for other accusers, and
+no longer: they may be gone, or may not know the view.
 
-Cost: two small messages for each accusation. A broken edge takes the patience, once, and a view.
-On loss: only the coordinator knows when an edge is tried again; the next one begins anew with what the view has.
+Cost: two small messages for each accusation. A broken edge costs the patience, once, and a view.
+On loss: only the coordinator knows when an edge is tried again; the next coordinator starts from the view's `apart`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _REST = 4
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class AreYouThere:
-    """Asked by who has lost the receiver and tries again, or by the coordinator on the word of who has lost it."""
+    """Asked by a member that has lost the receiver and tries again, or by a member that hears of such a loss."""
 
     generation: int
     accuser: PeerId
@@ -50,7 +51,7 @@ class AreYouThere:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class IAmThere:
-    """The answer."""
+    """The answer to AreYouThere."""
 
     generation: int
     accuser: PeerId
@@ -59,7 +60,7 @@ class IAmThere:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """Told by the coordinator: see whether you reach this peer now."""
+    """Told by the coordinator: test whether you reach `peer` now."""
 
     generation: int
     peer: PeerId
@@ -68,14 +69,15 @@ class TryAgain:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The answer, if it does; and told to who has lost the coordinator, by who has not."""
+    """The answer to TryAgain, if the sender reaches `peer`. Also told to a member that has lost the coordinator, by one
+    that still reaches it."""
 
     generation: int
     peer: PeerId
 
 
 class Edges:
-    """One peer's part in it, and the judge's."""
+    """One peer's part in it, as accuser, as accused and, when it coordinates, as judge."""
 
     def __init__(
         self,
@@ -86,20 +88,20 @@ class Edges:
         renew: Callable[[], None],
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        """`enough`: whether so many may decide a view; `renew` has one decided. `of_now`: see `Acceptor.of_now`."""
+        """`enough`: whether these members may decide a view; `renew` has one decided. `of_now`: `Acceptor.of_now`."""
         self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
-        """Members who have lost the coordinator, by that."""
+        """The members that have lost a coordinator, by coordinator."""
         self._vouchers: dict[PeerId, set[PeerId]] = {}
-        """Who vouches for the coordinator, where this peer is one of them."""
+        """The members that vouch for a coordinator that this peer has lost, by coordinator."""
         self._asked: dict[Edge, tuple[str, asyncio.TimerHandle]] = {}
-        """Of each edge one of whose ends was asked: why, and what is to come when it does not answer."""
+        """For each edge with a question to the accused end: the accusation, and the timer that gives that end up."""
         self._found: set[Edge] = set()
         """Broken edges that the view does not have yet."""
         self._rest: Backoff[Edge] = Backoff(_REST * channel.endpoint.patience_s)
         self._rests_s: dict[Edge, float] = {}
-        """For how long each broken edge is left alone, between one try and the next."""
+        """Seconds between two tries of each broken edge."""
         self._timers: list[asyncio.TimerHandle] = []
         roster.missed = self.lost
         channel.on(Suspicion, self._on_suspicion)
@@ -126,13 +128,13 @@ class Edges:
             self._renew()
 
     def stop(self) -> None:
-        """Do nothing more of oneself."""
+        """Cancel all timers."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer cannot work with `peer`."""
+        """This peer has lost `peer`."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)
@@ -168,7 +170,7 @@ class Edges:
             self._call_in(patience_s, tell_again)
             self._call_in(1.5 * patience_s, settle)
         if first != roster.id:
-            roster.suspect(coordinator, why)  # which tells the first
+            roster.suspect(coordinator, why)  # this tells the successor, `first`
             return
         self._accuse_coordinator(roster.id, coordinator, why)
         tell()
@@ -179,7 +181,7 @@ class Edges:
             self._accuse(envelope.sender, told.peer, told.why)
 
     def _accuse(self, accuser: PeerId, accused: PeerId, why: str) -> None:
-        """A member says that it has lost another."""
+        """The member `accuser` says that it has lost the member `accused`."""
         roster = self._roster
         if accused not in roster.alive or accused == roster.id:
             return

@@ -1,4 +1,4 @@
-"""What ends a peer's membership."""
+"""The errors that end a peer's membership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greeting: what a newcomer learns before it joins."""
+"""Greeting: a newcomer asks for the run's name and settings before it joins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..transport import PeerId
 from ..wire.frames import message
 
 _HELLO = "hello"
-"""The channel of what a newcomer asks, whatever the run's conversation."""
+"""The channel of these questions, the same for every conversation of a run."""
 
 
 @message("hello")

@@ -1,9 +1,9 @@
-"""Invites: how a guest's own key is let in, and whom the present invitation lets in still.
+"""Invites: how a guest's own key is let in, and which keys the present invitation still lets in.
 
 An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
-members are told, and from then on the newcomer is known by its own key. Many may come with one invite at the same
-moment; their connections are told apart. A key is let in for good by the change of the view that has it for the first
-time, which counts it as a use. A key that was let in uses nothing when it comes again.
+members are told, and from then on the newcomer is known by its own key. Many newcomers may use one invite at the same
+time; their connections are told apart. A key is let in for good by the first view that contains it, and that view
+counts it as one use. A key that was let in before takes no further use when it comes again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .messages import MEMBERS, Reinvite
 from .view import NOBODY, View
 
 _GUESTS_MAX, _KEY_LETTERS_MAX = 10_000, 64
-"""What one member lets in for the guest: an invite that leaked must not fill up its memory."""
+"""The most guests' keys that one member remembers, and the longest: a leaked invite must not fill its memory."""
 _ASK = "ask for a new one: samovar invite RUN --new"
 
 
@@ -39,7 +39,7 @@ class Admit:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """`why`: why not, if it was not."""
+    """The answer to Admit. `why`: the reason if the key was not admitted, else ""."""
 
     ask: int
     why: str
@@ -55,31 +55,31 @@ class Vouch:
 
 
 class Invites:
-    """What one peer knows of the run's invitation, and by which one keys came that are in no view yet."""
+    """One peer's knowledge of the run's invitation, and of the invitation by which each key came."""
 
     def __init__(
         self, channel: Channel, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
     ) -> None:
-        """`invitation`: what a founder begins with; `members`: who hears of keys that are admitted."""
+        """`invitation`: the one that a founder begins with; `members`: the peers that are told of admitted keys."""
         self._channel, self._members = channel, members
         self._view, self._marks = NOBODY, frozenset[int]()
         self._came_by: dict[PeerId, PeerId] = {}
         self._present: Invitation | None = None
         self._ends_s = math.inf
         self.wish: Reinvite | None = None
-        """What the next view is to change about the invitation."""
+        """The replacement of the invitation that the next view is to make."""
         self._hold(invitation)
         channel.on(Admit, self._on_admit)
         channel.on(Vouch, self._on_vouch)
 
     @property
     def guest(self) -> PeerId:
-        """The key of the present invitation; "": there is none."""
+        """The guest key of the present invitation; "": there is none."""
         return "" if self._present is None else self._present.guest
 
     @property
     def present(self) -> Invitation | None:
-        """The invitation, with the seconds that are left of it."""
+        """The invitation, with the seconds that it is still valid."""
         invitation = self._present
         if invitation is None or invitation.seconds is None:
             return invitation
@@ -101,7 +101,7 @@ class Invites:
         return f"the time of this invite is over; {_ASK}" if invitation.seconds == 0.0 else ""
 
     def take(self, view: View) -> None:
-        """The roster has gone on to `view`. Without members it is in none, and what was agreed on last holds."""
+        """The roster has gone on to `view`. Without members, this peer is in no view and keeps the last invitation."""
         if view.ids:
             self._view, self._marks, self.wish = view, frozenset(view.let_in), None
             self._hold(view.invitation)
@@ -115,13 +115,13 @@ class Invites:
             return
         if before:
             self._channel.endpoint.dismiss(before)
-            # Those that are told so need a moment to hear it.
+            # Newcomers that are told of it (Uninvited) need a moment to hear it.
             asyncio.get_running_loop().call_later(self._channel.endpoint.patience_s, self._dismiss_those_of, before)
         if self.guest:
             self._channel.endpoint.admit(self.guest, guest=(self._channel.name, Admit))
 
     def _dismiss_those_of(self, guest: PeerId) -> None:
-        """Keys that came by an invitation that was revoked, and were not let in before."""
+        """Dismiss keys that came by a revoked invitation and were not let in before."""
         for key in [key for key, by in self._came_by.items() if by == guest]:
             if self.why_not(key, guest):
                 del self._came_by[key]
@@ -141,7 +141,7 @@ class Invites:
             self._why_not_admitted(envelope.message.key, envelope.message.guest)
 
     def _why_not_admitted(self, key: PeerId, guest: PeerId) -> str:
-        """Admit `key`, or say why not."""
+        """Admit `key` and return "", or return why not."""
         if why := self.why_not(key, guest):
             return why
         if len(key) > _KEY_LETTERS_MAX or len(guest) > _KEY_LETTERS_MAX:
@@ -153,7 +153,7 @@ class Invites:
 
     def knows(self, key: PeerId, guest: PeerId) -> bool:
         """Remember by which invitation `key` came, "" for none; False when there is no room. A key that is in the view
-        came before: whoever has an invite could otherwise have a member turned away, once that is revoked."""
+        is not reassigned: otherwise the holder of an invite could have a member turned away by its revocation."""
         if key in self._view.everybody and key not in self._came_by:
             return True
         if guest and (key in self._came_by or len(self._came_by) < _GUESTS_MAX):
@@ -162,7 +162,7 @@ class Invites:
 
 
 class Uses:
-    """The invitation as the next view is to have it, while the keys that this lets in are counted."""
+    """The invitation of the next view, and the keys that this view lets in, counted as its uses."""
 
     def __init__(self, invites: Invites, view: View) -> None:
         wish, self.invitation, self._everybody = invites.wish, invites.present, view.everybody
@@ -172,11 +172,11 @@ class Uses:
 
     @property
     def let_in(self) -> tuple[int, ...]:
-        """Marks of the keys that were ever let in by an invite, the latest of them."""
+        """Marks of the keys that were let in by an invite: the latest `KEYS_MAX` of them."""
         return tuple(self._let_in)[-KEYS_MAX:]
 
     def let(self, key: PeerId, guest: PeerId) -> bool:
-        """Let `key` in, which came by the invitation of the key `guest`, if that lets it."""
+        """Let in `key`, which came by the invitation of the key `guest`; False if that invitation does not allow it."""
         if not guest or mark(key) in self._let_in or key in self._everybody:
             return True
         invitation = self.invitation
@@ -188,7 +188,7 @@ class Uses:
 
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
-    """As guest, have `key` admitted. Raises PeerLost."""
+    """As a guest, have `key` admitted. Raises PeerLost, also when it is refused."""
     answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key), answers=(Admitted,))
     if answer.message.why:
         raise PeerLost(contact, answer.message.why)

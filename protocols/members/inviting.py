@@ -1,9 +1,9 @@
-"""Inviting: how a member has the run's invitation revoked, or another put in its place.
+"""Inviting: how a member has the run's invitation revoked or replaced.
 
-It tells the coordinator (Reinvite), and whoever coordinates after that, until a view has it. The next change of the
-view decides it, at the end of the round that is averaged, so that all members agree on it.
+The member tells the coordinator (Reinvite), and each later coordinator, until a view has the new invitation. The next
+change of the view decides it, at the end of the round that is averaged, so that all members agree on it.
 
-Cost: one small message and a view. On loss: the word is sent again with each view, and when the coordinator is lost.
+Cost: one small message and a view. On loss: Reinvite is sent again with each view, and when the coordinator is lost.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .messages import Reinvite
 from .roster import TRY_FOR, Roster
 
 REINVITE_S = 2 * TRY_FOR
-"""How long the members may take to agree on it, in patiences."""
+"""How long the members may take to agree on a new invitation, in patiences."""
 
 
 class Inviting:
-    """One peer's part in it. `consider` has the coordinator lead a change when there is reason for one."""
+    """One peer's part in that. `consider` has the coordinator lead a change when there is reason for one."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
@@ -36,8 +36,9 @@ class Inviting:
         return self._roster.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Put `invitation`, None for none, in the place of the present one; returns when a view has it. The keys that
-        were let in stay. Raises MembershipError when the members do not agree on it in a while."""
+        """Replace the present invitation by `invitation`, None for none; return when a view has it. Keys that were let
+        in stay. Raises MembershipError when the members do not agree on it within `REINVITE_S` patiences, or when
+        another member has replaced it at the same time."""
         invites, within_s = self._roster.invites, REINVITE_S * self._channel.endpoint.patience_s
         if invites.guest == ("" if invitation is None else invitation.guest):
             return

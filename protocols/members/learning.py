@@ -1,13 +1,13 @@
 """Learning: how a newcomer to a run that has started becomes a member.
 
-It is in the view as a learner: it has no vote and no rank, no quorum counts it, and nobody waits for it. It fetches the
-present state (`learner`) and tells the coordinator so; the next view has it among its members, and it contributes from
-the round after that on. All wait then for what is left of its way to the present round, once, and for its connection in
-each round: so it has to have fetched the state within `_ROUNDS` rounds, or within an interval, where rounds are short.
-If it takes longer it stays a learner, is told so, and tries again later. Those who share memory with all members have
-no connection that could be too slow.
-Cost: one message each way a learner, and one change of the view. On loss: the learner tells again after a patience, and
-in each new view.
+The newcomer is in the view as a learner: it has no vote and no rank, no quorum counts it, and nobody waits for it. It
+fetches the present state (`learner`) and tells the coordinator so; the next view has it among its members, and it
+contributes from the following round on. All members then wait once until it has caught up to the present round, and in
+each round for its connection. Hence it must have fetched the state within `_ROUNDS` rounds, or within a heartbeat
+interval where rounds are short. A slower learner is told so, stays a learner, and tries again later. A learner that
+shares memory with all members cannot be too slow.
+Cost: one message each way per learner, and one change of the view. On loss: the learner repeats its message after a
+patience, and in each new view.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Learning:
     ) -> None:
         self._channel, self._roster, self._standing, self._of_now = channel, roster, standing, of_now
         self.within_s: float | None = None
-        """How soon this learner would have to fetch the state, None: it has not been told that it is too slow."""
+        """Seconds within which this learner must fetch the state; None: it has not been told that it is too slow."""
         channel.on(Learned, self._on_learned)
         channel.on(TooSlow, self._on_too_slow)
 
     def tell(self, version: Version, took_s: float) -> None:
-        """This learner has `version`, which took so long to fetch."""
+        """Tell the coordinator that this learner has `version`, which took `took_s` to fetch."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
@@ -62,7 +62,7 @@ class Learning:
             roster.news()
 
     def _within_s(self, peer: PeerId) -> float:
-        """How soon a learner has to fetch the state."""
+        """Seconds within which the learner `peer` must fetch the state."""
         view, learner = self._roster.view, self._roster.view.anybody(peer)
         if learner is not None and learner.machine and view.one_machine and learner.machine == view.members[0].machine:
             return float("inf")

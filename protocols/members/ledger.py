@@ -1,11 +1,11 @@
-"""The ledger: what an acceptor must not forget, on disk before it answers, so that its next life keeps its word.
+"""The ledger: an acceptor's Paxos state, written to disk before it answers, so that its next life keeps its promises.
 
-A peer that can be started again under its key keeps three entries: the view in which it is a member, what it has
-promised and adopted in the change of that view, and the result that it voted for last. A process that finds them goes
-on as that acceptor, and only as that: what it voted for it does not have any more, so it contributes to no round before
-a later view has its new life among the members. Whoever joins anew of its own will strikes its entries first.
-On a disk that takes nothing the entries are removed; an acceptor whose entries can be neither written nor removed does
-not answer any more, as its next life would believe what is out of date.
+A peer that can be restarted under its key keeps three entries: the view in which it is a member, what it has promised
+and adopted in the change of that view, and the result that it voted for last. A process that finds these entries goes
+on as that acceptor, and as nothing else: it no longer holds the result it voted for, so it contributes to no round
+until a later view has its new life among the members. A peer that joins anew of its own will strikes its entries first.
+If the disk takes no writes, the entries are removed. An acceptor whose entries can be neither written nor removed stops
+answering, because its next life would read outdated entries.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """A few kilobytes by name, which outlive the process."""
+    """Named entries of a few kilobytes that outlive the process."""
 
     def load(self, name: str) -> bytes | None: ...
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Replace that entry as a whole; it is on the disk when this returns. Raises OSError."""
+        """Replace that entry atomically; it is on the disk when this returns. Raises OSError."""
         ...
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What this life voted for last."""
+    """The result that this life voted for last."""
 
     life: int
     generation: int
@@ -68,7 +68,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What a former life has left: its seat, its ballot, if it has one in that generation, and its vote likewise."""
+    """The entries of a former life: its seat, and its ballot and vote if they are of the seat's generation."""
 
     seat: Seat
     ballot: Ballot | None
@@ -76,26 +76,26 @@ class Former:
 
 
 class Ledger:
-    """One peer's. Without a `store` nothing is kept, and nothing waits for it."""
+    """One peer's ledger. Without a `store` nothing is kept, and callers do not wait."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
         self._due: list[tuple[Seat | Ballot | Vote, Callable[[], None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._last: dict[type, Seat | Ballot | Vote] = {}
-        """Of each kind, since the seat: all is written anew when something could not be."""
+        """The last entry of each kind since the seat: all are written again after a write has failed."""
         self._unwritten, self._outdated = False, False
-        """Whether the last entry could not be written, and whether what is on the disk could not be removed either."""
+        """Whether the last entry could not be written, and whether the entries on disk could not be removed either."""
         self.on_trouble: list[Callable[[str], None]] = []
         """Told when an entry cannot be written."""
 
     @property
     def kept(self) -> bool:
-        """Whether anything is."""
+        """Whether entries are kept at all."""
         return self._store is not None
 
     def former(self) -> Former | None:
-        """What a former life left here; None: nothing that counts."""
+        """The valid entries that a former life left here; None: there are none."""
         seat, ballot, vote = self._read(Seat), self._read(Ballot), self._read(Vote)
         if seat is None:
             return None
@@ -105,7 +105,7 @@ class Ledger:
         return Former(seat, ballot, vote)
 
     def keep(self, entry: Seat | Ballot | Vote, then: Callable[[], None] = lambda: None) -> None:
-        """Write `entry`, and call `then` as soon as it and all before it are on the disk."""
+        """Write `entry`, and call `then` as soon as it and all earlier entries are on the disk."""
         if self._store is None:
             then()
             return
@@ -114,13 +114,13 @@ class Ledger:
             self._writing = asyncio.create_task(self._write(self._store), name="ledger")
 
     async def on_record(self, entry: Vote) -> None:
-        """Return when `entry` is on the disk, or has turned out not to come there: no disk ends the training."""
+        """Return when `entry` is on the disk, or when writing it has failed: a bad disk must not end the training."""
         self.keep(entry)
         await self._written_out()
 
     async def synced(self) -> None:
-        """Wait until all that was to be kept is. Raises MembershipError when a later life would find an older word than
-        this one's: then nothing may be said."""
+        """Wait until all entries are written. Raises MembershipError when outdated entries are left on the disk for a
+        later life: this peer may not vote then."""
         await self._written_out()
         if self._outdated:
             raise MembershipError("the record of its votes can be neither written nor removed, so it cannot vote")
@@ -130,7 +130,7 @@ class Ledger:
             await asyncio.shield(self._writing)
 
     def strike(self) -> None:
-        """This life is over: forget it before anybody hears so."""
+        """This life is over: remove its entries before any other peer hears of that."""
         self.close()
         if self._store is not None:
             self._clear(self._store)
@@ -157,7 +157,7 @@ class Ledger:
     async def _written(self, store: Store, entry: Seat | Ballot | Vote) -> None:
         entries = [entry]
         try:
-            if self._unwritten:  # all anew, the seat last: without it the others count for nothing
+            if self._unwritten:  # write all again, the seat last: without a seat the other entries are ignored
                 store.clear()
                 entries = sorted(self._last.values(), key=lambda one: isinstance(one, Seat))
             for one in entries:
@@ -191,4 +191,4 @@ class Ledger:
                 return None
             return kind(*read_fields(unpacker, fields))
         except (ValueError, msgpack.UnpackException):
-            return None  # of another version of this program, or torn
+            return None  # written by another version of this program, or torn

@@ -1,8 +1,8 @@
-"""Losses: members that are no more, and why, for the record; and how long they are kept out.
+"""Losses: peers that are no longer in the view, and why, for the record; and how long they are kept out.
 
-Whoever was given up, has left or was started anew comes back at once; the second time within the hour a patience later,
-then each time after twice as long (`backoff`), as each coming and going is a change of the view for all.
-On loss: only the leader of the change knows, and the next one begins anew.
+A peer that was given up, has left or was restarted may come back at once; the second time within the hour after a
+patience, then after twice as long each time (`backoff`), because each coming and going changes the view for all.
+On loss: only the leader of the change knows these times; the next leader begins anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A member that is no more. `since_s`: when it was missed, on the loop's clock."""
+    """A peer that is no longer in the view. `since_s`: when it was missed, on the loop's clock."""
 
     peer: PeerId
     name: str
@@ -36,21 +36,21 @@ class Loss:
 
 
 class Losses(list[Loss]):
-    """The last of them, as one peer has seen them."""
+    """The latest losses, as one peer has seen them."""
 
     def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
         super().__init__()
         self.ever = 0
-        """Of all that there ever were."""
+        """The number of all losses so far."""
         self._roster, self._hold_off = roster, hold_off
         self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def since(self, ever: int) -> list[Loss]:
-        """Those after the first `ever` of all, as far as they are kept."""
+        """The losses after the first `ever` of all, as far as they are kept."""
         return self[max(0, len(self) - (self.ever - ever)) :]
 
     def follow(self, decree: Decree, *, led: bool) -> None:
-        """The roster is about to go on to the decree's view. `led`: by this peer, which tells whom it gives up."""
+        """The roster is about to go on to the decree's view. `led`: this peer led it, so it tells those given up."""
         roster, view = self._roster, decree.view
         for member in (*roster.view.members, *roster.view.learners):
             if view.holds(member) or member.id == roster.id:
@@ -66,7 +66,7 @@ class Losses(list[Loss]):
 
 
 def _loss_of(member: Member, decree: Decree, roster: Roster) -> Loss:
-    """That of a `member` whom `decree` leaves out, as far as this peer's `roster` knows, or else the decree."""
+    """The loss of `member`, which `decree` leaves out: its reason as `roster` knows it, or else the decree."""
     told = next((departed for departed in decree.departed if departed.peer == member.id), None)
     left = member.id in roster.leaving or (told is not None and told.left)
     unknown = Gone("the coordinator gave it up" if told is None else told.why, asyncio.get_running_loop().time())

@@ -1,9 +1,9 @@
 """Membership: who takes part, agreed generation by generation.
 
-Each generation has its view. `view_change` is how its members decide the next one, led by the coordinator, the most
-senior member that stays; `admission` is how a newcomer gets in. This file puts them together, and adds how members go
-(Leave, Finished), how the coordinator hears of a lost one (Suspicion), and what becomes of messages of other
-generations: a sender who is no member any more is told so (Stale), joins again and catches up.
+Each generation has its view. In `view_change` its members decide the next view, led by the coordinator, the most senior
+member that stays; `admission` lets newcomers in. This file puts these together with the rest: how members leave (Leave,
+Finished), how the coordinator hears of a lost member (Suspicion), and the handling of messages of other generations: a
+sender that is no member any more is told so (Stale), joins again and catches up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .view_change import Change
 
 
 class Membership:
-    """One peer's part in it. `standing` tells the state; `installed` hears of every new view."""
+    """One peer's membership. `standing` returns its state's versions; `installed` is called with each decree."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Membership:
     ) -> None:
         """`run`: only peers of the same run meet. `layout`, `model`: the layout's digest and description.
         `founders`: how many gather before the first round. `quorum`: how many may go on, None for more than half.
-        `installed` gets what has led to each view. `give_up_after_s`: how long to wait for members out of reach, where
-        too few are left to decide anything; None: without end. `store`: for the word that a later life is to keep.
-        `invitation`: what a founder lets others in by."""
+        `installed` gets the decree of each view. `give_up_after_s`: how long to wait for members out of reach, where
+        too few are left to decide anything; None: without end. `store`: keeps the promises that bind a later life.
+        `invitation`: the invite of a run that this peer founds."""
         self.give_up_after_s = give_up_after_s
         self._channel, self._founders, self._standing, self._installed = channel, founders, standing, installed
         roster = self._roster = Roster(channel, me, invitation)
@@ -100,14 +100,14 @@ class Membership:
             of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
-        """To be told of a member that this peer cannot work with: it is removed, or what is between the two avoided."""
+        """Call it with a member that this peer cannot work with: the member is removed, or the edge to it avoided."""
         self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
         self.losses = Losses(channel, roster, self.hold_off)
         self.inviting = Inviting(channel, roster, self._change.consider)
         if (former := self._ledger.former()) is not None:
             self._change.acceptor.go_on(former)
         self._former = former is not None
-        """Whether this peer votes still for a former life."""
+        """Whether this peer still votes on behalf of a former life."""
         self.states = States(roster, self._change, self._admission)
 
     @property
@@ -126,7 +126,7 @@ class Membership:
 
     @property
     def deserted(self) -> bool:
-        """Whether all members have gone for good: they have said so, or their processes have ended."""
+        """Whether all members are gone for good: each has said that it leaves or has finished, or has ended."""
         gone = {*self._roster.leaving, *self._roster.finished}
         return all(peer in gone or self._channel.endpoint.has_ended(peer) for peer in self.view.ids)
 
@@ -141,22 +141,22 @@ class Membership:
 
     @property
     def hosts(self) -> tuple[PeerId, ...]:
-        """Other members, the last ones known when this peer is none itself: any of them may let it in."""
+        """The other members, or the last known members when this peer is none itself: any of them may let it in."""
         return tuple(self._roster.addresses)
 
     @property
     def held_off_s(self) -> float:
-        """For how long the others do not let this peer in yet, as they have said."""
+        """Seconds for which the others do not let this peer in yet, by what they said."""
         return self._admission.held_off_s
 
     @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Told why, when too few members answer to go on, or when they do not let this peer in yet."""
+        """Called with the reason when too few members answer to go on, or when they do not let this peer in yet."""
         return self._roster.on_waiting
 
     @property
     def learns(self) -> bool:
-        """Whether this peer is a learner: in the view, and no member."""
+        """Whether this peer is a learner: in the view, but not a member."""
         return self._roster.learns
 
     @property
@@ -171,29 +171,29 @@ class Membership:
         return self.view.started and not self._change.promised and me in self.view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""
+        """Wait for `condition`, tested again on each `notify`. Raises the error that makes waiting hopeless."""
         await self._roster.until(condition)
 
     def only_while(self, condition: Callable[[], bool]) -> contextlib.AbstractAsyncContextManager[None]:
-        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
+        """Cancel the body as soon as `condition` does not hold. Raises the error that makes going on hopeless."""
         return self._roster.only_while(condition)
 
     async def change_within(self, seconds: float) -> None:
-        """Wait for something to change, but no longer than that."""
+        """Wait for the next `notify`, but at most `seconds`."""
         await self._roster.change_within(seconds)
 
     def notify(self) -> None:
-        """Something that `until` may wait for has changed."""
+        """Something that a condition may depend on has changed."""
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether those who stay would be enough to go on without it, and, with `reserve`, could still lose another."""
+        """Whether the staying members can go on without `peer` and, with `reserve`, could still lose another one."""
         left, quorum = [other for other in self._roster.staying if other != peer], self._quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """The coordinator, and who would coordinate without it: the two most senior members that stay."""
+        """The coordinator and its successor: the two most senior members that stay."""
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def averaging(self) -> contextlib.AbstractContextManager[None]:
@@ -201,34 +201,34 @@ class Membership:
         return self._change.occasion.averaging()
 
     def renew(self) -> None:
-        """Have the next generation decided though nobody comes or goes: the members disagree about a result."""
+        """Have the next generation decided although no member comes or goes: the members disagree about a result."""
         self._change.renew()
 
     def learn(self, bandwidths_Bps: Mapping[PeerId, int]) -> None:
-        """The same, as it is worth it to all to know what the members' connections carry."""
+        """Have the next generation decided, as all members profit from knowing these bandwidths."""
         self._roster.bandwidths_Bps = dict(bandwidths_Bps)
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Return when it is on record that this peer votes for `version`, where that is kept at all."""
+        """Return when this peer's vote for `version` is on record, if votes are kept at all."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
     # Coming and going
 
     def found(self) -> None:
-        """Begin a new run, of which this peer is the first member."""
+        """Begin a new run with this peer as its first member."""
         me, invitation = replace(self.me, since=1), self.inviting.present
         view = View(1, (me,), self._founders <= 1, invitation=invitation)
         self._take(Decree(view, self._standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Ask `contact`, whom the endpoint can reach, whether this peer may join; it is in no view then. Raises
+        """Leave any view and ask `contact`, which the endpoint can reach, whether this peer may join. Raises
         JoinRefused, or PeerLost when another member may be asked."""
         self._change.stop()
         self._edges.stop()
         if self.view.generation:
-            self._ledger.strike()  # on record first: this life votes no more, as the others are about to be told
+            self._ledger.strike()  # before the others are told: this life votes no more
             self._former = False
             self._roster.retire()
             self._change.begin(None)
@@ -237,7 +237,7 @@ class Membership:
         return await self._admission.ask(contact, ready=False)
 
     async def join(self, contact: PeerId) -> None:
-        """Ask `contact` to be let in. The view with this peer in it comes later, by Install. Raises as `knock`."""
+        """Ask `contact` to be let in. Install brings the view with this peer later. Raises the same as `knock`."""
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
@@ -257,7 +257,7 @@ class Membership:
     # From generation to generation
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message of `generation` counts. A former member is told that it is one."""
+        """Whether a message of `generation` counts. A sender that is no member any more is told so."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
@@ -279,7 +279,7 @@ class Membership:
                 self._outsiders.expel(Stale(view.generation, contact, view.everybody))
             elif self._former:
                 self._change.acceptor.follow(decree)
-            return  # or it is for a former life, of which this one knows nothing
+            return  # otherwise it concerns a former life, of which this life knows nothing
         self.losses.follow(decree, led=led)
         new = {one.id for one in (*view.members, *view.learners) if not before.holds(one)}
         self._outsiders.begin()
@@ -296,5 +296,5 @@ class Membership:
         roster.news()
 
     def tell_waiting(self, why: str) -> None:
-        """This peer waits, and `why`: told at once, and then every 30 s."""
+        """Report that this peer waits, and `why`: at once, and then every 30 s."""
         self._roster.tell_waiting(why)

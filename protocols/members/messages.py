@@ -16,9 +16,9 @@ MEMBERS = "members"
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A newcomer asks any member to be let in; not `ready`, it only asks whether it would be, and where the others
-    stand. It has `version`. `layout`: its model's digest; `model`: it in words. `votes`: it has found the record of its
-    former life, whose votes it still casts (`ledger`)."""
+    """A newcomer asks any member to be let in. Without `ready` it only asks whether it would be let in, and which
+    version the others have. `version`: the one that the newcomer has. `layout`: digest of its model's layout; `model`:
+    that layout in words. `votes`: it has found the record of its former life and still votes for it (`ledger`)."""
 
     ask: int
     run: str
@@ -33,7 +33,7 @@ class Join:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The contact's view, and the version that it has."""
+    """The contact's answer to Join: its view, and the version that it has."""
 
     ask: int
     view: View
@@ -43,7 +43,7 @@ class Welcome:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """`final`: asking another member is of no use."""
+    """The contact's answer to a Join that it does not grant. `final`: no other member would grant it either."""
 
     ask: int
     why: str
@@ -53,7 +53,7 @@ class Refused:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Told to a newcomer who has held up the others: we do not let you in for so many seconds yet."""
+    """Told to a newcomer: we let you in only after `seconds`, and why."""
 
     seconds: float
     why: str
@@ -62,8 +62,8 @@ class Later:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The contact, who is in `generation`, tells the coordinator of a newcomer, which has `version`. `votes`: as in
-    Join. `guest`: the key of the invitation by which it came; "": it needs none."""
+    """The contact, which is in `generation`, tells the coordinator of the newcomer `member`. `version`: the one that
+    the newcomer has; `votes`: as in Join; `guest`: key of the invitation by which it came, "" if it needs none."""
 
     member: Member
     version: Version
@@ -75,7 +75,7 @@ class Introduce:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Uninvited:
-    """Told to a newcomer: the invitation by which it came does not let it in, and why."""
+    """Told to a newcomer: your invitation does not let you in, and why."""
 
     why: str
 
@@ -83,8 +83,8 @@ class Uninvited:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reinvite:
-    """Told to the coordinator: have `invitation`, None for none, take the place of that of the key `replaces`, "" where
-    there is none."""
+    """Told to the coordinator: replace the invitation of the key `replaces` ("": there is none) by `invitation` (None:
+    by none)."""
 
     replaces: PeerId
     invitation: Invitation | None
@@ -93,7 +93,7 @@ class Reinvite:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learner tells the coordinator that it has `version`, and how long it took to fetch, in seconds."""
+    """A learner tells the coordinator that it has `version`. `took_s`: how long the fetch took, in seconds."""
 
     generation: int
     version: Version
@@ -103,8 +103,8 @@ class Learned:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Told to a learner: all would wait for your connection. You may become a member once you fetch within so many
-    seconds."""
+    """Told to a learner: your connection would slow down every round. You may become a member once you can fetch the
+    state within `within_s` seconds."""
 
     generation: int
     within_s: float
@@ -113,8 +113,8 @@ class TooSlow:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """I would lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no result
-    any more in this generation."""
+    """I want to lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no
+    further result in this generation."""
 
     generation: int
     ballot: int
@@ -123,10 +123,10 @@ class Propose:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The answer to Propose. `promised`: the highest ballot I promised to follow, a higher one when I follow another.
-    `state`: what I have committed last. `result`: what I have voted for since, the same as `state` if nothing; `has`:
-    I still have it. I have adopted `decree` under the ballot `adopted` (0: none). `former`: I only go on voting for a
-    former life."""
+    """The answer to Propose. `promised`: the highest ballot I promised to follow; above `ballot` if I follow another
+    proposer. `state`: my last committed version. `result`: the version I have voted for since, the same as `state` if
+    none; `has`: I still hold it. `decree`: what I adopted under the ballot `adopted` (0: none). `former`: I vote only
+    on behalf of a former life."""
 
     generation: int
     ballot: int
@@ -142,7 +142,7 @@ class Promise:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Enough have promised: adopt this decree."""
+    """A quorum has promised: adopt this decree."""
 
     generation: int
     ballot: int
@@ -162,7 +162,7 @@ class Adopted:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Enough have adopted the decree: it holds."""
+    """A quorum has adopted the decree: it holds."""
 
     decree: Decree
 
@@ -178,7 +178,7 @@ class Behind:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Told to the coordinator: I have lost a member."""
+    """Told to the coordinator: I have lost the member `peer`."""
 
     generation: int
     peer: PeerId
@@ -188,7 +188,7 @@ class Suspicion:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """I would leave of my own will; the round goes on without me."""
+    """I leave of my own will; the round goes on without me."""
 
     why: str
 
@@ -196,8 +196,8 @@ class Leave:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """You speak from a generation that is over, and you are none of the `members` of the present one: join again, by
-    `contact`. Who hears it tells those on its side of a split, who may be members all the same."""
+    """You speak from a generation that is over, and you are none of the `members` of the present one: join again
+    through `contact`. The receiver passes this on to the peers on its side of a split; some of them may be members."""
 
     generation: int
     contact: PeerId
@@ -207,10 +207,10 @@ class Stale:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """I begin anew: this link ends here, and who waits to be let in through me asks another."""
+    """I begin anew: this link ends here. A newcomer that I was to introduce asks another contact."""
 
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """I have committed the last round of the run and stay only until all others have."""
+    """I have committed the last round of the run and stay only until all others have committed it too."""

@@ -1,4 +1,4 @@
-"""What a proposer would have decided: the view after this one, and the round that all go on from."""
+"""The decree that a proposer proposes: the view after this one, and the version that all go on from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
 _DONORS_MAX = 64
-"""Enough that one of them lives, and few enough for the message that tells them."""
+"""Enough that one of them lives, and few enough to fit into the decree's message."""
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
-    """The view of those who promised, without the leaving, with the learners that have learned enough, and with the
-    newcomers that are invited and that it has room for: as members before the run has started, as learners later."""
+    """The next view: the members that promised, except those leaving; the learners that hold the state; and the
+    newcomers that are invited and fit in. Newcomers are members before the run has started, and learners later."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
@@ -56,8 +56,8 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 
 def idle_change(roster: Roster) -> bool:
-    """Whether a view with other learners, with some of them among its members, or with another invitation is due, which
-    can wait for the end of a round. Who has finished lets nobody in any more."""
+    """Whether a change is due that can wait for the end of a round: learners come, go or become members, or the
+    invitation is replaced. A peer that has finished lets nobody in any more."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
@@ -69,12 +69,12 @@ def idle_change(roster: Roster) -> bool:
 
 
 def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:
-    """The last version that may be committed, and who has it. Where results differ, a committed one is the round's, or
-    else the one that most voted for; the others fetch it. Before the first round newcomers count too: a run may be
-    resumed in any order.
+    """The last version that may have been committed, and the peers that hold it. Where results of a round differ, a
+    committed one counts, or else the one with the most votes; the other peers fetch it. Before the first round
+    newcomers count too, because peers may resume a run in any order.
 
-    A result that too few voted for cannot be committed: then the round is run again, among those who are left. To hand
-    it on would make all depend on the few who have it.
+    A result with too few votes cannot have been committed: the remaining members run that round again. Passing such a
+    result on would make all depend on the few peers that hold it.
     """
     view = roster.view
     came = {peer: came.version for peer, came in roster.newcomers.items()}
@@ -98,7 +98,7 @@ def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, 
 
 
 def has_place(roster: Roster, newcomer: Member) -> bool:
-    """Whether the next view can hold `newcomer`, maybe in a learner's place."""
+    """Whether the next view has room for `newcomer`, if need be in the place of a learner."""
     learning = [one for one in roster.view.learners if one.id not in roster.learned]
     staying = [one for one in (*roster.view.members, *roster.view.learners) if one not in learning]
     return roster.places.for_one(newcomer, staying, learning) is not None
@@ -119,7 +119,7 @@ def _fitting(
 
 
 def _named(newcomers: list[Member], known: list[Member]) -> list[Member]:
-    """No two have the same name: whoever comes by one that is taken has the first letters of its key behind it."""
+    """Make names unique: a newcomer whose name is taken gets the first letters of its key appended."""
     taken, named = {member.name for member in known}, []
     for member in newcomers:
         name = member.name if member.name not in taken else f"{member.name[: NAME_LETTERS_MAX - 7]}-{member.id[:6]}"
@@ -145,8 +145,8 @@ def _ranked(members: list[Member]) -> tuple[Member, ...]:
 
 
 def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, generation: int) -> list[Member]:
-    """Newcomers with parts of the data of their own: the one they ask for, or the first that nobody has, or, when
-    all are taken, one that they share with another."""
+    """Assign a part of the data to each newcomer: the one it asks for, or the first that nobody has, or, when all are
+    taken, one that it shares with another member."""
     taken = {member.data_part for member in staying}
     placed = []
     for index, member in enumerate(sorted(newcomers, key=lambda m: (m.data_part, m.id))):

@@ -1,11 +1,11 @@
 """Occasion: when the coordinator leads a change that only newcomers need.
 
-At the end of the round that is averaged, or after two patiences, whichever is sooner: so every attempt has its chance.
-And not while changes have taken more than a tenth of the time, beyond half a patience at once: so however many come
-and go, the members train, and newcomers that come meanwhile are let in together. The time of a change is that until
-enough members have agreed. What it waits for beyond that (a dead member, a slow one) does not count: it would keep out
-whoever comes back. Before the run has started nobody rests, and no time is counted. Newcomers that wait for a rest to
-end are told for how long.
+It waits for the end of the round being averaged, or for two patiences, whichever is sooner, so that every attempt has
+its chance. It also rests while changes take more than a tenth of the time, beyond an allowance of half a patience: the
+members keep training however many peers come and go, and newcomers that come meanwhile are let in together. A change
+counts until a quorum has agreed. Further waiting (for a dead member, or a slow one) does not count, because it would
+keep out returning peers. Before the run has started there is no rest, and no time is counted. Newcomers that wait for a
+rest to end are told for how long.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _FREE_PATIENCES = 0.5
 
 
 class Occasion:
-    """Of one peer. `consider` is called when an occasion has come."""
+    """One peer's timing of changes. `consider` is called when an occasion has come."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
         self._averaging = self._waited = False
         self._waiting: asyncio.TimerHandle | None = None
-        """For the end of a round."""
+        """The timer that ends waiting for the end of a round."""
         self._resting: asyncio.TimerHandle | None = None
         self._told: set[int] = set()
-        """Lives of newcomers that know of the rest."""
+        """Lives of the newcomers that were told of the present rest."""
         self._spent_s, self._spent_at_s = 0.0, 0.0
-        """How long changes took, less a tenth of the time since; and as of when."""
+        """Time spent on changes, less a tenth of the time since; and when it was last computed, on the loop's clock."""
 
     @contextlib.contextmanager
     def averaging(self) -> Iterator[None]:
@@ -55,7 +55,7 @@ class Occasion:
         self._waiting, self._waited = None, False
 
     def rest(self, took_s: float) -> None:
-        """This peer has led a change, on which it took so long to agree."""
+        """This peer has led a change; the quorum took `took_s` to agree on it. Rest if changes take too long."""
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return
@@ -67,13 +67,13 @@ class Occasion:
             self._resting = loop.call_later(over_s / _SHARE, self._rested)
 
     def stop(self) -> None:
-        """There will be none any more."""
+        """Cancel all timers: there are no further occasions."""
         self.begin()
         self._end_rest()
 
     @property
     def now(self) -> bool:
-        """Whether newcomers are there, or learners lost, and it is the time for it."""
+        """Whether a change for newcomers or learners is due (`idle_change`), and this is an occasion for it."""
         if not idle_change(self._roster):
             return False
         if self._resting is not None:
@@ -87,7 +87,7 @@ class Occasion:
         return self._waited or buggify("newcomers do not wait")
 
     def _tell(self, seconds: float) -> None:
-        """Newcomers that have come since the last time: that they are let in after so many seconds, not sooner."""
+        """Tell newcomers that have not been told yet that they are let in after `seconds`, not sooner."""
         for newcomer, came in self._roster.newcomers.items():
             if seconds > 0 and came.member.life not in self._told:
                 self._told.add(came.member.life)

@@ -1,6 +1,6 @@
-"""Outsiders: who speaks from a generation that is over without being in the present view is told so (Stale).
+"""Outsiders: a peer that speaks from a generation that is over, and is not in the present view, is told so (Stale).
 
-It tells those on its side of a split, who may be in the view all the same, and joins again.
+The outsider passes this on to the peers on its side of a split, some of which may be in the view, and joins again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Outsiders:
 
     def __init__(self, channel: Channel, roster: Roster, quorum: Quorum, *, expelled: Callable[[], None]) -> None:
         self.refused = 0
-        """Messages of outsiders."""
+        """The number of outsiders' messages that were refused."""
         self._channel, self._roster, self._quorum, self._on_expelled = channel, roster, quorum, expelled
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         channel.on(Stale, self._on_stale)
@@ -32,7 +32,7 @@ class Outsiders:
         self._told.clear()
 
     def refuse(self, sender: PeerId, generation: int) -> None:
-        """Somebody speaks from a generation without being in the view: if that generation is over, it is told so."""
+        """`sender`, which is not in the view, speaks from `generation`: if that is over, tell it so."""
         roster = self._roster
         if roster.id in roster.view.ids and generation < roster.view.generation:
             self.refused += 1
@@ -48,7 +48,7 @@ class Outsiders:
         return teller in {*roster.addresses, *roster.view.ids} or (learner and not self._quorum.enough(roster.alive))
 
     def expel(self, stale: Stale) -> None:
-        """The others went on without us. Those on our side of a split hear it from us."""
+        """The others went on without this peer. Tell the peers on its side of a split."""
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:

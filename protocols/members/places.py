@@ -1,9 +1,9 @@
 """Places: which learners give way to newcomers when a view is full.
 
-Whoever has an invite can fill it with learners that never learn anything. So whoever has been one for a while
-without becoming a member may lose its place to a newcomer: first those that have never told that they hold a state,
-and of these the one that came first. It may come again; by then others have had their turn.
-On loss: each peer knows since when a learner is in its views, and what it has told the coordinators that this peer was.
+The holder of an invite can fill a view with learners that never fetch the state. Hence a peer that has been a learner
+for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never said that they hold a state go first,
+and of these the one that came first. A learner that gave way may come again; by then others have had their turn.
+On loss: each peer knows since when a learner is in its views; only the coordinators that a learner told know its state.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..testpoints import sometimes
 from .view import Member, View
 
 _SAFE_PATIENCES = 16
-"""For so long nobody loses its place: less than a newcomer goes on asking."""
+"""Patiences before a learner may lose its place: fewer than a newcomer keeps asking for."""
 GAVE_WAY = "it was a learner for long, and its place was wanted by another"
 
 
 class Places:
-    """As one peer sees them."""
+    """The learners' places, as one peer sees them."""
 
     def __init__(self, patience_s: float) -> None:
         self._safe_s = _SAFE_PATIENCES * patience_s
@@ -29,18 +29,18 @@ class Places:
         self._told: set[int] = set()
 
     def follow(self, view: View) -> None:
-        """This view holds now."""
+        """`view` holds now."""
         now = asyncio.get_running_loop().time()
         self._since_s = {learner.life: self._since_s.get(learner.life, now) for learner in view.learners}
         self._told &= self._since_s.keys()
 
     def tells(self, learner: Member) -> None:
-        """It tells that it holds a state."""
+        """`learner` says that it holds a state."""
         self._told.add(learner.life)
 
     def for_one(self, newcomer: Member, staying: Sequence[Member], learners: Sequence[Member]) -> list[Member] | None:
-        """Which of the `learners` give way so that there is room for `newcomer` beside them and those `staying`; None:
-        there is none now."""
+        """The `learners` that give way so that `newcomer` fits beside the others and those `staying`; None: there is no
+        room now."""
         left, give_way = list(learners), list[Member]()
         while not View(0, (*staying, *left), True).has_room(newcomer):
             old = [one for one in left if self._is_old(one)]

@@ -23,12 +23,12 @@ from .waiting import Waiting
 
 _ANEW = "it joins anew"
 TRY_FOR = 4
-"""How long to go on without what is needed, a quorum, a way in, a state, before giving up: in patiences."""
+"""Patiences before giving up on something that is needed: a quorum, a way into the run, a state."""
 
 
 class Roster(Waiting):
-    """The present view, and who of its members is gone, leaving or done, as far as this peer knows. `on_news` is called
-    whenever somebody comes, goes or is lost."""
+    """The present view, and which of its members are gone, leaving or finished, as far as this peer knows. `on_news` is
+    called whenever a peer comes, goes or is lost."""
 
     def __init__(self, channel: Channel, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()
@@ -36,34 +36,34 @@ class Roster(Waiting):
         self.view = NOBODY
         self.invites = Invites(channel, invitation, members=lambda: self.view.ids)
         self.base = Version(0, 0)
-        """The version that the view goes on from: some committed it."""
+        """The version that the view goes on from: some members have committed it."""
         self.given = False
-        """Whether that is what a checkpoint holds: no round of this run has led to it."""
+        """Whether `base` comes from a checkpoint, not from a round of this run."""
         self.gone: dict[PeerId, Gone] = {}
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
         self.places = Places(channel.endpoint.patience_s)
         self.learned: dict[PeerId, Learned] = {}
-        """Learners that the next view is to have among its members, and what they hold."""
+        """Learners that are to be members of the next view, and the version that they hold."""
         self.over: set[int] = set()
-        """Lives that are proven to be over, of which no record is left: they will never vote again."""
+        """Lives that are proven to be over and have left no record (`ledger`): they will never vote again."""
         self.bandwidths_Bps: dict[PeerId, int] = {}
-        """What the next view is to say that members' connections carry, where that is news."""
+        """Newly measured bandwidths of members' connections, for the next view."""
         self.apart: tuple[Edge, ...] = ()
-        """Which members cannot reach each other, as the next view is to have it."""
+        """Pairs of members that cannot reach each other, for the next view."""
         self.missed = self.suspect
-        """Told of whom the endpoint has lost."""
+        """Called with a member that the endpoint has lost, and why."""
         self.addresses: dict[PeerId, str] = {}
-        """The other members, the last ones known when this peer is none itself."""
+        """Addresses of the other members; of the last known members when this peer is none itself."""
         self.on_news: list[Callable[[], None]] = []
         self._channel, self._endpoint = channel, channel.endpoint
         self._former: set[PeerId] = set()
-        """Members that have said that they vote for a former life."""
+        """Members that have said that they vote on behalf of a former life."""
         self._anew: set[PeerId] = set()
-        """Members who join anew: if there is a link to one, it is new."""
+        """Members that join anew: a link to one of these is a new link."""
         self._old_links: set[PeerId] = set()
-        """Former members whose link dates from when they were one."""
+        """Former members whose link dates from the time when they were members."""
         channel.endpoint.on_lost.append(self._lost)
 
     @property
@@ -82,18 +82,18 @@ class Roster(Waiting):
 
     @property
     def living(self) -> list[PeerId]:
-        """Members that may vote still, as far as is known."""
+        """Members that may still vote, as far as this peer knows."""
         return [member.id for member in self.view.members if member.life not in self.over]
 
     @property
     def former(self) -> list[PeerId]:
-        """Members that were started anew and vote still as they would have."""
+        """Members that were restarted and still vote on behalf of their former life."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
         return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
 
     @property
     def near(self) -> list[PeerId]:
-        """Members that this peer reaches, as far as it is agreed on, itself among them; and the coordinator."""
+        """Members that this peer reaches according to the view, itself among them; and the coordinator."""
         return [peer for peer in self.view.ids if not self.view.are_apart(peer, self.id) or peer == self.coordinator]
 
     @property
@@ -117,7 +117,7 @@ class Roster(Waiting):
 
     @property
     def shrinking(self) -> bool:
-        """Whether a view without the gone and the leaving is due. When all leave, nobody would be in it."""
+        """Whether a view without the gone and leaving members is due. It is not when all leave: it would be empty."""
         return 0 < len(self.staying) < len(self.view.ids)
 
     def suspect(self, peer: PeerId, why: str) -> None:
@@ -127,7 +127,7 @@ class Roster(Waiting):
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """A member answers: it is there, or, `former`, was started anew and votes still as it would have."""
+        """A member answers: it is there. `former`: it was restarted and votes on behalf of its former life."""
         if former:
             self._former.add(peer)
             self.suspect(peer, _ANEW)
@@ -137,7 +137,7 @@ class Roster(Waiting):
         self.notify()
 
     def is_silent(self, peer: PeerId, why: str) -> None:
-        """A member that was asked, in a former life or in this one, is waited for no longer."""
+        """A member was asked, in this life or on behalf of a former one, and is waited for no longer."""
         self.newcomers.pop(peer, None)
         self._former.discard(peer)
         self.suspect(peer, why)
@@ -160,12 +160,12 @@ class Roster(Waiting):
             self.notify()
 
     def dismiss_lost(self) -> None:
-        """Newcomers that are lost before they were let in may come again."""
+        """Drop newcomers that were lost before they were let in; they may ask again."""
         for peer in [peer for peer in self.newcomers if self._endpoint.is_lost(peer) is not None]:
             del self.newcomers[peer]
 
     def news(self) -> None:
-        """Somebody comes, goes or is lost."""
+        """A peer comes, goes or is lost: tell the coordinator and the listeners."""
         self.watch()
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
@@ -178,9 +178,9 @@ class Roster(Waiting):
         self.notify()
 
     def watch(self) -> None:
-        """Heartbeats: the coordinator with all, newcomers too; the others with it and with the next in rank, but with
-        all while somebody is gone, so that several deaths show at once. Who has finished, with all that have not. A
-        learner with the coordinator."""
+        """Choose the peers for heartbeats. The coordinator: all, newcomers too. Another member: the coordinator and the
+        next in rank, or all while a member is gone, so that several deaths show at once. A member that has finished:
+        all that have not. A learner: the coordinator."""
         alive, coordinator = self.alive, self.coordinator or self.id
         near = [peer for peer in self.near if peer in alive]
         if self.learns:
@@ -204,13 +204,13 @@ class Roster(Waiting):
                 self._channel.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to who is no member any more, unless it joins anew and knows. It may not have missed us."""
+        """Post `message` to a former member, unless it joins anew and knows. Its end of the link may still be alive."""
         if peer not in self._anew and not self._endpoint.has_ended(peer):
             self._endpoint.retry(peer)
             self._channel.post(peer, message)
 
-    # From view to view. When a peer has to join anew, both ends of each of its links must begin it anew, and only then:
-    # a link that ends between members means that messages are lost, and makes them suspect each other.
+    # From view to view. When a peer has to join anew, and only then, both ends must open each of its links anew: a link
+    # that ends between members loses messages, and makes the two suspect each other.
 
     def take(self, view: View, base: Version, *, given: bool, led: bool) -> None:
         """Install `view`, which follows `base`, and forget peers that are not in it. `led`: this peer proposed the
@@ -220,12 +220,12 @@ class Roster(Waiting):
         self.places.follow(view)
         self.waits_no_more()
         for peer in sorted(self._old_links):
-            self._end_link(peer)  # it has had a generation's time to hear that it is no member
+            self._end_link(peer)  # this peer had a whole generation to hear that it is no member
         known = (*before.members, *before.learners)
         for peer in (one.id for one in known if not view.holds(one) and one.id != self.id):
             told = (led or peer in self.leaving) and peer not in self._anew and self._endpoint.is_lost(peer) is None
             if told and view.anybody(peer) is None:
-                self._old_links.add(peer)  # it still has to hear it
+                self._old_links.add(peer)  # the link stays open until the peer has heard that it is no member
             else:
                 self._end_link(peer)
         self._anew.clear()
@@ -239,7 +239,7 @@ class Roster(Waiting):
         self.leaving = {peer: why for peer, why in self.leaving.items() if peer in kept}
         learners = {learner.id for learner in view.learners}
         learned = {peer: told for peer, told in self.learned.items() if peer in kept & learners}
-        # Who came with what the others had, and has fetched nothing, fetches what they have gone on to.
+        # A learner that came with the others' version, and has fetched nothing, must fetch the version they have now.
         self.learned = {peer: told for peer, told in learned.items() if told.took_s or told.version == base}
         self.finished &= set(view.ids)
         self.over &= {one.life for one in view.members}
@@ -247,18 +247,18 @@ class Roster(Waiting):
         self.meet(view)
 
     def meet(self, view: View) -> None:
-        """Learn where the members of `view` are."""
+        """Learn the addresses of the peers in `view`, and dial them."""
         others = [one for one in (*view.members, *view.learners) if one.id != self.id]
         self.addresses = {one.id: one.address for one in others if one.id in view.ids}
         for one in others:
             self._endpoint.dial(one.id, one.address)
 
     def retire(self) -> None:
-        """Be a member of nothing, in order to become one anew: another life, if this one was in a view."""
+        """Leave the view in order to join anew; draw another life if this one was in the view."""
         addresses, in_it = self.addresses, self.view.holds(self.me)
         told = (*self.view.everybody, *(self.newcomers if self.coordinator == self.id else ()))
         for peer in dict.fromkeys(peer for peer in told if peer != self.id):
-            self._channel.post(peer, Anew())  # or it would take the end of this link for a loss when we are let in
+            self._channel.post(peer, Anew())  # else it would take the end of this link for a loss when we are let in
         self.leaving.clear()
         self.take(NOBODY, Version(0, 0), given=False, led=False)
         self.addresses = addresses
@@ -270,8 +270,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """A peer of the view asks to be let in, in another life; `votes`: as an acceptor it goes on with the former
-        one; `heard`: we heard it from itself, over its new link."""
+        """A peer of the view asks to be let in with another life. `votes`: it still votes on behalf of the former life.
+        `heard`: the peer itself said so, over its new link."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)
@@ -284,7 +284,7 @@ class Roster(Waiting):
         self.suspect(peer, _ANEW)
 
     def gave_up(self, peer: PeerId) -> None:
-        """`peer` is about to join anew and has ended the link by which it says so."""
+        """`peer` has said that it joins anew, and has ended the link on which it said so."""
         self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)
@@ -292,7 +292,7 @@ class Roster(Waiting):
         self._begins_anew(peer, heard=True)
 
     def _end_link(self, peer: PeerId) -> None:
-        """Talk to `peer` over a new link only."""
+        """From now on talk to `peer` over a new link only."""
         if peer not in self._anew or self._endpoint.is_lost(peer) is not None:
             self._endpoint.forget(peer)
         self._old_links.discard(peer)

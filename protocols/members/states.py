@@ -1,4 +1,4 @@
-"""States: what one peer can be to a run, and what it can become next. The table is the whole of it.
+"""States of one peer in a run, and the transitions between them. `TABLE` lists every transition.
 
     outside -> joining -> learner -> member <-> changing <-> leading      the usual way in, and each change of the view
        ^          |          |         |
@@ -8,11 +8,11 @@
                   |          +---------+--> leaving, finished, failed     the ends
                   +------------------------------------> failed           it is let in no more
 
-A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another goes back to
-outside, from where the first one's introduction may still let it in.
+A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another contact goes back to
+outside; the introduction by the first contact may still let it in from there.
 
-Before the run has started a newcomer is a member at once, and whoever founds it is so from the beginning. What others
-hold a member for, suspected or gone, is their view of it and no state of its own.
+Before the run has started, a newcomer becomes a member at once; the founder is a member from the beginning. Suspected
+and gone are what others believe of a member, not states of its own.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ TABLE: dict[State, frozenset[State]] = {
     State.EXPELLED: frozenset({State.OUTSIDE, State.LEAVING}),
     State.FAILED: frozenset({State.LEAVING}),
 }
-"""What each can become."""
+"""The states that may follow each state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A peer was `before` and is `now`, for a simulation's checkers."""
+    """Event for a simulation's checkers: a peer went from the state `before` to the state `now`."""
 
     before: State
     now: State
 
 
 class States:
-    """Which of them one peer is in, told as it changes."""
+    """The state of one peer. Each transition is reported to a simulation's checkers."""
 
     def __init__(self, roster: Roster, change: Change, admission: Admission) -> None:
         self._roster, self._change, self._admission = roster, change, admission

@@ -1,4 +1,4 @@
-"""Views: who takes part, numbered by generation, and what a change of the view decides."""
+"""Views: the members of a run in each generation, and the decree by which a change goes from one view to the next."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the membership must know of the peer's state. `state`: what it has committed last; `result`: what it has
-    computed since, the same as `state` if nothing. `usual_s`: how long a round takes now; 0: not known."""
+    """The part of a peer's state that the membership needs. `state`: the last committed version; `result`: the version
+    computed since, the same as `state` if none. `usual_s`: how long a round takes now; 0: unknown."""
 
     state: Version
     result: Version
@@ -36,12 +36,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer in a view. `data_part`: which part of the data is its own; it also orders the ranks. `since`: the
-    generation in which it became a member; the most senior member that is not suspected coordinates. `machine`: what
-    it has in common with those on its machine, with whom it can share memory; "" if it cannot. `site`: those with whom
-    it averages between rounds have the same; "": nobody has. `bandwidth_Bps`: what its connection carries each way at
-    once, as it was known when the view was decided; 0: it was not. `life`: a random number that each process draws,
-    and draws anew when it joins anew: the same key with another life has promised nothing of what the former did."""
+    """A peer in a view. `data_part`: index of its part of the data; it also orders the ranks. `since`: the generation
+    in which it became a member; the most senior member that is not suspected coordinates. `machine`: peers on one
+    machine that can share memory have the same value; "": it cannot share memory. `site`: peers that average with each
+    other between rounds have the same value; "": it has no such peers. `bandwidth_Bps`: what its connection carries in
+    both directions at the same time, as known when the view was decided; 0: unknown. `life`: a random number that each
+    process draws, and draws anew when it joins anew: a new life is not bound by the promises of the former one."""
 
     id: PeerId
     name: str
@@ -55,7 +55,7 @@ class Member:
 
     @property
     def nbytes(self) -> int:
-        """About as many bytes as it takes in a message."""
+        """The approximate size of this member in a message."""
         return _MEMBER_BYTES + sum(
             len(text.encode()) for text in (self.id, self.name, self.address, self.machine, self.site)
         )
@@ -63,10 +63,11 @@ class Member:
 
 @dataclass(frozen=True)
 class View:
-    """A generation and its members in rank order. `started` once enough have gathered for the first round. `learners`:
-    let in since, they fetch the state; they have no vote, no rank and no part in a round until a later view has them
-    among its members. `apart`: which members cannot reach each other, so that no sum goes that way. `invitation`: by
-    which others may come, None: nobody may. `let_in`: the marks of keys that came by it, or by those before it."""
+    """A generation and its members in rank order. `started`: enough members have gathered for the first round.
+    `learners`: newcomers that fetch the state; they have no vote, no rank and no part in a round until a later view has
+    them among its members. `apart`: pairs of members that cannot reach each other, so that no sum goes that way.
+    `invitation`: the present invite; None: nobody may come by invite. `let_in`: marks of the keys that were let in by
+    this invite or an earlier one."""
 
     generation: int
     members: tuple[Member, ...]
@@ -87,11 +88,11 @@ class View:
 
     @cached_property
     def one_machine(self) -> bool:
-        """Whether all say that they are on the same machine, and can share memory there."""
+        """Whether all members say that they are on the same machine and can share memory there."""
         return self.group("").one_machine
 
     def group(self, me: PeerId) -> Group:
-        """The members, as `me` sees them. It is made once, as shares of a vector are worked out for it."""
+        """The members, as `me` sees them. The group is cached, because it caches the shares of a vector in turn."""
         if me not in self._groups:
             self._groups[me] = self._group(me)
         return self._groups[me]
@@ -115,14 +116,14 @@ class View:
         return (*ring[here + 1 :], *ring[:here])[:count]
 
     def are_apart(self, peer: PeerId, other: PeerId) -> bool:
-        """Whether these two cannot reach each other, as far as it is agreed on."""
+        """Whether the view says that these two cannot reach each other."""
         return Edge.between(peer, other) in self.apart
 
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)
 
     def anybody(self, peer: PeerId) -> Member | None:
-        """The member, or the learner, of that key."""
+        """The member or learner with that key."""
         return next((one for one in (*self.members, *self.learners) if one.id == peer), None)
 
     def name(self, peer: PeerId) -> str:
@@ -131,7 +132,7 @@ class View:
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        """Who reaches all others comes first, as the coordinator has to."""
+        """Members by seniority, but first by how few others they cannot reach: the coordinator has to reach all."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
         return [member.id for member in sorted(self.members, key=lambda m: (away[m.id], m.since, m.data_part, m.id))]
 
@@ -139,7 +140,7 @@ class View:
         return len(self.members) // 2 + 1
 
     def holds(self, member: Member) -> bool:
-        """Whether this life of `member` is in it, as a member or a learner."""
+        """Whether this life of `member` is in the view, as a member or a learner."""
         known = self.anybody(member.id)
         return known is not None and known.life == member.life
 
@@ -148,19 +149,19 @@ class View:
         return may_follow(generation, self.generation)
 
     def check_sense(self, generation: int) -> None:
-        """Raises PeerMisbehaved when nobody can know of a view of `generation`, and this one."""
+        """Raises PeerMisbehaved when `generation` is further ahead of this view than any honest peer can be."""
         if generation > self.generation and not self.may_precede(generation):
             raise PeerMisbehaved(f"spoke of generation {generation}, this is {self.generation}")
 
     def has_room(self, member: Member) -> bool:
-        """Whether `member` fits in beside all others."""
+        """Whether `member` fits into the view beside all others, by bytes and by count."""
         known = (*self.members, *self.learners)
         fits = member.nbytes + sum(one.nbytes for one in known) <= VIEW_BYTES_MAX
         return fits and len(known) < VIEW_MEMBERS_MAX
 
 
 NAME_LETTERS_MAX = 64
-"""Of a member's name."""
+"""The most letters of a member's name."""
 NOBODY = View(0, (), False)
 
 
@@ -174,7 +175,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """Who is not in the new view any more, and why. `left`: of its own will."""
+    """A peer that is no longer in the new view, and why. `left`: it went of its own will."""
 
     peer: PeerId
     why: str
@@ -183,8 +184,8 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class Decree:
-    """What a change decides: the next view, and the version that all go on from, which the `donors` have. `given`: no
-    round of this run has led to that version, a checkpoint has."""
+    """What a change decides: the next view, and its `base`, the version that all go on from, which the `donors` have.
+    `given`: that version comes from a checkpoint, not from a round of this run."""
 
     view: View
     base: Version
@@ -195,7 +196,7 @@ class Decree:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A view holds, whoever has heard of it, for a simulation's checkers."""
+    """Event for a simulation's checkers: a view holds, even if nobody else has heard of it yet."""
 
     generation: int
     members: tuple[PeerId, ...]

@@ -1,22 +1,22 @@
 """A change: the members of one view decide the next one, once and for all.
 
 Single-decree Paxos (Lamport, "Paxos made simple", 2001), one instance for each generation: its members are the
-acceptors, the decree is the next view with the round that all go on from, and the coordinator proposes.
+acceptors, the decree is the next view with the version that all go on from, and the coordinator proposes.
 
-    Propose -> Promise    to follow no lower ballot, and to commit no result any more in this generation; it tells the
-                          last round I hold the result of, and the decree I have adopted, if any
-    Adopt   -> Adopted    the decree: the one adopted under the highest ballot before, else the proposer's own
-    Install               enough have adopted it: it holds
+    Propose -> Promise    to follow no lower ballot, and to commit no further result in this generation; it tells the
+                          last result the member holds, and the decree it has adopted, if any
+    Adopt   -> Adopted    the decree: the one adopted under the highest earlier ballot, else the proposer's own
+    Install               a quorum has adopted the decree: it holds
 
-Enough is what `quorum` says: more than half of the view, as a rule. Hence at most one decree holds in a generation, and
-of two halves of a split at most one goes on. And as a commit takes more than half too (`local_sgd.commit`), a result
-that anyone committed is held by one of those who promise, and the decree hands it on; what a decree hands on is
-committed, and the next one waits for somebody who has it. So no commit is ever undone.
+`quorum` defines a quorum: as a rule, more than half of the view. Hence at most one decree holds in a generation, and at
+most one side of a split goes on. A commit takes more than half too (`local_sgd.commit`), so one of the members that
+promise holds any committed result, and the decree hands it on. A result that a decree hands on is committed, and the
+next decree waits for a peer that holds it. So no commit is ever undone.
 
 Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest; at most 3 more to each newcomer.
-On loss: who does not answer is gone after the endpoint's patience, and the change goes on without it. On the death of
-the proposer the next in seniority proposes, under a higher ballot. Without enough it is tried again and again, for as
-long as `give_up_after_s` says; NoQuorum at once where those who live cannot be enough.
+On loss: a member that does not answer is gone after the endpoint's patience, and the change goes on without it. If the
+proposer dies, the next in seniority proposes under a higher ballot. Without a quorum the change is tried again for as
+long as `give_up_after_s` says; NoQuorum at once where the living members cannot be a quorum.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from .roster import MembershipError, NoQuorum, Roster, Standing
 from .view import Decree, View
 
 _RANKS = 1 << 16
-"""A ballot is a number times this plus its proposer's rank, so that no two proposers ever use the same."""
+"""A ballot is a counter times this plus its proposer's rank, so that no two proposers ever use the same one."""
 _DENIALS_MAX = 8
-"""In a generation, of a member. Others who lead are heeded so seldom that an honest one denies fewer ballots."""
+"""Ballots that a member may deny in a generation. Rival leaders are heeded seldom: an honest member denies fewer."""
 _TOLD_BY_EACH = 3
-"""How many newcomers each one tells of their first view beside its leader, so that they hear of it though two die."""
+"""Each peer also tells newcomers among so many next peers of their first view: two of those that tell may die."""
 
 
 class Change:
-    """One peer's part in it, as acceptor and, when it coordinates, as proposer."""
+    """One peer's part in a change, as acceptor and, when it coordinates, as proposer."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Change:
         standing: Callable[[], Standing],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`take` is told of a decree that holds, and by whom this peer has heard of it."""
+        """`take` is called with a decree that holds, and the peer that told of it."""
         self._channel, self._roster, self._founders = channel, roster, founders
         self.quorum, self._outsiders = quorum, outsiders
         self._take, self._ledger, self._limit_s = take, ledger, math.inf if give_up_after_s is None else give_up_after_s
@@ -74,14 +74,14 @@ class Change:
         self._ballot = 0
         self._question: Propose | Adopt | None = None
         self._reminded: set[PeerId] = set()
-        """Who was behind and has been asked it again."""
+        """Members that were behind and have been asked the question again."""
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
         self._denials = Counter[PeerId]()
         self._took_s = 0.0
-        """How long it took until enough had answered the questions of the last ballot."""
+        """Seconds until a quorum had answered the questions of the last ballot."""
         self._answered: set[PeerId] = set()
-        """Who has answered the last question."""
+        """Members that have answered the last question."""
         self._leading: asyncio.Task[None] | None = None
         self.occasion = Occasion(channel, roster, self.consider)
         roster.on_news.append(self.consider)
@@ -113,12 +113,12 @@ class Change:
             self._leading.add_done_callback(self._led)
 
     def renew(self) -> None:
-        """Have the next generation decided though nobody comes or goes."""
+        """Have the next generation decided even if no member comes or goes."""
         self._renew = True
         self.consider()
 
     def stop(self) -> None:
-        """Lead no more."""
+        """Stop leading and heed no proposals."""
         self.occasion.stop()
         self.acceptor.stop()
         if self._leading is not None:
@@ -142,7 +142,7 @@ class Change:
             self.consider()
         elif isinstance(error, MembershipError):
             self._roster.fail(error)
-        else:  # that change is over, not this peer
+        else:  # only this change has failed, not this peer
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "a change of the view failed", "exception": error})
             loop.call_later(self._channel.endpoint.interval_s, self.consider)
@@ -168,7 +168,7 @@ class Change:
                 await asyncio.sleep(self._channel.endpoint.interval_s)
 
     async def _try(self, view: View) -> bool | None:
-        """One ballot. Whether enough answered; None when another leads or the view is over."""
+        """One ballot. Whether a quorum answered; None when another member leads or the view is over."""
         me, self._answered = self._roster.id, {self._roster.id}
         self._took_s, self._ballot = 0.0, (self.promised // _RANKS + 1) * _RANKS + view.ids.index(me)
         self._promises = {me: self.acceptor.promise(self._ballot)}
@@ -200,13 +200,13 @@ class Change:
         return True
 
     def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
-        """Tell the next newcomers of their first view: its leader may be gone before it has told them."""
+        """Tell newcomers that follow in the ring of their first view: its leader may die before it has told them."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))
 
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
-        """Ask all that are not gone until each has answered. False when another leads or the view is over."""
+        """Ask all that are not gone until each has answered. False when another member leads or the view is over."""
         roster, patience_s, now = self._roster, self._channel.endpoint.patience_s, asyncio.get_running_loop().time
         asked: dict[PeerId, float] = {}
         began_s, took_s = now(), 0.0
@@ -234,12 +234,12 @@ class Change:
             self._question, self._took_s = None, self._took_s + took_s
 
     async def _on_record(self) -> None:
-        """Wait until this peer's own word is on record, as the others' is before they give it."""
+        """Wait until this peer's own promises are on record, as those of the others are before they answer."""
         self.acceptor.keep()
         await self._ledger.synced()
 
     def _call_back(self) -> None:
-        """Too few answered. Those given up may be there again, or on the better side of a split: they say so."""
+        """Too few answered. Ask members that were given up: they may be back, or on the majority side of a split."""
         for member in self._roster.view.members:
             if member.id in self._roster.gone:
                 self._channel.endpoint.dial(member.id, member.address)
@@ -254,7 +254,7 @@ class Change:
     def _give_up(self) -> None:
         wanted = max(self._roster.base.round, *(promise.result.round for promise in self._promises.values()))
         why = self.quorum.in_words(self._promises, wanted)
-        self._roster.tell(Leave("too few peers are left"))  # those who are there come to the same end
+        self._roster.tell(Leave("too few peers are left"))  # the remaining members reach the same conclusion
         self._roster.fail(NoQuorum(why))
 
     def _on_promise(self, envelope: Envelope) -> None:

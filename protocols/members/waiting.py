@@ -1,4 +1,4 @@
-"""Waiting for a change of what one peer knows of the others, and what makes waiting hopeless."""
+"""Waiting for a change in one peer's knowledge of the others, and the errors that make waiting hopeless."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import math
 from collections.abc import AsyncIterator, Callable
 
 TELL_EVERY_S = 30.0
-"""How often it is told who is waited for."""
+"""Seconds between two notices that this peer waits for others."""
 
 
 class Waiting:
-    """Whoever changes something that others may wait for calls `notify`."""
+    """Conditions to wait for. Code that changes anything they may depend on calls `notify`."""
 
     def __init__(self) -> None:
         self.failed: Exception | None = None
         """Why this peer cannot go on as it is."""
         self.on_waiting: list[Callable[[str], None]] = []
-        """Told why, when this peer waits for others who are not there."""
+        """Called with the reason when this peer waits for absent peers."""
         self._told_at_s = -math.inf
         self.on_change: list[Callable[[], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._limits: dict[asyncio.Timeout, Callable[[], bool]] = {}
 
     def tell_waiting(self, why: str) -> None:
-        """This peer waits, and `why`: told at once, and then every 30 s."""
+        """Report that this peer waits, and `why`: at once, and then every 30 s."""
         now = asyncio.get_running_loop().time()
         if now >= self._told_at_s + TELL_EVERY_S:
             self._told_at_s = now
@@ -34,20 +34,20 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
-        """Whether that was told, and nothing has come of it since."""
+        """Whether waiting was reported and has not ended since."""
         return self._told_at_s > -math.inf
 
     def waits_no_more(self) -> None:
-        """What it waited for is there: the next waiting is another, and told at once."""
+        """The wait is over; the next one is reported at once."""
         self._told_at_s = -math.inf
 
     def fail(self, error: Exception) -> None:
-        """Tell all who wait that waiting is of no use."""
+        """Raise `error` in all waiters."""
         self.failed = error
         self.notify()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, looked at again whenever something changes. Raises what makes waiting hopeless."""
+        """Wait for `condition`, tested again on each `notify`. Raises the error passed to `fail`."""
         while True:
             if self.failed is not None:
                 raise self.failed
@@ -57,7 +57,7 @@ class Waiting:
 
     @contextlib.asynccontextmanager
     async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """End what is done inside as soon as `condition` does not hold. Raises what makes going on hopeless."""
+        """Cancel the body as soon as `condition` does not hold. Raises the error passed to `fail`."""
         if self.failed is not None:
             raise self.failed
         limit = asyncio.timeout(None if condition() else 0.0)
@@ -74,7 +74,7 @@ class Waiting:
             raise self.failed
 
     async def change_within(self, seconds: float) -> None:
-        """Wait for something to change, but no longer than that."""
+        """Wait for the next `notify`, but at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._change()
@@ -87,7 +87,7 @@ class Waiting:
         await future
 
     def notify(self) -> None:
-        """Something that `until` may wait for has changed."""
+        """Something that a condition may depend on has changed."""
         for told in self.on_change:
             told()
         waiting, self._waiting = self._waiting, []

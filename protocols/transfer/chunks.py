@@ -1,9 +1,9 @@
-"""Chunks: a vector on its way, piece by piece, and where they wait for whoever reduces them.
+"""Chunks: the pieces of a vector in transit, and the inbox in which they wait until they are reduced.
 
-Chunks of the present epoch are taken of the members of its group. A peer that is ahead of this one sends chunks of an
-epoch that this one has not heard of, perhaps as a peer that it does not know: these wait too, but all such peers
-together may have only so much here. What waits is dropped with the link that it came by: a peer that begins anew has no
-part in what it began before.
+Chunks of the present epoch are accepted from the members of its group. A peer that is ahead of this one sends chunks of
+an epoch that this one has not heard of, and may be unknown here: its chunks wait too, but the bytes of all such peers
+together are limited. Waiting chunks are dropped with the link that they came by: a peer that begins anew takes no part
+in its former sums.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 CELL = 1 << 14
-"""Elements that a hop codec encodes by themselves, about: a multiple of all codecs' blocks, few enough for a slow link.
-"""
+"""The most elements that a hop codec encodes as a unit: a multiple of all codecs' blocks, and few enough for a slow
+link."""
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
-"""What peers that are not expected in the next group may have waiting here, all together and each of them."""
+"""The most bytes waiting here from peers that are not expected in the next group: of all together, and of each."""
 
 _ROUNDS_AHEAD_MAX = 16
-"""In one epoch. Nobody gets further than a round ahead of a member, whose part in each sum is waited for."""
+"""The most rounds ahead in one epoch. An honest peer is at most one ahead, as each sum waits for every member."""
 
 
 @message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Payload: `count` of the sender's elements, from the one at index `at` on, as it has them in `step`. `stage`: of
-    which of the round's sums."""
+    """Payload: `count` of the sender's elements, from index `at` on, with their values in `step` of the schedule.
+    `stage`: which of the round's sums they belong to."""
 
     epoch: int
     round: int
@@ -50,8 +50,8 @@ Turn = tuple[int, int, int]
 
 
 class Inbox:
-    """Chunks of this and coming sums, by turn and sender; what is too old is dropped and counted. `group`: the
-    present one; an empty one takes what anybody sends."""
+    """Chunks of the present and coming sums, by turn and sender. Old chunks are dropped, and counted in `stale`.
+    `group` returns the present group; an empty group accepts chunks from any peer."""
 
     def __init__(self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP) -> None:
         self.stale = 0
@@ -65,7 +65,7 @@ class Inbox:
         channel.endpoint.on_ended.append(self._drop)
 
     def advance(self, floor: Key) -> None:
-        """Chunks of attempts before `floor` are not wanted any more."""
+        """Drop chunks of attempts before `floor`, now and when they arrive."""
         self._floor = floor
         for turn in [turn for turn in self._waiting if turn[:2] < floor]:
             for sender in [*self._waiting[turn]]:
@@ -73,7 +73,7 @@ class Inbox:
 
     @contextmanager
     def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
-        """Call `told` with the sender of each chunk of `turn` that comes."""
+        """Call `told` with the sender of each chunk of `turn` that arrives."""
         listeners = self._listeners.setdefault(turn, [])
         listeners.append(told)
         try:

@@ -1,4 +1,4 @@
-"""Readings: how often each peer has read the state of late, so that nobody is served over and over again."""
+"""Readings: a rate limit on how often each peer may read the state."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 
 _READINGS, _AT_ONCE = 16, 64
-"""How many states are given to one peer in an interval, and how many at once. Who catches up needs one, and some more
-when the others go on meanwhile."""
+"""How many states one peer may read in an interval, and how many at once. A peer that catches up needs one, and some
+more when the others go on meanwhile."""
 _READERS_MAX = 1024
 
 
 class Readings:
-    """Of all that ask one donor."""
+    """The rate limits of all peers that ask one donor."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._read: dict[PeerId, tuple[float, float]] = {}
-        """How many states, less what was forgiven since; and as of when, on the loop's clock."""
+        """For each peer: states read, less those forgiven since; and when that was computed, on the loop's clock."""
 
     def read(self, peer: PeerId, share: float) -> None:
-        """`peer` asks for such a share of a state. Raises PeerMisbehaved when it has had so many."""
+        """`peer` asks for this `share` of a state. Raises PeerMisbehaved when it has read too many."""
         now = asyncio.get_running_loop().time()
         states, at_s = self._read.get(peer, (0.0, now))
         states = max(0.0, states - (now - at_s) / self._interval_s * _READINGS)

@@ -1,7 +1,7 @@
 """Snapshots: named tensors of one version, and their form as bytes for a peer that fetches them (`snapshot_transfer`).
 
-Bytes: a 4-byte header length, a msgpack header [version, names, extra], then the tensors raw in the order of their
-names' list, little-endian. Types and sizes come from the reader's own side, never from the wire.
+Bytes: a 4-byte header length, a msgpack header [version, names, extra], then the raw tensors in the order of `names`,
+little-endian. Types and sizes come from the reader's own side, never from the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Tensors of one dimension by name, and what else belongs to them, as msgpack takes it. Nobody writes to them."""
+    """One-dimensional tensors by name, and `extra` data that msgpack can encode. The tensors are never written to."""
 
     version: int
     tensors: Mapping[str, Tensor]
@@ -32,13 +32,13 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors."""
+        """The bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One tensor that a snapshot is to have: so many elements of that type."""
+    """One tensor that a snapshot must have: its type and its number of elements."""
 
     dtype: torch.dtype
     size: int
@@ -49,7 +49,7 @@ class Expected:
 
 
 def bytes_max(expected: Mapping[str, Expected]) -> int:
-    """More than this no honest snapshot takes, of those tensors."""
+    """The most bytes that an honest snapshot of the `expected` tensors takes."""
     return 4 + _HEADER_BYTES_MAX + sum(one.nbytes for one in expected.values())
 
 
@@ -63,8 +63,8 @@ def pack(snapshot: Snapshot) -> bytes:
 
 
 def unpack(blob: Buffer, expected: Mapping[str, Expected]) -> Snapshot:
-    """Raises PeerMisbehaved when the bytes are no snapshot of exactly the `expected` tensors, all of them finite.
-    `extra` is the sender's word, and is to be checked."""
+    """The snapshot in `blob`. Raises PeerMisbehaved unless it has exactly the `expected` tensors, all finite. `extra`
+    is unverified: the caller must check it."""
     try:
         (length,) = struct.unpack_from("<I", blob)
         if length > _HEADER_BYTES_MAX:

@@ -1,7 +1,7 @@
-"""Transfer of a snapshot: a peer fetches another's in parts, each verified by its hash.
+"""Transfer of a snapshot: a peer fetches a donor's snapshot in parts, each verified by its hash.
 
-The donor answers a manifest (version, size, a BLAKE2b of every part) and then parts, in any order, each in pieces of
-the size that suits its link. Parts whose hashes are known already are not fetched again.
+The donor answers with a manifest (version, size, the BLAKE2b hash of every part), and then with parts, in any order,
+each in pieces of a size that suits its link. Parts whose hashes are known already are not fetched again.
 Cost: n bytes plus 32 per part; 2 round trips when the window covers the parts, and on a slow link one for each piece.
 On loss of the donor: PeerLost. A part with a wrong hash condemns its donor.
 """
@@ -24,7 +24,7 @@ from .readings import Readings
 from .snapshot import Snapshot, pack
 
 PART_BYTES = 64 * 1024
-"""Or more, so that the hashes of all parts fit into a message."""
+"""The size of a part; larger for large snapshots, so that the hashes of all parts fit into a message."""
 _HASH_BYTES = 32
 _PARTS_MAX = (1 << 20) // _HASH_BYTES
 _PIECE_BYTES_MIN = 2 * 1024
@@ -36,7 +36,7 @@ _KEPT = 2
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskManifest:
-    """Asks for the snapshot of `version`, or for the donor's last when it has that no more."""
+    """Asks for the snapshot of `version`, or for the donor's latest if it no longer has that."""
 
     ask: int
     version: int
@@ -45,7 +45,7 @@ class AskManifest:
 @message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Payload: the hashes of all parts, one after the other."""
+    """Payload: the hashes of all parts, concatenated."""
 
     ask: int
     version: int
@@ -56,7 +56,7 @@ class Manifest:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskPart:
-    """Asks for the part of that index, from the byte `start` of it on."""
+    """Asks for the part `index`, from its byte `start` on."""
 
     ask: int
     version: int
@@ -67,7 +67,7 @@ class AskPart:
 @message("snapshot", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Payload: the piece of the part from `start` on, or the rest. Empty when the donor has that version no more."""
+    """Payload: a piece of the part from `start` on, or the rest. Empty when the donor no longer has that version."""
 
     ask: int
     version: int
@@ -78,14 +78,14 @@ class Part:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The donor answers as many as it can: ask another."""
+    """The donor already answers as many questions as it can: ask another."""
 
     ask: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part of the snapshot of `version` has come whole, for a simulation's checkers."""
+    """Event for a simulation's checkers: a part of the snapshot of `version` has arrived completely."""
 
     version: int
     part: int
@@ -104,7 +104,7 @@ def _hash(part: bytes | memoryview) -> bytes:
 
 
 def part_bytes_of(size: int) -> int:
-    """How large the parts of a snapshot of so many bytes are; the last has the rest."""
+    """The size of the parts of a snapshot of `size` bytes; the last part has the rest."""
     part_bytes = PART_BYTES
     while size > part_bytes * _PARTS_MAX:
         part_bytes *= 2
@@ -120,8 +120,8 @@ def _offer(snapshot: Snapshot) -> _Offer:
 
 
 class Donor:
-    """Answers those who fetch. Keeps the bytes of the two versions that were asked for last, so that a slow reader can
-    finish the one it began."""
+    """Answers the peers that fetch. Keeps the bytes of the two versions that were asked for last, so that a slow reader
+    can finish the version it began."""
 
     def __init__(self, channel: Channel, newest: Callable[[], Snapshot]) -> None:
         self._channel, self._endpoint, self._newest = channel, channel.endpoint, newest
@@ -141,7 +141,7 @@ class Donor:
         task.add_done_callback(self._answers.discard)
 
     def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
-        """Of a snapshot, that it takes to answer: half for the hashes, half for all pieces of it."""
+        """The cost of the answer as a share of a snapshot: half for the hashes, half for all its pieces together."""
         if isinstance(question, AskManifest) or (kept := self._offers.get(question.version)) is None:
             return 0.5
         return 0.5 * min(1.0, min(kept.part_bytes, self._endpoint.chunk_bytes(peer)) / max(1, len(kept.blob)))
@@ -161,14 +161,14 @@ class Donor:
                 piece = part[question.start : question.start + most]
             await self._channel.send(to, Part(question.ask, question.version, question.index, question.start), piece)
         except PeerLost:
-            pass  # nobody is left to answer
-        except Exception as error:  # such as too little memory for the bytes: others may have it
+            pass  # the asking peer is gone
+        except Exception as error:  # such as too little memory for the bytes: another donor may have enough
             self._channel.refuse(envelope, f"{type(error).__name__}: {error}", error)
 
     def _kept(self, version: int) -> _Offer | None:
         offer = self._offers.pop(version, None)
         if offer is not None:
-            self._offers[version] = offer  # the last that was asked for
+            self._offers[version] = offer  # moved to the end: it was asked for last
         return offer
 
     async def _make_offer(self) -> _Offer:
@@ -191,11 +191,11 @@ async def fetch(
     size_max: int,
     kept: dict[bytes, bytes],
 ) -> bytes | None:
-    """The donor's snapshot as bytes, preferably of `version`; None when it has gone on to another meanwhile.
+    """The donor's snapshot as bytes, preferably of `version`; None when the donor has dropped that version meanwhile.
 
-    `check`: raises PeerMisbehaved when the version that is offered is of no use. `size_max`: in bytes. `kept`: parts by
-    their hashes, which are not fetched again; it has those of this snapshot afterwards, those that have come so far
-    when this is cancelled or fails. Raises PeerLost, PeerMisbehaved.
+    `check`: raises PeerMisbehaved when the offered version is of no use. `size_max`: in bytes. `kept`: parts by hash,
+    which are not fetched again; afterwards it holds the parts of this snapshot, or those that have arrived so far if
+    this is cancelled or fails. Raises PeerLost, PeerMisbehaved.
     """
     answer = await channel.ask(donor, lambda ask: AskManifest(ask, version), answers=(Manifest, Busy))
     hashes, manifest = bytes(answer.payload), answer.message
@@ -228,7 +228,7 @@ async def _fetch_parts(
     missing: Iterator[int],
     kept: dict[bytes, bytes],
 ) -> bool:
-    """Take indices from `missing` until there are none; False when the donor has the version no more."""
+    """Fetch parts by indices from `missing` until none is left; False when the donor no longer has the version."""
     for index in missing:
         size = min(manifest.part_bytes, manifest.size - index * manifest.part_bytes)
         data = await _fetch_part(channel, donor, manifest.version, index, size)
@@ -242,7 +242,7 @@ async def _fetch_parts(
 
 
 async def _fetch_part(channel: Channel, donor: PeerId, version: int, index: int, size: int) -> bytes | None:
-    """A part of `size` bytes; None when the donor has the version no more."""
+    """A part of `size` bytes; None when the donor no longer has the version."""
     pieces, have = list[bytes](), 0
     while have < size:
         question = partial(AskPart, version=version, index=index, start=have)

@@ -1,10 +1,10 @@
-"""Vectors from one peer to another: what gossip, a parameter server and a pipeline exchange.
+"""Vectors from one peer to another, for gossip, a parameter server or a pipeline.
 
-A vector goes out in chunks that suit the link, each as soon as the receiver has room for it, and comes straight into
-the tensor that the receiver has for it. A hop codec encodes each stretch by itself; a gather codec the whole vector,
-which then is decoded when all of it has come. A turn (epoch, round, stage) names a vector between two peers: both give
-the same, and each is used once in each direction. What comes before it is asked for waits, under credit.
-Cost: n bytes, or the codec's; no answer. On loss: PeerLost, and a part of what it was to bring may have been written.
+A vector is sent in chunks that suit the link, each as soon as the receiver has room for it, and is received directly
+into the receiver's tensor. A hop codec encodes each chunk by itself. A gather codec encodes the whole vector, and the
+receiver decodes it when all of it has arrived. A turn (epoch, round, stage) names a vector between two peers: both give
+the same turn, and each is used once in each direction. Chunks that arrive before they are asked for wait, under credit.
+Cost: n bytes, or the codec's; no answer. On loss: PeerLost, and a part of the receiver's tensor may have been written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """One peer's side of it, on one channel, whose `inbox` drops turns that are over (`Inbox.advance`)."""
+    """One peer's side of the exchange, on one channel. The `inbox` drops turns that are over (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox
@@ -36,7 +36,7 @@ class Vectors:
 
     async def send(self, to: PeerId, vector: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
         """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec); return when all of it is on its way.
-        It may be written to then. Raises PeerLost; ValueError for what cannot be sent so."""
+        The caller may write to it then. Raises PeerLost; ValueError for a tensor of another form."""
         _check(vector)
         if codec is not None and codec.family == "gather":
             vector, codec = codec.encode(vector, seed_of(turn, self._channel.endpoint.id)), None
@@ -51,8 +51,8 @@ class Vectors:
     async def receive(self, sender: PeerId, into: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
         """Fill `into` ([n], CPU, contiguous) with the vector that `sender` sends in `turn`, with the same codec.
 
-        Raises PeerLost, also when something else comes; ValueError for what cannot be received so. When it is
-        cancelled, a part of `into` may have been written.
+        Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is cancelled, a
+        part of `into` may have been written.
         """
         _check(into)
         if codec is None or codec.family == "hop":
@@ -68,7 +68,7 @@ class Vectors:
     async def exchange(
         self, peer: PeerId, vector: Tensor, into: Tensor, turn: Turn, codec: VectorCodec | None = None
     ) -> None:
-        """Send `vector` to `peer` and fill `into` with its own, at once. Raises as both do."""
+        """Send `vector` to `peer` and fill `into` with the peer's, concurrently. Raises as `send` and `receive`."""
         both = self.send(peer, vector, turn, codec), self.receive(peer, into, turn, codec)
         tasks = [asyncio.create_task(each) for each in both]
         try:
@@ -111,7 +111,8 @@ class Vectors:
                 del self._receiving[sender]
 
     def _filling(self, sender: PeerId, into: Tensor, turn: Turn, codec: HopCodec | None) -> Iterator[bool]:
-        """Take what has come, each time one is asked for the next: False while something is missing, then no more."""
+        """A generator that takes the chunks that have arrived each time it is resumed. It yields False while some are
+        missing, and ends when `into` is full."""
         size, at = into.numel(), 0
         while at < size:
             envelope = self._inbox.take(turn, sender)
@@ -135,7 +136,7 @@ def _check(vector: Tensor) -> None:
 
 
 def _checked(envelope: Envelope, at: int, size: int, into: Tensor, codec: HopCodec | None) -> int:
-    """How many elements a chunk brings. Raises PeerLost when it is not the one that is due."""
+    """The number of elements in a chunk. Raises PeerLost when it is not the chunk that is due."""
     chunk: Chunk = envelope.message
     fits = chunk.at == at and 0 < chunk.count <= size - at
     if fits and codec is not None:

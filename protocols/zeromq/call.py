@@ -1,4 +1,4 @@
-"""A call: a connection to the inbox, which libzmq has no way to close."""
+"""A call: a peer's connection to the inbox. libzmq offers no way to close one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .reader import Origin
 
 
 class Call(NamedTuple):
-    """`route`: by which it is answered; `address`: the host of the caller. The descriptor may be another's by now: the
-    file that it stands for tells."""
+    """`route`: the route by which the call is answered; `address`: the host of the caller. `file` (device, inode) tells
+    whether `descriptor` still belongs to this connection, or has been reused."""
 
     route: bytes
     address: str
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, route: bytes, origin: Origin) -> Call:
-        """That by which a message has just come."""
+        """The call by which a message has just come."""
         descriptor = origin.descriptor
         try:
             return cls(route, origin.address, descriptor, _file(descriptor))
@@ -29,7 +29,7 @@ class Call(NamedTuple):
             return cls(route, origin.address, descriptor, None)
 
     def close(self) -> None:
-        """End the connection, if it is there still: libzmq finds its other end gone."""
+        """Shut the connection down if it still exists: to libzmq its other end has gone."""
         with contextlib.suppress(OSError):
             held = os.dup(self.descriptor)
             if self.file != _file(held):

@@ -1,11 +1,11 @@
-"""The gate: connections are let in only while there are descriptors for them, and some more.
+"""The gate: connections are accepted only while enough file descriptors are free.
 
-Each connection takes a descriptor, also that of a stranger who never says a word, until its handshake is given up.
-libzmq accepts as long as it can, and then spins, and this process can open no file (Z19). So some are held in reserve.
-When few are left beside them the gate is shut: a filter at the listening socket drops what would begin a connection,
-those that wait there are closed, and the reserve is given up to the files of this process. The gate opens when the
-reserve can be held again. Connections that were there before feel nothing; newcomers call again. Such filters are
-Linux's; elsewhere, and where there are hardly any descriptors, there is no gate.
+Each connection takes a descriptor, even that of a silent stranger, until its handshake times out. libzmq accepts as
+long as it can, and then spins, and this process can open no file (Z19). So some descriptors are held in reserve. When
+few are left beside these the gate is shut: a filter at the listening socket drops the packets that would begin a
+connection, connections that wait there are closed, and the reserve is released to the files of this process. The gate
+opens when the reserve can be held again. Existing connections are not affected; newcomers call again. Such filters
+exist on Linux only; elsewhere, and where the limit on descriptors is very low, there is no gate.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _PROGRAM = struct.pack("HP", 1, ctypes.addressof(_DROP))
 
 
 def backlog() -> int:
-    """How many connections wait to be accepted. At most so many come in after the gate is shut; beyond it the kernel
-    lets a newcomer wait for a second at least."""
+    """The listening socket's backlog: how many connections may wait to be accepted. At most so many still come in after
+    the gate is shut; beyond it the kernel makes a newcomer wait for a second at least."""
     return max(_BACKLOG_MIN, min(_BACKLOG_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _BACKLOG_SHARE))
 
 
 class Gate:
-    """Of the socket that listens at `bound`, which somebody else accepts from."""
+    """The gate of the socket that listens at `bound`; libzmq accepts from that socket."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: str) -> None:
         self._loop, self._size = loop, min(_RESERVE_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)
         self._listening = _listening_at(bound) if sys.platform == "linux" and self._size >= _SHARE else None
         self._reserve: list[int] = []
         self.shut = False
-        """Whether nobody is let in now."""
+        """Whether no connection is accepted now."""
         if self._listening is not None:
             self._hold(self._size)
             self._timer = loop.call_later(_LOOK_S, self._look_again)
             loop.add_reader(self._listening, self.look)
 
     def look(self) -> None:
-        """Shut or open the gate, as there are descriptors. Called for each connection that waits, too."""
+        """Shut or open the gate by the free descriptors. Called periodically, and for each waiting connection."""
         assert self._listening is not None
         spare = max(self._size // 2, backlog() - _BACKLOG_MIN)
         if not self.shut and not _are_free(spare):
@@ -63,7 +63,7 @@ class Gate:
 
     @property
     def _missing(self) -> range:
-        """Of the reserve."""
+        """The descriptors that the reserve lacks, as a range of their count."""
         return range(self._size - len(self._reserve))
 
     def _set_shut(self, shut: bool) -> None:
@@ -79,7 +79,7 @@ class Gate:
             self._hold(len(self._missing))
 
     def _turn_away(self) -> None:
-        """Close what waits, then give up the reserve: whoever accepts would take it for what waits."""
+        """Close waiting connections, then release the reserve: before that, libzmq would use it to accept these."""
         assert self._listening is not None
         while True:
             try:
@@ -103,7 +103,7 @@ class Gate:
         self.look()
 
     def close(self) -> None:
-        """Let go of all. Twice is harmless."""
+        """Release all descriptors. A second call is harmless."""
         if self._listening is not None:
             self._timer.cancel()
             self._loop.remove_reader(self._listening)
@@ -114,19 +114,19 @@ class Gate:
 
 
 def _are_free(count: int) -> bool:
-    """Whether so many more descriptors can be had."""
+    """Whether `count` more descriptors can be opened."""
     try:
         taken = len(os.listdir("/proc/self/fd")) - 1  # the listing takes one
-    except OSError:  # there is none to list them by
+    except OSError:  # no descriptor is left for the listing itself
         return False
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - taken >= count
 
 
 def _listening_at(bound: str) -> socket.socket | None:
-    """A descriptor of our own of the socket that listens there: libzmq does not tell its own."""
+    """A duplicate descriptor of the socket that listens at `bound`: libzmq does not expose its own."""
     host, port = split_address(bound)
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # it is closed by now, or no socket
+        with contextlib.suppress(OSError):  # the descriptor is closed by now, or is no socket
             status = os.stat(int(name))
             if stat.S_ISSOCK(status.st_mode):
                 one = socket.socket(fileno=os.dup(int(name)))

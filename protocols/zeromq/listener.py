@@ -1,4 +1,4 @@
-"""The listener: where the inbox is bound, and where others are told to dial."""
+"""The listener: the address that the inbox is bound to, and the address that others dial."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .gate import Gate
 
 
 class Listener:
-    """`bind` binds the inbox and returns the address that it has then; it raises OSError."""
+    """`open` is given `bind`, which binds the inbox and returns its actual address, or raises OSError."""
 
     def __init__(self, listen: str, advertise: str | None) -> None:
         self._listen, self._advertise = listen, advertise
         self.bound = ""
         """The address that the inbox is bound to."""
         self.address = listen
-        """What others dial."""
+        """The address that others dial."""
         self.gate: Gate | None = None
 
     def open(self, bind: Callable[[str], str]) -> None:
-        """Raises OSError naming the address and what to do when it cannot be bound."""
+        """Bind the inbox. Raises OSError, with the address and what to do, when it cannot be bound."""
         host, port = split_address(self._listen)
         try:
             self.bound = bind(f"tcp://{host}:{port or '*'}")

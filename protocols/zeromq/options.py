@@ -1,4 +1,4 @@
-"""Options: what every socket is set to, by libzmq's names; Z-numbers are traps, explained in docs/zeromq.md."""
+"""Options of every socket, by libzmq's names. Z-numbers are traps, explained in docs/zeromq.md."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ OPTIONS = {
     # Z4, Z5: bound each frame. Z6, Z7: no ZMTP heartbeats, they cut slow big frames; `Pulse` is ours.
     "maxmsgsize": max(PAYLOAD_BYTES_MAX, HEADER_BYTES_MAX) + 4096,
     "linger": 0,  # Z10
-    "sndhwm": MESSAGES_MAX,  # Z1: never met when sending, the link's window is below it
+    "sndhwm": MESSAGES_MAX,  # Z1: never reached when sending, as the link's window is below it
     "rcvhwm": 256,
     "immediate": 1,  # Z25: nothing is queued for a peer that never answered
     "handshake_ivl": 5000,  # Z26: a silent raw connection is closed after this
     "reconnect_ivl": -1,  # Z18: see `redial`
     "connect_timeout": 5000,
-    "tcp_keepalive": 1,  # Z19: dead ones end
+    "tcp_keepalive": 1,  # Z19: dead connections end
     "tcp_keepalive_idle": 60,
     "tcp_keepalive_intvl": 15,
 }

@@ -1,7 +1,8 @@
 """A tap: a non-blocking socket with an edge-triggered descriptor, served from an asyncio loop without missing an edge.
 
-ZeroMQ's descriptor fires once when something changes, and every touch of the socket may swallow that (Z11). So the
-socket is emptied whenever it fires, a bounded number of messages a turn, and looked at again after all that touches it.
+ZeroMQ's descriptor fires once per change of state, and any call on the socket may consume that edge (Z11). So the
+socket is drained whenever the descriptor fires, a bounded number of messages at a time, and checked again after every
+call on it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ..wire.frames import Buffer
 
 _DRAIN_MAX = 128
 MESSAGES_MAX = 1 << 18
-"""To one peer: more than a window holds, however small they are."""
+"""The most messages waiting for one peer: more than a link's window holds, however small they are."""
 
 
 class Origin:
-    """Where a message came from. `told`: what its connection is known by, looked up when it is asked for."""
+    """Where a message came from. `told` looks up a property of its connection; it is called only on demand."""
 
     __slots__ = ("_told",)
 
@@ -29,17 +30,17 @@ class Origin:
 
     @property
     def user(self) -> str:
-        """The key that its sender proved to have, if the connection is encrypted."""
-        return str(self._told("User-Id"))  # Z15: the routing id may be chosen by anybody
+        """The key that the sender has proved to hold, if the connection is encrypted."""
+        return str(self._told("User-Id"))  # Z15: any caller may choose its routing id freely
 
     @property
     def address(self) -> str:
-        """The host of its sender."""
+        """The host of the sender."""
         return str(self._told("Peer-Address"))
 
     @property
     def descriptor(self) -> int:
-        """That of the connection."""
+        """The file descriptor of the connection."""
         return int(str(self._told("__fd")))
 
 
@@ -52,12 +53,12 @@ class Arrived(NamedTuple):
 
 
 class RawSocket(Protocol):
-    """What a tap asks of a socket. Nothing here waits."""
+    """The socket interface that a tap needs. No method blocks."""
 
     def fileno(self) -> int: ...
 
     def receive(self) -> Arrived | None:
-        """The next message, of a socket that is ready for that; None if it has gone meanwhile."""
+        """The next message of a socket that is ready to receive; None if the message has gone meanwhile."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -72,7 +73,7 @@ class RawSocket(Protocol):
 
 
 class Tap:
-    """`take` is given each message that arrives."""
+    """Serves one socket. `take` is called with each message that arrives."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: RawSocket, take: Callable[[Arrived], object]) -> None:
         self._loop, self._socket, self._take = loop, socket, take
@@ -80,10 +81,10 @@ class Tap:
         self._due = self._closed = False
         self._fd = socket.fileno()
         loop.add_reader(self._fd, self.serve)
-        self._serve_soon()  # what came before is not told
+        self._serve_soon()  # the descriptor does not fire for messages that came before
 
     def serve(self) -> None:
-        """Take what has arrived and send what waits."""
+        """Take the messages that have arrived, and send those that wait."""
         self._due = False
         for _ in range(_DRAIN_MAX):
             if self._closed or not self._socket.ready()[0]:
@@ -96,7 +97,7 @@ class Tap:
             self._flush()
 
     def post(self, frames: Sequence[Buffer]) -> bool:
-        """Send now or as soon as the socket takes it; False when too much waits already."""
+        """Send now or as soon as the socket takes the message; False when too many messages wait already."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         self._backlog.append(frames)
@@ -127,7 +128,8 @@ class Tap:
             self._loop.call_soon(self.serve)
 
     def close(self, linger_ms: int = 0) -> None:
-        """Stop. What waits here is dropped; what the socket has is given `linger_ms` to leave. Twice is harmless."""
+        """Stop. Messages that wait here are dropped; those in the socket get `linger_ms` to leave. A second call is
+        harmless."""
         if not self._closed:
             self._closed = True
             self._backlog.clear()

@@ -1,7 +1,7 @@
 """Redial: when to call a peer again that could not be reached, refused us, or closed the connection.
 
-libzmq's own way of doing this is switched off (Z18): refused once, it never tries again; after other failed handshakes
-it tries five times a second for ever; and when nobody listens, ever more seldom, though somebody may be waiting.
+libzmq's own reconnection is switched off (Z18): after a refusal it never tries again; after other failed handshakes it
+tries five times a second for ever; if no peer listens it tries ever more seldom, even if messages are waiting.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 _CALL_S = 15.0
-"""A call that has come to no end by then is begun anew. Connecting and shaking hands have 5 s each; of a host name that
-cannot be found libzmq says nothing at all."""
+"""A call without an outcome by then is begun anew. Connecting and the handshake have 5 s each. libzmq reports nothing
+at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """`call` calls the peer anew; it was called once before this was made."""
+    """`call` calls the peer anew. The caller has called the peer once before it constructs this."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop, self._call = loop, call
         self._pause_s = PAUSE_MIN_S
         self._timer = loop.call_later(_CALL_S, self._again)
         self.pausing = False
-        """Whether a call has ended and the next is yet to come."""
+        """Whether a call has ended and the next has not begun."""
 
     def failed(self) -> None:
-        """The call came to nothing, or its connection has ended: there is a pause, each time twice as long."""
+        """The call has failed, or its connection has ended: pause, each time twice as long."""
         self.pausing = True
         self._set_timer(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def hurry(self) -> None:
-        """Something is to be sent: pauses begin short again. A call that is under way is left alone."""
+        """A message is to be sent: pauses begin short again. A call in progress is left alone."""
         self._pause_s = PAUSE_MIN_S
         if self.pausing and self._timer.when() > self._loop.time() + PAUSE_MIN_S:
             self._set_timer(PAUSE_MIN_S)

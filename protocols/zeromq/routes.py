@@ -1,4 +1,4 @@
-"""Ways to peers: an out-link to whoever can be called, and the peer's own connection to us for whoever cannot."""
+"""Ways to peers: an out-link to each peer that can be called; for any other peer, its own connection to us."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _UNKNOWN = "no answer"
 
 
 def new_route(name: PeerId) -> bytes:
-    """How an insecure peer says who it is: a route never used before, as a dead connection may still hold an old one
-    (Z8)."""
+    """The route by which an insecure peer identifies itself. Each is new, because a dead connection may still hold an
+    old one (Z8)."""
     return f"{name}/{secrets.token_hex(4)}".encode()
 
 
@@ -31,7 +31,7 @@ def claimed_name(route: bytes) -> PeerId:
 
 
 class Change(Enum):
-    """What became of an out-link's connection; the value says why it does not work, for its user."""
+    """A change of an out-link's connection. The value tells the user why it does not work."""
 
     REACHED = "it is there, but does not answer"
     SILENT = "it is there, but has said nothing for seconds"
@@ -44,7 +44,7 @@ class Change(Enum):
 
 @dataclass(slots=True)
 class OutLink:
-    """Our connection to a peer, and the tap that tells of its changes."""
+    """Our connection to a peer, and the monitor that reports its changes."""
 
     address: str
     tap: Tap
@@ -60,8 +60,8 @@ class OutLink:
 
 
 class Ways:
-    """`inbox` sends to a route, which is how a peer that called us is named there; `reconnected` is told when what was
-    under way to a peer may be lost; `shared`: keys that many have; `admitted`: keys that are let in, None: all are."""
+    """`inbox` sends to a route, its name for a peer that called us. `reconnected` is called with a peer when messages
+    under way to it may be lost. `shared`: keys that many peers hold; `admitted`: keys that are let in, None: all."""
 
     def __init__(
         self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str], admitted: Set[str] | None
@@ -69,7 +69,7 @@ class Ways:
         self._inbox, self._reconnected, self._shared, self._admitted = inbox, reconnected, shared, admitted
         self._out: dict[PeerId, OutLink] = {}
         self._calls: dict[PeerId, Call] = {}
-        """The latest of each peer, and those of guests apart, which may come in any number."""
+        """The latest call of each peer. Guests have a table of their own, because any number of them may call."""
         self._guests: dict[PeerId, Call] = {}
         self._undialable: dict[PeerId, str] = {}
 
@@ -77,7 +77,7 @@ class Ways:
         return iter(list(self._out.values()))
 
     def address(self, peer: PeerId) -> str | None:
-        """Where our out-link to `peer` goes."""
+        """The address of our out-link to `peer`."""
         link = self._out.get(peer)
         return None if link is None else link.address
 
@@ -85,7 +85,7 @@ class Ways:
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
-        """There is no calling `peer`: it can only be answered."""
+        """`peer` cannot be called: it can only be answered."""
         self._undialable[peer] = why
 
     def trouble(self, peer: PeerId) -> str | None:
@@ -96,8 +96,8 @@ class Ways:
         return f"{link.trouble} at {link.address}" if link.trouble else None
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
-        """By the out-link if it is connected, else by the peer's own connection if there is one, else as soon as the
-        out-link is connected. False when none of these can be: then the link above will miss it and post it again."""
+        """Send by the out-link if it is connected, else by the peer's own connection if there is one, else as soon as
+        the out-link is connected. False when none of these works: the link layer then detects the loss and resends."""
         link, call = self._out.get(peer), self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
@@ -112,13 +112,13 @@ class Ways:
         return link.tap.post([header, payload])
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
-        """Who sent what came in on `route`; None: somebody who was let in and is no more."""
+        """The sender of a message that came in on `route`; None: its key is no longer admitted."""
         user = "" if self._admitted is None else origin.user
         if self._admitted is not None and user not in self._admitted:
             Call.of(route, origin).close()
             return None
         if user in self._shared:
-            guest = f"{user}/{route.hex()}"  # which says how to answer, also when its call is forgotten
+            guest = f"{user}/{route.hex()}"  # the id contains the route, for an answer even if its call is forgotten
             if guest not in self._guests:
                 _keep(self._guests, guest, Call.of(route, origin), _GUESTS_CALLS_MAX)
             return guest
@@ -129,13 +129,13 @@ class Ways:
         return peer
 
     def whence(self, peer: PeerId) -> str:
-        """The host that `peer` called from, or else where we have called it; "": neither is known."""
+        """The host that `peer` called from, or else the address that we have called; "": neither is known."""
         if (call := self._calls.get(peer) or self._guests.get(peer)) is not None:
             return call.address
         return self.address(peer) or ""
 
     def dismiss(self, key: str) -> None:
-        """End all connections with the peer of that key, or with all who share it."""
+        """End all connections with the peer of `key`, or with all guests that share it."""
         for calls in (self._calls, self._guests):
             for peer in [peer for peer in calls if key_of(peer) == key]:
                 calls.pop(peer).close()
@@ -148,15 +148,15 @@ class Ways:
         if change is Change.CONNECTED:
             link.connected, link.trouble = True, ""
             link.redial.succeeded()
-            link.tap.serve()  # what waited for the connection goes first
+            link.tap.serve()  # messages that waited for the connection go first
             self._reconnected(peer)
             return
         if change is Change.REACHED:
-            if link.trouble == _UNKNOWN:  # else the last call's end says more
+            if link.trouble == _UNKNOWN:  # otherwise the outcome of the last call says more
                 link.trouble = change.value
             return
         if link.redial.pausing:
-            return  # a call that has failed is also closed, which would only hide the reason
+            return  # a failed call is also closed: that event would only hide the reason
         link.trouble = change.value
         link.redial.failed()
         if link.connected:
@@ -169,7 +169,7 @@ class Ways:
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
-        """Forget every way to `peer` and what waits there. `call`: and close the connection by which it calls."""
+        """Forget every way to `peer`, and the messages that wait there. `call`: also close its connection to us."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()
@@ -177,7 +177,7 @@ class Ways:
         self.hang_up_out(peer)
 
     def hang_up_out(self, peer: PeerId) -> None:
-        """Forget our out-link to `peer` and what waits there."""
+        """Forget our out-link to `peer`, and the messages that wait there."""
         self._undialable.pop(peer, None)
         link = self._out.pop(peer, None)
         if link is not None:
@@ -192,7 +192,7 @@ class Ways:
 
 
 def _keep(calls: dict[PeerId, Call], peer: PeerId, call: Call, most: int) -> None:
-    """Of so many, the oldest is forgotten."""
+    """Add a call; if there are `most` already, the oldest is forgotten."""
     if len(calls) >= most:
         del calls[next(iter(calls))]
     calls[peer] = call

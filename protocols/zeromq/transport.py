@@ -1,7 +1,7 @@
-"""The real transport: one ROUTER inbox a peer, one DEALER for each out-link, CURVE on every connection.
+"""The real transport: one ROUTER inbox per peer, one DEALER for each out-link, CURVE on every connection.
 
 Sockets are synchronous and drained in bulk from the loop's reader callback (`zmq.asyncio` costs a Future, an FD read
-and a timer a message). Settings carry the trap they avoid as Z-numbers, explained in docs/zeromq.md.
+and a timer per message). Z-numbers name the traps that settings avoid, explained in docs/zeromq.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ZERO_COPY_BYTES = 64 * 1024
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
 _EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
-_FRAMES_KEPT = 8  # of what is to have two, with a route three, and of ZAP's requests seven
+_FRAMES_KEPT = 8  # a message has two frames, three with its route; a ZAP request has seven
 
 _CHANGES: dict[int, Change] = {
     zmq.EVENT_CONNECTED: Change.REACHED,
@@ -68,12 +68,12 @@ class KeyPair:
 
 
 def versions() -> str:
-    """What carries our bytes, for people who look for the reason of something."""
+    """The versions of the transport's libraries, for diagnosis."""
     return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
 
 
 class _Socket:
-    """A ZeroMQ socket as a tap wants it."""
+    """A ZeroMQ socket as the `RawSocket` of a tap."""
 
     def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
         self._socket = socket
@@ -85,7 +85,7 @@ class _Socket:
     def receive(self) -> Arrived | None:
         try:
             frame = self._socket.recv(_NOBLOCK, copy=False)
-        except zmq.Again:  # it went with its connection, just now
+        except zmq.Again:  # the message has just gone, with its connection
             return None
         origin = Origin(frame.get) if self._tells_origin else None
         frames, total = [_contents(frame)], 1
@@ -118,11 +118,11 @@ class _Socket:
 
 
 def _contents(frame: zmq.Frame) -> Buffer:
-    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small ones pin an arena
+    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small buffers pin an arena
 
 
 class ZeroMQTransport:
-    """`keys` None means insecure: no encryption, anybody may call, and peers are whoever they say they are."""
+    """`keys` None means insecure: no encryption, anybody may call, and a peer's claimed id is not verified."""
 
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
         """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
@@ -139,7 +139,7 @@ class ZeroMQTransport:
         return self._listener.address
 
     def open(self, arrivals: Arrivals) -> None:
-        """Raises OSError naming the address and what to do when it cannot be bound."""
+        """Open the sockets. Raises OSError, with the address and what to do, when the inbox cannot be bound."""
         self._arrivals, self._loop = arrivals, asyncio.get_running_loop()
         self._context = zmq.Context()
         self._context.max_sockets = 1 << 16
@@ -147,14 +147,14 @@ class ZeroMQTransport:
         self._inbox = self._tap(inbox, self._take_call, tells_origin=True)
         admitted = self._admitted if self.encrypted else None
         self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
-        # Z2: an unreachable peer is an error, not silence. Z9: nobody takes over somebody else's route, unless routes
-        # are all that peers are known by: then one that reconnects must get past its dead connection (Z8).
+        # Z2: an unreachable peer is an error, not silence. Z9: no peer takes over another's route, unless a route is
+        # all that identifies a peer: then a peer that reconnects must get past its dead connection (Z8).
         inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), backlog()
         if self.encrypted:
             doorman = self._context.socket(zmq.REP)
             doorman.bind("inproc://zeromq.zap.01")
             zap = self._tap(doorman, lambda asked: zap.send(verdict(asked.frames, _DOMAIN, self._admitted)))
-            # Z14: without a ZAP domain that is enforced CURVE lets every key in.
+            # Z14: without an enforced ZAP domain, CURVE lets every key in.
             inbox.curve_server, inbox.zap_domain = 1, _DOMAIN
             inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         try:
@@ -187,7 +187,7 @@ class ZeroMQTransport:
         return socket
 
     async def self_test(self) -> None:
-        """Prove that an unknown key is refused: RuntimeError if it gets in, as then nothing here is safe (Z14)."""
+        """Prove that an unknown key is refused. Raises RuntimeError if it gets in: nothing would be safe then (Z14)."""
         if self._keys is None:
             return
         said: asyncio.Queue[Change] = asyncio.Queue()
@@ -219,8 +219,8 @@ class ZeroMQTransport:
         self._ways.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """A peer is not called when its address or key cannot be used, or there is no descriptor left: `trouble` says
-        so. It may still call us."""
+        """Call `peer` at `address`. If its address or key cannot be used, or no descriptor is left, `trouble` says so;
+        `peer` may still call us."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)
@@ -266,7 +266,7 @@ class ZeroMQTransport:
         self._arrivals.take(sender, frames, total, encrypted=self.encrypted)
 
     def _watch_over(self) -> None:
-        """Z11: look once in a while even if an edge was missed."""
+        """Z11: serve all sockets once in a while, in case an edge was missed."""
         self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
         for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
             tap.serve()
@@ -275,7 +275,7 @@ class ZeroMQTransport:
         self._ways.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """Last acknowledgements get a moment to leave; everything else was drained by the endpoint."""
+        """Close all sockets. Last acknowledgements get a moment to leave; the endpoint has drained everything else."""
         if self._context is None or self._context.closed:
             return
         if self._watchdog is not None:
@@ -296,5 +296,5 @@ def _connect_anew(socket: zmq.Socket[bytes], address: str) -> None:
 def _change(arrived: Arrived) -> Change:
     told = parse_monitor_message([bytes(frame) for frame in arrived.frames])
     event, value = told["event"], told["value"]
-    silent = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN  # Z26: nothing came in that time
+    silent = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN  # Z26: nothing came in time
     return Change.SILENT if silent else _CHANGES[event]

@@ -1,4 +1,4 @@
-"""ZAP (ZeroMQ RFC 27): how ZeroMQ asks, before it decodes a byte of a stranger's, whether it may come in."""
+"""ZAP (ZeroMQ RFC 27): ZeroMQ asks whether a caller may connect before it decodes any of the caller's data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..wire.frames import Buffer
 
 
 def verdict(request: Sequence[Buffer], domain: bytes, admitted: Container[str]) -> list[bytes]:
-    """The reply to a request: only a key that was `admitted`, over CURVE, gets in, and is known by it from then on."""
+    """The reply to a request. Only an `admitted` key over CURVE gets in; the key is the connection's user id then."""
     version, number, asked, _, _, mechanism, *credentials = map(bytes, request)
     user = credentials[0].hex() if len(credentials) == 1 else ""
     if mechanism == b"CURVE" and asked == domain and user in admitted:
