@@ -209,8 +209,7 @@ class Peer:
                 return outcome
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
-        """Average one round; see `LocalSGD.average`. `steps` local steps took `compute_s`. `note` then writes the
-        record."""
+        """Average one round; see `LocalSGD.average`. `steps` took `compute_s`. `note` then writes the record."""
         period, before, began = self.averaging.period, self.state, self._clock()
         contribution = await self._pace.brought(contribution, period, before, compute_s=compute_s, steps=steps)
         if steps and self._averaging_s:

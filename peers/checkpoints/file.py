@@ -47,7 +47,7 @@ _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 def write_file(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
     """Write the file and flush it to the disk. Raises OSError, ValueError, and any error of PyTorch on a broken
     tensor."""
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # largest elements first: all are aligned
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # for alignment
     header = _header(ordered, numbers)
     head = _HEAD.match(header)
     assert head is not None

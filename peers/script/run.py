@@ -106,9 +106,8 @@ class Run:
         return optimizer
 
     def loss(self, loss: float | torch.Tensor) -> None:
-        """Report the training loss of a batch, for the records and for an adaptive period, which stays as it began
-        without it. One that is not finite, as under a GradScaler, makes the round report the mean loss of the one
-        before."""
+        """Report the training loss of a batch, for the records and an adaptive period, which never changes without it.
+        One that is not finite, as under a GradScaler, makes the round report the mean loss of the one before."""
         self._losses.add(loss)
 
     def samples(self, count: float) -> None:
@@ -137,7 +136,7 @@ class Run:
                 if self._steps:
                     self._average()
                 if self._peer is not None and self._opening.settings.fragments > 1:
-                    self._take(self._peer.state.vector)  # fragments not averaged since are as agreed
+                    self._take(self._peer.state.vector)  # drops progress that only this peer has
         self._go("its script is done", done=not self._opening.stop.flag)
 
     def __enter__(self) -> Self:
@@ -285,7 +284,7 @@ class Run:
         self._go("its script ended" if failed is None else f"its script failed: {one_line(failed)}", error=failed)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
-        """Tell the others, and end the background work. `done`: the others have the last round's result."""
+        """Tell the others, with `done` once they have the last round's result, and end the background work."""
         if not self._gone:
             self._gone = True
             atexit.unregister(self._forgotten)

@@ -14,7 +14,7 @@ class Compute(Protocol):
     """An executor for numerical work: one piece at a time, in the order of the calls."""
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Run `work` and return its result. `steps`: the local steps in it; a simulation charges virtual time for them."""
+        """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time."""
         ...
 
 
