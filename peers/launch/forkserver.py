@@ -82,7 +82,7 @@ def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) 
         os.dup2(ours, standard)
     os.set_inheritable(control, True)
     os.environ[CONTROL_VARIABLE] = str(control)
-    # After a fork Python reseeds its own generator, and PyTorch's has one default seed everywhere. NumPy's needs a seed.
+    # After a fork Python reseeds its own generator, and PyTorch's has one default seed. NumPy's must be reseeded.
     numpy.random.seed()  # noqa: NPY002
     name = os.path.basename(os.fsdecode(log)).removesuffix(".log")
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)

@@ -82,8 +82,7 @@ class RoundRecord:
     loss: FloatOrNaN
     """Mean training loss agreed in this round; NaN if it was not reported, or the round was not averaged here."""
     compute_s: float
-    """Seconds of local steps. When averaging gradients: until this peer's last gradient, even if others were already
-    being sent."""
+    """Seconds of local steps; with gradients, until this peer's last one, even if some were already being sent."""
     wait_s: float
     """Seconds of waiting for others to contribute, or for agreement on them."""
     evaluation_wait_s: float = 0.0
@@ -250,8 +249,7 @@ def read_record(text: str) -> Record:
 
 
 def read_run(folder: Path) -> Run:
-    """Read the folder of a run, finished or not. A torn last line is skipped; other damage is a ValueError of one
-    line."""
+    """Read a run's folder, finished or not. A torn last line is skipped; other damage is a ValueError of one line."""
     files = sorted(folder.glob("peer-*.jsonl"))
     result = folder / RESULT_FILE
     if not files and not result.exists():
