@@ -27,7 +27,7 @@ class BadSum(ValueError):
 
 class Mean(NamedTuple):
     """The agreed result of a round: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``, and
-    the Euclidean ``norm`` of the summed model."""
+    the Euclidean ``norm`` of the mean as it was summed."""
 
     vector: Tensor
     signals: tuple[float, ...]

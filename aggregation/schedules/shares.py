@@ -59,8 +59,8 @@ def shares(
 
 
 def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
-    """Measured bandwidths, rounded to classes; 0: unknown, and at least one is known. A peer with a third of the best
-    bandwidth or more counts as one of the best, and an unknown one as one in the middle."""
+    """Evens out measured bandwidths; 0: unknown, and at least one is known. A peer with a third of the best bandwidth
+    or more gets the best one, an unknown peer the median."""
     middle_Bps = median(filter(None, bandwidths_Bps))
     known = [bandwidth or middle_Bps for bandwidth in bandwidths_Bps]
     best = max(known)
