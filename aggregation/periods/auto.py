@@ -53,15 +53,14 @@ class Auto:
     the large batch whatever the period). The two are told apart over time: of peer i's displacement, the part common to
     two rounds, <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in which
 
-    - the peers drift (drift above ``drift_far`` of what sets them apart) and are at their own ends: the second half of
-      the local steps goes no further than ``late`` of the first, in what two rounds have in common; or
-    - drift is most of what sets them apart (``drift_still``), and the mean gets nowhere: <x - x', x' - x''> <= 0. That
-      is Pflug's test (1990) for a constant step that has done all it can, here for a constant period.
+    - the peers drift (drift above ``drift_far`` of ``apart``) and each has reached its own minimum: the second half of
+      the local steps moves no further than ``late`` times the first, in the part common to two rounds; or
+    - drift is most of ``apart`` (``drift_still``), and the mean makes no progress: <x - x', x' - x''> <= 0. That
+      is Pflug's test (1990) for a constant step size that makes no more progress, here for a constant period.
 
-    **Double again** when the learning rate has fallen to half: drift is proportional to learning rate times period. All
-    these are sums over the peers' models, so they are a few numbers carried along with each round.
+    **Double again** when the learning rate has fallen to half: drift is proportional to learning rate times period.
 
-    All are sums over the peers' models, so a few numbers that ride along with the round tell them.
+    All these are sums over the peers' models, so they are a few numbers carried along with each round.
     """
 
     share: float = 8.0

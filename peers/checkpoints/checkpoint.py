@@ -32,7 +32,8 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a checkpoint holds. `numbers`: any nesting of None, bools, ints, floats, text, lists, tuples and dicts."""
+    """The contents of a checkpoint. `numbers`: any nesting of None, bools, ints, floats, text, lists, tuples and
+    dicts."""
 
     tensors: Mapping[str, Tensor]
     numbers: Mapping[str, Any]

@@ -141,7 +141,7 @@ def _check(body: bytes) -> bytes:
 
 
 def _problem(text: str) -> str | None:
-    """What is wrong with `text` as a key, after "it"."""
+    """The fault of `text` as a key, as words that follow "it"; None: it is a key."""
     if not _HEX.fullmatch(text):
         return f"is no key: a key has {_KEY_CHARS} characters, 0 to 9 and a to f"
     if len(text) != _KEY_CHARS:

@@ -137,7 +137,7 @@ class EventRecord:
 
     @property
     def subject(self) -> str:
-        """Whom it happened to."""
+        """The peer it happened to."""
         return self.about or self.peer
 
     def to_json(self) -> str:

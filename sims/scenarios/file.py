@@ -1,11 +1,11 @@
 """Scenario files: a whole simulated run in TOML. A fault in one is reported as one line that names file, line and key.
 
-    task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-    faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
-    buggify = false               [[trunks]]    between, link
-                                  [[arrivals]]  peer, at
-                                  [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
-                                  [[traces]]    file: arrivals, departures and changes of links, as CSV
+task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
+buggify = false               [[trunks]]    between, link
+                              [[arrivals]]  peer, at
+                              [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
+                              [[traces]]    file: arrivals, departures and changes of links, as CSV
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Traces: measured times of peers going up and down and of their links, as CSV; turned into arrivals and faults.
 
-    time,peer,what          the first line may name the columns
-    0s,3,up                 peer 3 comes; peers without a line are there from the start
-    12.5s,3,down            it goes, without a word
-    40s,3,up                it comes back, with its disk
-    41s,0,"2mbit,80ms"      the link of peer 0 changes; the quotes may be left out
-    60s,0,usual             its link is its own again
+time,peer,what          the first line may name the columns
+0s,3,up                 peer 3 comes; peers without a line are there from the start
+12.5s,3,down            it goes, without a word
+40s,3,up                it comes back, with its disk
+41s,0,"2mbit,80ms"      the link of peer 0 changes; the quotes may be left out
+60s,0,usual             its link is its own again
 """
 
 from __future__ import annotations
