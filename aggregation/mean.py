@@ -57,10 +57,10 @@ def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, 
 
 
 def combine(total: Tensor, signals: int = 0) -> Mean:
-    """The mean behind a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
+    """The mean of a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
 
-    Raises BadSum if the total weight is not positive and finite (nobody contributed) or any mean is not finite
-    (somebody's model or signal had diverged): the round must then leave the model as it is.
+    Raises BadSum if the total weight is not positive and finite (no peer contributed) or any mean is not finite (the
+    model or a signal of some peer had diverged): the round must then leave the model as it is.
     """
     n = total.numel() - signals - 1
     if total.ndim != 1 or signals < 0 or n < 0:

@@ -6,7 +6,7 @@
 Numbers beyond the range become the largest finite number. In fp16 numbers below 3e-8 become 0: for small gradients bf16
 or int8 is the better choice.
 
-Cost: 2n bytes, half of float32. What it does to the mean: each hop adds a relative error of at most 2**-11 (fp16) or
+Cost: 2n bytes, half of float32. Effect on the mean: each hop adds a relative error of at most 2**-11 (fp16) or
 2**-8 (bf16), as likely up as down.
 """
 

@@ -147,7 +147,7 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
     """The size of a vector for which a plain allreduce sends as many bytes as a round among ``world`` peers with this
-    codec and so many fragments.
+    codec and this number of ``fragments``.
 
     Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer, all to all (p-1) n.
     """

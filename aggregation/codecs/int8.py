@@ -11,7 +11,7 @@ by the absolute maximum, as in Dettmers et al., "8-bit optimizers via block-wise
 
 Cost: n + 4 ceil(n / 1024) bytes, 3.98 times fewer than float32.
 
-What it does to the mean: each hop has an error of at most half a scale, 0.4 % of the block's largest magnitude, up or
+Effect on the mean: each hop has an error of at most half a scale, 0.4 % of the block's largest magnitude, up or
 down. One huge element blurs its 1023 neighbours and no others. Blocks with nothing above 1e-43 become 0.
 """
 

@@ -16,7 +16,7 @@ Vectors are averaged whole, in stage 0, and so are matrices, unless nm > 2 r (n 
 Cost: two allreduces, of sum r n + (all elements averaged whole) and of sum r m elements, and 4 r n m operations a
 matrix.
 
-What it does to the mean: projects it on the r directions that were strongest in the last rounds, so it is biased and
+Effect on the mean: projects it on the r directions that were strongest in the last rounds, so it is biased and
 needs error feedback. Projections are linear: the result is that of the mean of all peers' matrices. A peer's share is
 its own matrix projected on the common P. So its residual does not contain its difference from the other peers, as it
 would if the result were subtracted.

@@ -19,7 +19,7 @@ or 8 bits.
 
 Cost: n bits/8 + 4 ceil(n/bucket) bytes; with 7 levels and buckets of 512, 7.9 times fewer than float32.
 
-What it does to the mean: nothing in expectation, so no error feedback is needed. But every hop adds variance, up to the
+Effect on the mean: nothing in expectation, so no error feedback is needed. But every hop adds variance, up to the
 bound above times the squared norm of the encoded values.
 """
 

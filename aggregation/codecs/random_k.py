@@ -12,7 +12,7 @@ each: every element has the same chance as in the paper, up to that one, without
 
 Cost: an allreduce of k elements.
 
-What it does to the mean: the elements chosen are exact, the others 0, ``E|Q(v) - v|^2 = (1 - k/n) |v|^2``. So it needs
+Effect on the mean: the elements chosen are exact, the others 0, ``E|Q(v) - v|^2 = (1 - k/n) |v|^2``. So it needs
 error feedback; without it, multiply the result by n/k and it is right in expectation, at n/k times the variance.
 """
 

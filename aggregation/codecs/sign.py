@@ -11,7 +11,7 @@ Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient com
 
 Cost: 4 + ceil(n/8) bytes, 32 times fewer than float32.
 
-What it does to the mean: without error feedback it is biased and can stay wrong for ever (section 3 of the paper). With
+Effect on the mean: without error feedback it is biased and can stay wrong for ever (section 3 of the paper). With
 it, a contraction: ``|Q(p) - p|^2 = (1 - |p|_1^2 / (d |p|_2^2)) |p|^2``, hence nearly no progress for sparse vectors.
 """
 

@@ -14,7 +14,7 @@ threshold torch chooses.
 Cost: k (4 + 2) + 4 ceil(n/65536) bytes, k (2 + 2) with values as fp16: for 1 % 66 or 99 times fewer than float32. Every
 peer receives as much from every other.
 
-What it does to the mean: without error feedback small elements never arrive. With it, the codec is a contraction, with
+Effect on the mean: without error feedback small elements never arrive. With it, the codec is a contraction, with
 ``|Q(v) - v|^2 <= (1 - k/n) |v|^2``; an element waits about n/k rounds at worst, so a round's mean contains old values.
 """
 

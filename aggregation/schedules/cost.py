@@ -6,7 +6,7 @@ operations in MPICH" (IJHPCA 2005, section 3), with a message's own cost as in L
 
     paper   here
     alpha   alpha_s: seconds from one end of a way to the other; that of a way is the larger of its two ends'
-    beta    1 / up_Bps and 1 / down_Bps: what is sent takes the one, what is received the other, both at once
+    beta    1 / up_Bps and 1 / down_Bps: seconds a byte for sending and for receiving, both at once
     gamma   gamma_s_per_byte: seconds to add one byte
     o       overhead_s: seconds that each chunk keeps its sender's up-link and its receiver's down-link busy besides
     n, p    size_bytes, links.world

@@ -1,4 +1,4 @@
-"""``samovar doctor``: what stands between this machine and a run, and what to change."""
+"""``samovar doctor``: checks whether this machine can take part in a run, and advises what to change."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Missing:
     """When it was missed, in seconds since the run started."""
     why: str
     advice: str = ""
-    """What the user can do about it."""
+    """Advice to the user."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -275,6 +275,6 @@ def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[E
 
 @promise
 def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once enough peers can continue together, some peer ends the run, and no admitted peer gives up. But the others
-    may end the run while a peer is declared dead: then it has nobody to come back to."""
+    """Once enough peers can continue together, some peer ends the run, and no admitted peer gives up. Exception: the
+    others may end the run while a peer is declared dead, which then finds no peer to return to."""
     yield from unfinished(scenario, entries)
