@@ -82,7 +82,8 @@ class Deeds:
         }
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
-        """Apply `fault` to `targets` until `until_s`; None: for good."""
+        """Apply `fault` to `targets`, and return the function that undoes it. `until_s`: the planned end; None: for
+        good."""
         if fault.kind is Kind.CLOG:
             self._clog(targets, until_s or 0.0)
             return None
