@@ -1,1 +1,1 @@
-"""What is computed: pure mathematics on flat vectors. Values in, values out; no async, IO, clock or randomness."""
+"""Pure mathematics on flat vectors: values in, values out, without async, IO, clock or randomness."""

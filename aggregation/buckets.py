@@ -2,8 +2,8 @@
 
 Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2),
 buckets of 25 MiB and a first one of 1 MiB. Backward computes last layers first, so buckets go from the last tensor to
-the first: an order that all peers know from their layout, and need not agree on. What comes out of this order is only
-late, never wrong.
+the first. All peers know this order from their layout and need not agree on it. A gradient computed out of this order
+is only late; the result is the same.
 """
 
 from .vector import Layout, Part
@@ -12,8 +12,9 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
 
 def buckets(layout: Layout, *, first_bytes: int = FIRST_BUCKET_BYTES, each_bytes: int = BUCKET_BYTES) -> list[Part]:
-    """Parts of the vector, each of whole tensors, in the order in which backward completes them. A bucket is closed
-    as soon as it holds ``first_bytes``, the ones after it ``each_bytes``; together they cover every element once."""
+    """The buckets: parts of the vector, each of whole tensors, in the order in which backward completes them. The first
+    bucket is closed as soon as it holds ``first_bytes``, each later one at ``each_bytes``; together they cover every
+    element once."""
     found: list[Part] = []
     stop = layout.size
     for slot in reversed(layout.slots):

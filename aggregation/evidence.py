@@ -1,13 +1,13 @@
-"""Finds the peers that contributed numbers which cannot be right, from the statements of others on each contribution.
+"""Finds the peers that contributed numbers which cannot be right, from other peers' statements on each contribution.
 
-Every part of everybody's message (`mean`) is seen by up to `WITNESSES` ranks beside its sender: rank r + s sees part r,
-for s from 0 on. The median of the witnesses' statements on a part counts, or the lesser of two: no single witness can
-have an innocent peer taken for guilty, nor, of three, save a guilty one.
+Every part of each peer's message (`mean`) is seen by up to `WITNESSES` ranks beside its sender: rank r + s sees part r,
+for s from 0 on. The median of the witnesses' statements on a part counts, or the lesser of two. So no single witness
+can incriminate an innocent peer, nor, of three, exonerate a guilty one.
 
     statement of a witness on a sender's part   [square of its norm, its largest magnitude, the sender's weight]
 
-The norm is of the model's elements alone; the largest magnitude counts signals and the weight, too. The weight is NaN
-but from the witnesses of the message's last element.
+The norm is of the model's elements alone; the largest magnitude includes signals and the weight. The weight is NaN
+except from the witnesses of the message's last element.
 """
 
 import math
@@ -24,7 +24,8 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one rank brought: the norm of its model, the largest magnitude in its message, its weight."""
+    """The contribution of one rank, as witnessed: the norm of its model, the largest magnitude in its message, its
+    weight."""
 
     norm: float
     peak: float
@@ -32,13 +33,13 @@ class Brought:
 
 
 def shifts(world: int) -> int:
-    """How many ranks see each part, its sender among them maybe."""
+    """How many ranks see each part, perhaps including its sender."""
     return min(WITNESSES, world)
 
 
 def brought(statements: Tensor) -> list[Brought]:
-    """What each rank brought. ``statements``: [witness, shift, sender, `FIELDS`], float64; those on oneself do not
-    count, nor those of whom a NaN square says that nothing was seen."""
+    """The witnessed contribution of each rank. ``statements``: [witness, shift, sender, `FIELDS`], float64. Statements
+    of a rank on itself do not count, nor those whose square is NaN, which means that nothing was seen."""
     told = statements.tolist()
     return [_of_sender(told, sender) for sender in range(len(told))]
 
@@ -63,10 +64,11 @@ def _of_sender(told: Sequence[Sequence[Sequence[Sequence[float]]]], sender: int)
 
 
 def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtype) -> dict[int, str]:
-    """The ranks whose numbers cannot be right, and why. Whose are only too large is not guilty where most are like it.
+    """The ranks whose numbers cannot be right, each with the reason. A rank whose numbers are merely too large is not
+    guilty where most ranks are like it.
 
-    ``norm_max``: of a model; ``dtype``: what the sum is made in, which has to hold as many of the largest message as
-    there are.
+    ``norm_max``: of a model; ``dtype``: of the sum, which must be able to hold the largest message times the number of
+    ranks.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

@@ -6,28 +6,29 @@ NeurIPS 2020, arXiv 2007.07481), equation 6, with a_i = (1, ..., 1), that is pla
     x <- x - tau_eff sum_i p_i (x - x_i)/tau_i
 
     paper      here
-    x          anchor: what all had before the local steps
+    x          anchor: the common model before the local steps
     x_i        vector: of peer i, after its steps
     tau_i      steps of peer i in the round
-    p_i        proportional to the samples in a step of peer i, not to those it saw in the round
-    tau_eff    `effective`: the paper's is sum_i p_i tau_i, and any will do, as where it ends does not depend on it
+    p_i        proportional to the samples in one step of peer i, not to all that it saw in the round
+    tau_eff    `effective`: in the paper sum_i p_i tau_i; any value converges to the same point
 
-The plain mean weighted by the samples seen ends where sum_i p_i tau_i grad F_i = 0: a fast peer pulls harder. This ends
-where sum_i p_i grad F_i = 0, whatever the tau_i, as far as a peer's way is tau_i times its gradient: peers that go far
-between two averages still drift, each at its own rate, and that is left over.
+The plain mean weighted by the samples seen converges to sum_i p_i tau_i grad F_i = 0: a fast peer pulls harder. This
+mean converges to sum_i p_i grad F_i = 0, whatever the tau_i, as far as the displacement of a peer is tau_i times its
+gradient. Peers that move far between two averages still drift, each at its own rate; that bias remains.
 
-As tau_eff is agreed on before the round, peer i brings ``x + (x_i - x) tau_eff/tau_i`` with weight ``p_i`` times the
-period, and the weighted mean is the new x: any allreduce, codec and outer step carries it, and with equal steps it is
-what it always was, to the bit.
+As tau_eff is agreed on before the round, peer i contributes ``x + (x_i - x) tau_eff/tau_i`` with weight ``p_i`` times
+the period, and the weighted mean is the new x. So any allreduce, codec and outer step carries it, and with equal steps
+it equals the plain mean to the bit.
 
-tau_i = period v_i/v, with v_i the steps a second of peer i and v = sum_i p_i v_i: all need the same time for them, and
-sum_i p_i tau_i = period. Where the v_i differ much, slow peers have tau_eff/tau_i far above 1: when each is at its own
-end after its steps, x moves by s = tau_eff sum_i p_i/tau_i times what takes it to their mean, and swings for ever where
-s > 2. So tau_eff is less than the period there, such that s = `FAR`; at s = 1 the new x is a mean of the x_i.
+tau_i = period v_i/v, with v_i the steps a second of peer i and v = sum_i p_i v_i: all peers need the same time, and
+sum_i p_i tau_i = period. Where the v_i differ much, slow peers have tau_eff/tau_i far above 1. If each peer reaches its
+own minimum within its steps, x moves by s = tau_eff sum_i p_i/tau_i times the way to the mean of these minima, and
+oscillates for ever where s > 2. There tau_eff is less than the period, such that s = `FAR`; at s = 1 the new x is a
+mean of the x_i.
 
-With momentum rho that begins anew in each round, step k counts (1 - rho^k)/(1 - rho) times, and the paper's
-``a_i = (tau_i - rho (1 - rho^tau_i)/(1 - rho))/(1 - rho)`` takes the place of tau_i. Where each goes on with its own
-momentum it is tau_i/(1 - rho), which is the rule as it stands.
+With momentum rho that is reset in each round, step k counts (1 - rho^k)/(1 - rho) times. The place of tau_i is then
+taken by the paper's ``a_i = (tau_i - rho (1 - rho^tau_i)/(1 - rho))/(1 - rho)``. Where each peer keeps its own momentum
+it is tau_i/(1 - rho), which gives the rule above unchanged.
 """
 
 from typing import NamedTuple
@@ -35,13 +36,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 FAR = 1.5
-"""Half way between the mean of the models and what swings for ever."""
+"""Half way between s = 1, the mean of the models, and s = 2, where x oscillates for ever."""
 HELD = 1.05
-"""Nobody takes a step more that would make the others wait for longer than this much of their own time."""
+"""A peer takes no step more that would make the others wait for longer than this multiple of their own time."""
 
 
 class Speeds(NamedTuple):
-    """Of local steps, means over the peers; 0 where nothing is known."""
+    """Speeds of local steps as means over the peers; 0 where unknown."""
 
     steps_per_s: float = 0.0
     step_s: float = 0.0
@@ -51,7 +52,7 @@ UNKNOWN_SPEEDS = Speeds()
 
 
 def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
-    """tau_i of a peer that takes so many steps a second: the nearest whole number to what fits; one at least."""
+    """tau_i of a peer with this speed: the whole number nearest to what fits into the round; at least one."""
     if not (period and steps_per_s and mean.steps_per_s):
         return period
     fits = period * steps_per_s / mean.steps_per_s
@@ -66,8 +67,8 @@ def effective(period: int, mean: Speeds) -> float:
 
 
 def normalised(vector: Tensor, anchor: Tensor, share: float, parameters: int | None = None) -> Tensor:
-    """What a peer brings that has gone from ``anchor`` to ``vector``, with ``share = tau_eff/tau_i``. Only the first
-    ``parameters`` elements have gone anywhere, None: all: what follows, buffers, is brought as it is."""
+    """The contribution of a peer that has moved from ``anchor`` to ``vector``, with ``share = tau_eff/tau_i``. Only the
+    first ``parameters`` elements are scaled, None: all; the buffers behind them are contributed as they are."""
     if share == 1:
         return vector
     brought = vector.clone()

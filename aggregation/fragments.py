@@ -1,20 +1,20 @@
-"""Fragments: a model that is averaged in parts, one a round, each in its turn.
+"""Fragments: a model is averaged in parts, one part a round, in turn.
 
 Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arXiv 2501.18512), Algorithm 2.
 
     paper            here
     P fragments      `Fragments.parts`, of equal length, along the model
-    H                ``fragments * period`` local steps: each fragment is averaged that often
+    H                ``fragments * period`` local steps between two averages of a fragment
     t_p, H/P apart   round r is about fragment (r - 1) mod P, and rounds are ``period`` local steps apart
-    theta_p(t - H)   the fragment in ``anchor``, as all peers have had it since it was averaged last
-    tau, alpha       0: the next local steps begin when the fragment is there; with ``--overlap`` tau is one ``period``
+    theta_p(t - H)   the fragment in ``anchor``, equal on all peers since its last average
+    tau, alpha       0: the next local steps begin after the fragment's average; with ``--overlap`` tau is a ``period``
                      and alpha is ``--overlap-share``
 
-What peers agree on is a whole model all the same: each fragment as it was averaged last. A peer trains on with its own
-values of all fragments but the one that has just been averaged; a peer that joins late or returns takes all of them
-from the others.
+The agreed state is nevertheless a whole model: each fragment as last averaged. A peer continues to train with its own
+values of all fragments except the one just averaged. A peer that joins late or returns takes all fragments from the
+others.
 
-Cost: a round sends 1/P of the bytes, and there are P times as many of them: the same bytes on average, 1/P at a time.
+Cost: a round sends 1/P of the bytes, and there are P times as many rounds: the same bytes on average, 1/P at a time.
 """
 
 from dataclasses import dataclass
@@ -27,21 +27,21 @@ from .vector import Part, parts
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """`parts`: of the vector, in turn."""
+    """The fragments of a vector. `parts`: in the order of their turns."""
 
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, size: int, count: int) -> "Fragments":
-        """``size`` elements in ``count`` fragments, fewer when there are not so many elements."""
+        """Cut ``size`` elements into ``count`` fragments, or fewer when there are fewer elements."""
         return cls(parts(size, min(size, count)))
 
     def turn(self, round: int) -> int:
-        """Whose turn it is in that round, counted from 1."""
+        """The index of the fragment whose turn is in that round, counted from 1."""
         return (round - 1) % len(self.parts)
 
     def at(self, round: int) -> Part:
-        """The part whose turn it is."""
+        """The fragment whose turn is in that round."""
         return self.parts[self.turn(round)]
 
     def mixed(self, before: Tensor, after: Tensor, round: int) -> Tensor:
@@ -56,7 +56,7 @@ class Fragments:
     def step(
         self, outer: OuterStep, round: int, anchor: Tensor, mean: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState]:
-        """An outer step of that round's fragment; the others, and what the step keeps for them, stay as they were."""
+        """An outer step of that round's fragment; the others, and the step's state for them, stay unchanged."""
         vector, after = outer.step(anchor, mean, state)
         kept = tuple(self.mixed(old, new, round) for old, new in zip(state, after, strict=True))
         return self.mixed(anchor, vector, round), kept

@@ -1,14 +1,14 @@
 """The weighted mean as a plain sum, so that any allreduce can carry it.
 
 Source: FedAvg (McMahan et al., AISTATS 2017, Algorithm 1), ``x = sum_i w_i x_i / sum_i w_i``. The weights travel inside
-the sum, so the division is by the peers that really contributed: one missing above is missing below.
+the sum, so the division is by the peers that really contributed: a missing peer is missing in both sums.
 
     message of peer i    [w_i x_i (n elements), w_i s_i (one per signal), w_i]
     sum over the peers   [sum w x,              sum w s,                  sum w]
 
-A signal is a number every peer must agree on (its loss, its seconds); it is averaged with the same weights and in the
+A signal is a number that every peer must agree on (its loss, its seconds). It is averaged with the same weights, in the
 vector's dtype. In float32 a total weight is exact to 2**24 and ``w x`` overflows beyond 3e38: `combine` refuses such a
-sum. `evidence` tells who brought it.
+sum, and `evidence` finds the peers that caused it.
 """
 
 import math
@@ -22,12 +22,12 @@ from .vector import norm_of
 
 
 class BadSum(ValueError):
-    """A sum of contributions that no mean can be made of, or one so large that somebody's numbers cannot be right."""
+    """A sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
 
 
 class Mean(NamedTuple):
-    """What a round agreed on: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``, and the
-    Euclidean ``norm`` of what the sum was of."""
+    """The agreed result of a round: the mean ``vector`` (n elements), the mean ``signals``, the total ``weight``, and
+    the Euclidean ``norm`` of the mean as it was summed."""
 
     vector: Tensor
     signals: tuple[float, ...]
@@ -57,10 +57,10 @@ def contribute(vector: Tensor, weight: float, signals: Sequence[float] = (), *, 
 
 
 def combine(total: Tensor, signals: int = 0) -> Mean:
-    """The mean behind a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
+    """The mean of a sum of contributions that carry ``signals`` signals; equal sums give equal bits on every peer.
 
-    Raises BadSum if the total weight is not positive and finite (nobody contributed) or any mean is not finite
-    (somebody's model or signal had diverged): the round must then leave the model as it is.
+    Raises BadSum if the total weight is not positive and finite (no peer contributed) or any mean is not finite (the
+    model or a signal of some peer had diverged): the round must then leave the model as it is.
     """
     n = total.numel() - signals - 1
     if total.ndim != 1 or signals < 0 or n < 0:
@@ -70,7 +70,7 @@ def combine(total: Tensor, signals: int = 0) -> Mean:
         reason = "nobody contributed" if weight == 0 else f"the total weight is {weight}"
         raise BadSum(f"there is no mean: {reason}")
     vector = total[:n] / weight
-    norm = norm_of(vector)  # in the one pass that tells whether all is finite
+    norm = norm_of(vector)  # one pass, which also checks that all is finite
     if not math.isfinite(norm):
         finite = torch.isfinite(vector)
         if not bool(finite.all()):

@@ -1,4 +1,4 @@
-"""How a user asks for one of several things: by name, with options after colons, as in ``top_k:0.01:fp16``.
+"""The syntax by which a user chooses an algorithm: a name with options after colons, as in ``top_k:0.01:fp16``.
 
 The tables of names use underscores. A user may write hyphens (`spelled`).
 """
@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TEXT_MAX = 60
-"""Characters of a name with its options, at most."""
+"""The most characters of a name with its options."""
 
 
 class OptionError(ValueError):
-    """There is something of that name, but not with such options. One line."""
+    """The name is known, but its options are invalid. One line."""
 
 
 def spelled(text: str) -> str:
@@ -23,10 +23,10 @@ def spelled(text: str) -> str:
 
 
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str) -> T:
-    """What `text` asks for. `known`, by name: what makes it out of its options, texts, and how many options it takes at
-    most; `what` all of them are.
+    """The object that `text` asks for. `known`, by name: a function that makes it from its options, which are texts,
+    and the most options it takes; `what`: the kind of object, for errors.
 
-    Raises ValueError, in one line, on a name that is unknown, OptionError on options that are silly.
+    Raises ValueError, in one line, on an unknown name, OptionError on invalid options.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:
@@ -43,14 +43,14 @@ def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: 
 
 
 def number(text: str) -> float:
-    """Raises ValueError on what is no plain number, such as nan."""
+    """The number in `text`. Raises ValueError on any other text, also on nan."""
     if not text or set(text) - set("0123456789.e-"):
         raise ValueError(f"{text!r} is no number")
     return float(text)
 
 
 def whole(text: str) -> int:
-    """Raises ValueError on what is no whole number, from 0 on."""
+    """The whole number in `text`, at least 0. Raises ValueError on any other text."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text!r} is no whole number")
     return int(text)

@@ -1,8 +1,8 @@
-"""The outer step: what the combined update of a round does to the model.
+"""The outer step: it applies the mean update of a round to the model.
 
-The shape is that of an optimizer without hidden state: ``start`` makes the state, ``step`` returns the new vector and
-the new state. What it is given is a difference, the "pseudo-gradient" of DiLoCo: ``anchor - mean``. A user asks for one
-in a word (`parse_outer`); adding one is one class, and one line in `OUTER_STEPS`.
+It is an optimizer without hidden state: ``start`` makes the state, ``step`` returns the new vector and the new state.
+Its gradient is the difference ``anchor - mean``, the "pseudo-gradient" of DiLoCo. A user chooses a step by name
+(`parse_outer`). A new one is one class, and one line in `OUTER_STEPS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ RATE_MAX = 10.0
 
 
 class OuterStep(Protocol):
-    """What becomes of a round's mean.
+    """A rule that turns a round's mean into the next model.
 
-    ``anchor``: the vector (n elements) all peers shared when the round's local steps began; ``mean``: their weighted
-    mean after them.
+    ``anchor``: the vector (n elements) that all peers shared when the round's local steps began; ``mean``: their
+    weighted mean after them.
     """
 
     @property
@@ -58,7 +58,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Momentum:
-    """SGD with momentum on the model, with what a round has moved it by as the gradient.
+    """SGD with momentum on the model, with a round's displacement as the gradient.
 
         D = anchor - mean           the round's pseudo-gradient
         v <- momentum v + D         v = 0 before the first round
@@ -74,11 +74,11 @@ class Momentum:
       m <- b m + (1 - b) D, x <- x - eta m: with v = m/(1 - b) that is rate = eta (1 - b).
     - DiLoCo (Douillard et al., arXiv 2311.08105): Nesterov, rate 0.7, momentum 0.9.
 
-    In the long run a step moves the model by rate/(1 - momentum) times D: 7 times for DiLoCo, so local learning rates
-    that suit plain averaging may be too high.
+    In the long run a step moves the model by rate/(1 - momentum) times D: 7 times for DiLoCo. Local learning rates that
+    suit plain averaging may therefore be too high.
 
-    Each product and each sum is rounded by itself, never fused: the same bits on all processors. Cost: the memory of
-    one more vector, and no byte on the wire, as all peers keep the same v.
+    Each product and each sum is rounded separately, never fused, which gives the same bits on all processors. Cost: the
+    memory of one more vector, and no byte on the wire, as all peers keep the same v.
     """
 
     momentum: float
@@ -106,8 +106,8 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class OfParameters:
-    """`inner` for the first `count` elements, a model's parameters; the rest, its buffers, becomes the mean: a running
-    variance that is extrapolated can be negative."""
+    """Applies `inner` to the first `count` elements, a model's parameters. The remaining elements, its buffers, become
+    the mean, because an extrapolated running variance can be negative."""
 
     inner: OuterStep
     count: int
@@ -136,9 +136,9 @@ def check_step(anchor: Tensor, mean: Tensor, state: OuterState, tensors: int) ->
 
 
 def parse_outer(text: str) -> OuterStep:
-    """The outer step a user asks for: a name of `OUTER_STEPS`, and its options after colons.
+    """The outer step that a user asks for: a name of `OUTER_STEPS`, and its options after colons.
 
-    Raises ValueError, in one line, on a name that is unknown and on options that are silly.
+    Raises ValueError, in one line, on an unknown name or invalid options.
     """
     return made_of(text, OUTER_STEPS, "outer step")
 
@@ -155,5 +155,5 @@ OUTER_STEPS: Mapping[str, tuple[Callable[..., OuterStep], int]] = {
     "server_momentum": (_server_momentum, 2),
     "nesterov": (lambda rate="0.7", momentum="0.9": Momentum(number(momentum), number(rate), nesterov=True), 2),
 }
-"""By name: what makes it out of its options, texts, and how many options it takes at most; the defaults are the
-papers'."""
+"""Name -> a function that makes the step from its options, which are texts, and the most options it takes. The defaults
+are the papers'."""

@@ -1,4 +1,4 @@
-"""Local steps that do not follow a peer's own data alone: control variates, without a byte more on the way.
+"""Control variates: local steps corrected for a peer's own data, without any more bytes on the wire.
 
 Source: SCAFFOLD (Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020,
 arXiv 1910.06378), algorithm 1 with option II, all peers in every round and a global step of 1:
@@ -10,17 +10,19 @@ arXiv 1910.06378), algorithm 1 with option II, all peers in every round and a gl
     paper                  here
     x                      the agreed model
     eta (c_i - c)          what `ControlVariate.step` adds to the parameters after each local step
-    x - eta tau_eff c_i    what peer i brings (`fednova` where the tau_i differ)
+    x - eta tau_eff c_i    the contribution of peer i (`fednova` where the tau_i differ)
 
-The paper sends c beside x: twice the traffic. Here nothing more is sent, as each peer sees c in what the peers' mean
-has come to: ``mean - brought`` is eta tau_eff (c_i - c), what so many of its steps lack of the mean's.
+The paper sends c beside x: twice the traffic. Nothing more is sent here, because each peer derives c from the peers'
+mean: ``mean - brought`` is eta tau_eff (c_i - c), by which its own steps miss those of the mean.
 
-What a peer brings is its own way alone, with what was added taken off (`without`). In the paper that cancels in the
-mean, as the c_i sum up to n c; but then that sum had to be kept whoever comes, goes, or misses a round. Here a
-correction may be old, or missing: its peer drifts as without one, and no bias stays. Training ends where
-sum_i p_i g_i(y_i) = 0, with all y_i next to x; uncorrected they are apart by tau_i times what sets the gradients apart.
+A peer contributes only its own displacement, with the corrections subtracted (`without`). In the paper the corrections
+cancel in the mean, as the c_i sum up to n c; but that sum would have to be preserved whenever peers come, go, or miss a
+round. Here a correction may be old or missing: its peer then drifts as without one, and no bias remains. Training
+converges to sum_i p_i g_i(y_i) = 0, with all y_i next to x; without corrections they are apart by tau_i times the
+difference of the gradients.
 
-It is kept as a way, not as a gradient, so it needs no learning rate, and what momentum makes of a gradient is in it.
+The correction is stored as a displacement, not as a gradient. So it needs no learning rate, and includes the effect of
+momentum.
 """
 
 from collections.abc import Iterable
@@ -30,23 +32,23 @@ from torch import Tensor
 
 
 class ControlVariate:
-    """One peer's, from one round to the next."""
+    """The control variate of one peer, updated from round to round."""
 
     def __init__(self, parameters: int | None) -> None:
-        """`parameters`: elements of the vector, its first, that steps move; None: all."""
+        """`parameters`: how many elements of the vector, its first, are changed by local steps; None: all."""
         self._parameters = parameters
         self._added: Tensor | None = None
         self._by_parameter: list[Tensor] = []
         self._steps = 0
 
     def begin(self, mean: Tensor | None, brought: Tensor, steps: float) -> None:
-        """A round begins. In the one before this peer brought a vector [n] that stands for so many steps (tau_eff), and
-        `mean` [n] came of all; None: not of what it brought."""
+        """Begin a round. In the previous one this peer contributed the vector `brought` [n], which represents `steps`
+        local steps (tau_eff). `mean` [n]: the mean of all contributions; None: this peer's was not in it."""
         self._steps, self._by_parameter = 0, []
         self._added = None if mean is None else (mean - brought)[: self._parameters] / steps
 
     def step(self, parameters: Iterable[Tensor]) -> None:
-        """A local step has been taken: add to the parameters, which are in the vector's order."""
+        """After a local step, add the correction to the parameters, which are in the vector's order."""
         if self._added is None:
             return
         if not self._by_parameter:
@@ -62,7 +64,7 @@ class ControlVariate:
                 parameter.add_(part)
 
     def without(self, vector: Tensor) -> Tensor:
-        """`vector` [n] after the local steps, without what was added to them. Changes it."""
+        """`vector` [n] after the local steps, with the added corrections subtracted. Changes it."""
         if self._added is not None and self._steps:
             vector[: self._parameters].sub_(self._added, alpha=self._steps)
         return vector

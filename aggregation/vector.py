@@ -19,9 +19,9 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 SIZE_MAX = 2**40
-"""Elements in one vector, at most: a layout off the wire must not make anybody compute with absurd sizes."""
+"""The most elements of a vector: a layout off the wire must not cause computations with absurd sizes."""
 DIMENSIONS_MAX = 64
-"""Dimensions of one tensor, at most; torch itself stops there."""
+"""The most dimensions of a tensor, the limit of torch itself."""
 
 
 class Part(NamedTuple):
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one tensor lives in the vector: elements ``start`` to ``stop`` (exclusive), row-major."""
+    """The place of one tensor in the vector: elements ``start`` to ``stop`` (exclusive), row-major."""
 
     name: str
     shape: tuple[int, ...]
@@ -181,14 +181,14 @@ class Layout:
 
 
 def all_finite(vector: Tensor) -> bool:
-    """Whether no element is infinite or NaN. Its sum tells, and far faster than a look at each,
-    unless it overflows."""
+    """Whether no element is infinite or NaN. Checks the sum, unless that overflows, which is far faster than checking
+    each element."""
     return math.isfinite(vector.sum().item()) or bool(torch.isfinite(vector).all())
 
 
 def norm_of(vector: Tensor) -> float:
     """The Euclidean norm of a flat vector; infinite or NaN where an element is, and where it is beyond float64."""
-    square: float = torch.dot(vector.detach(), vector.detach()).item()  # in about the time of a sum, and tells of both
+    square: float = torch.dot(vector.detach(), vector.detach()).item()  # as fast as a sum, and shows both
     if not math.isfinite(square):  # a square overflows sooner than its root
         norm: float = torch.linalg.vector_norm(vector.detach(), dtype=torch.float64).item()
         return norm

@@ -1,1 +1,1 @@
-"""Who says it: the processes that train, serve, launch, checkpoint and report."""
+"""The processes of a run: they train, serve, launch, checkpoint and report."""

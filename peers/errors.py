@@ -14,30 +14,30 @@ from .machine.open_files import files_hint
 from .machine.process_memory import memory_hint, ran_out
 
 MODULE_PREFIX = "samovar_task_"
-"""By the name of its module a task's code is known in a traceback."""
+"""Prefix of the module name of a task's code, by which a traceback is recognised as the task's."""
 _LIBRARY = __name__.partition(".")[0]
 _CUT_OFF = (MembershipError, PeerLost, CatchUpFailed)
 _PLAIN = (ValueError, OSError, *_CUT_OFF)
 
 
 class EvaluationFailed(ValueError):
-    """A task's evaluate() cannot be used: whichever peer judges the model, it fails. One line, with the place."""
+    """A task's evaluate() fails, and would fail on any peer. One line, with the place."""
 
 
 def is_plain(error: BaseException) -> bool:
-    """Whether `error` says by itself what to mend. Anything else is a defect, here or in the user's own functions, and
-    is told with its kind, and a user's own with the place."""
+    """Whether the text of `error` alone says what to mend. Any other error is a defect, in the library or in the user's
+    code; it is reported with its type, and one in the user's code with its place."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether it is others that were lost, without whom this peer cannot go on."""
+    """Whether `error` says that this peer has lost others without whom it cannot continue."""
     return isinstance(error, _CUT_OFF) and not isinstance(error, JoinRefused)
 
 
 def users_line(error: BaseException) -> str | None:
-    """Where in a task's function or a script the call that failed was made, maybe inside torch; None: it was this
-    library that made it."""
+    """The place in a task's function or a script from which the failing call was made, perhaps through torch; None when
+    the library made it."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         module, package = (str(frame.f_globals.get(name) or "") for name in ("__name__", "__package__"))
@@ -49,14 +49,15 @@ def users_line(error: BaseException) -> str | None:
 
 
 def _as_seen_from_here(file: Path) -> str:
-    """Others are told of it, too: where else a script lies is nobody's business."""
+    """The path relative to the working folder, else only the name: other peers see it, and need not know the user's
+    paths."""
     with contextlib.suppress(OSError, ValueError):  # the working folder is gone, or another one
         return str(file.relative_to(Path.cwd()))
     return file.name
 
 
 def one_line(error: BaseException) -> str:
-    """What to tell a user of `error`."""
+    """`error` as one line for the user."""
     text, place = " ".join(str(error).split()), users_line(error)
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
     if isinstance(error, OSError) and error.errno == errno.EMFILE:

@@ -1,5 +1,5 @@
-"""A peer: its endpoint, its membership, its averaging and its telemetry. Both ways in, task files and existing loops,
-drive one of these; in simulation it is the very same."""
+"""A peer: its endpoint, membership, averaging and records. The loop of a task and a script's own loop drive the same
+class, and so does the simulation."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Spent = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this peer is in the run: its name for people, and the part of the data it would like to have; the link that
-    its connection is shaped to, for the records; and its site."""
+    """A peer's identity in the run: `name`, for people; `data_part`, the part of the data that it asks for; `link`, to
+    which its connection is shaped, for the records; and its `site`."""
 
     name: str
     data_part: int
@@ -54,7 +54,7 @@ class Identity:
 
 
 class Peer:
-    """`record` is told of every round and event. All times are on the running loop's clock."""
+    """One peer of a run. `record` is called with every round and event. All times are on the running loop's clock."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Peer:
         record: Callable[[Record], None] = lambda record: None,
         store: Store | None = None,
     ) -> None:
-        """`state`: where to begin; `parameters`: elements of the vector, its first, that the outer step is for, None:
-        all; `agreement`: what all models must have alike, None: `layout`; `residual`: what its codec had left out up to
-        there; `elapsed_s`: how long the run had gone on before, when it is resumed; `steps`: local steps of the whole
-        run, None when a script decides; `store`: where it keeps its votes; `invitation`: what others come by. Raises
-        ValueError when the state is another outer step's, or beyond the end."""
+        """`state`: where to begin; `parameters`: how many elements, the vector's first, the outer step applies to,
+        None: all; `agreement`: in what all models must be equal, None: `layout`; `residual`: the codec's compression
+        residual at `state`; `elapsed_s`: duration of the run before it was resumed; `steps`: local steps of the whole
+        run, None when a script decides; `store`: storage of its votes; `invitation`: admits others. Raises ValueError
+        when the state is of another outer step, or beyond the end."""
         if steps is not None and state.step > steps:
             gone = f"this run has gone {state.step} local steps"
             raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
@@ -159,23 +159,23 @@ class Peer:
 
     @property
     def due(self) -> int:
-        """Local steps that this peer takes until the next average: the period, or what fits into its time; 0 when the
-        run is over."""
+        """Local steps of this peer until the next average: the period, or with its own pace what fits into the round's
+        time; 0 when the run is over."""
         return self._pace.steps(self.averaging.period, self.state)
 
     def stretch(self, taken: int) -> int:
-        """Local steps until the next average, of its site or of all, when `taken` of the round are taken."""
+        """Local steps until the next average, of its site or of all, after `taken` steps of the round."""
         site_period = self.settings.site_period or self.due
         return max(0, min(self.due - taken, site_period - taken % site_period)) if self.due else 0
 
     @property
     def started(self) -> bool:
-        """Whether it has taken part."""
+        """Whether this peer has begun to take part."""
         return self._started_at is not None
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that the run has gone on, the time before it was resumed included."""
+        """Seconds since the run began, including the time before it was resumed."""
         if self._started_at is None:
             return self._elapsed_before_s
         return self._clock() - self._started_at
@@ -199,7 +199,7 @@ class Peer:
         return late
 
     async def follow(self, contribution: Contribution) -> Outcome:
-        """As a late joiner: take part in rounds with weight 0 until this peer is in step with the others."""
+        """For a late joiner: take part in rounds with weight 0 until this peer is in step with the others."""
         while True:
             outcome = await self.average(contribution, compute_s=0.0, steps=0)
             self.note()
@@ -209,7 +209,7 @@ class Peer:
                 return outcome
 
     async def average(self, contribution: Contribution, *, compute_s: float, steps: int) -> Outcome:
-        """One round; see `LocalSGD.average`. `note` then writes its record. `steps` were taken in `compute_s`."""
+        """Average one round; see `LocalSGD.average`. `steps` took `compute_s`. `note` then writes the record."""
         period, before, began = self.averaging.period, self.state, self._clock()
         contribution = await self._pace.brought(contribution, period, before, compute_s=compute_s, steps=steps)
         if steps and self._averaging_s:
@@ -225,7 +225,7 @@ class Peer:
         return outcome
 
     def _tell_of_period(self, loss: float, learning_rate: float) -> None:
-        """Once, and not by every peer, if the policy cannot go by these."""
+        """Record once, by the coordinator alone, that the period policy cannot use this loss or learning rate."""
         why = why_period_stays(self.settings, loss, learning_rate)
         if why and not self._period_told and self.membership.coordinator == self.endpoint.id:
             self._period_told = True
@@ -239,8 +239,8 @@ class Peer:
     def note(
         self, evaluation: Evaluation = NOT_EVALUATED, *, loss_told: bool = True, spent: Spent | None = None
     ) -> None:
-        """Write the record of the round that was averaged last, with the `evaluation` of its model if this peer made
-        one. `spent`: seconds of compute and local steps, when they are others than those before the averaging."""
+        """Write the record of the last averaged round, with the `evaluation` of its model if this peer made one.
+        `spent`: seconds of compute and local steps, where they differ from those given to `average`."""
         outcome, period, compute_s, steps = self._pending if spent is None else (*self._pending[:2], *spent)
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.state.round, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.averaging.bytes_shared)
@@ -274,22 +274,22 @@ class Peer:
         self._comings.were_there(record.members)
 
     def tell(self, event: EventName, **said: str) -> None:
-        """Write an event. `said`: as `Tell` has it."""
+        """Write an event to the records. `said`: the keywords of `Tell`."""
         now_s, generation = self.elapsed_s, self.membership.view.generation
         self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, **said))
 
     async def finish(self) -> None:
-        """The run is over here: wait for the others, who may still need this peer."""
+        """Wait at the end of the run for the others, who may still need this peer."""
         with self.stalls.waiting(lambda: set(self.membership.view.ids) - self.membership.finished):
             await self.membership.finish()
 
     async def farewell(self) -> None:
-        """Wait until nobody needs what this peer holds of the last round."""
+        """Wait until no other peer needs this peer's data of the last round."""
         await self._farewell.say()
 
     async def leave(self, why: str) -> None:
-        """Go before the run is over, when the others have let this peer go; they go on. There is nothing to drain: what
-        they need of it they have, or `farewell` was not wished for, and who goes too acknowledges nothing any more."""
+        """Leave before the run is over, once the others have agreed; they continue. Nothing is drained: the others have
+        what they need, or `farewell` was not asked for, and peers that leave too no longer acknowledge."""
         await self.membership.leave(why)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Reasons: why something could not be done with a file, in words that stand amid a line."""
+"""The cause of a failed operation on a file, as words for the middle of a line."""
 
 from __future__ import annotations
 
 
 def reason(error: BaseException) -> str:
-    """As the operating system tells it, without a number and the path, which the line has already."""
+    """The operating system's text, without the error number and the path, which the line around it has already."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     if isinstance(error, MemoryError):

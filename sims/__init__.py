@@ -1,1 +1,1 @@
-"""A world to say it in: virtual time, a virtual network, and faults on demand."""
+"""The simulation: the same peers in virtual time, on a virtual network, with faults on demand."""

@@ -1,4 +1,4 @@
-"""``samovar simulate``: a run in virtual time, before anybody pays for machines; a scenario file; a sweep."""
+"""``samovar simulate``: a run in virtual time, a scenario file, or a sweep over many seeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLAGS = (
     "patience_s", "compute_patience_s", "quorum", "run", "evaluate_every", "report",
 )  # fmt: skip
 _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
-"""What a scenario file says for each group, or in a table of its own."""
+"""Settings that a scenario file gives for each group, or in a table of their own."""
 
 
 @click.command(cls=GroupedCommand, first=("peers", "link", "steps", "period", "scenario", "run"))
@@ -106,7 +106,7 @@ def _scenario(
 ) -> int:
     found = read_scenario(file, flags, tell)
     task = task or found.task
-    # The toy task ends soon, or never; of anybody's own task nobody knows.
+    # The toy task has a known bound on its duration; a user's own task has none.
     within_s = None if task else bound_s(found.scenario)
     with prints_aside(as_json):
         functions = load_task(task) if task else toy_task(found.scenario.toy_size)

@@ -1,4 +1,4 @@
-"""What a simulated world reads of a frame: the name of its message, whatever family that is of."""
+"""Reading a frame's header in a simulated world: the name of its message, of any family."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import msgpack
 from ..protocols.wire.frames import kinds
 
 _BEFORE_KIND = 6
-"""Five integers and the channel stand before it (`protocols.wire.frames`)."""
+"""Number of the name in a header: five integers and the channel come first (`protocols.wire.frames`)."""
 
 
 def kind_of(header: bytes) -> str:
-    """The name of the message in a frame with that `header`; "" if it is none of ours."""
+    """The name of the message in a frame with that `header`; "" if it has none."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(header))
     unpacker.feed(header)
     try:
@@ -25,7 +25,7 @@ def kind_of(header: bytes) -> str:
 
 
 def names() -> list[str]:
-    """Of all messages that there are."""
+    """The names of all messages."""
     return list(dict.fromkeys(map(_name, kinds())))
 
 

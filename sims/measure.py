@@ -1,4 +1,4 @@
-"""How long a local step takes on this machine, in real time: what `--step-time measured` has a simulation charge."""
+"""Measures the real time of a local step on this machine, which `--step-time measured` makes a simulation charge."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WARM_UP, _STEPS = 3, 20
 
 
 def measured_step_time(task: Task, settings: Settings) -> str:
-    """The median over 20 local steps of one peer, as `--step-time` takes it: what is measured once can be given again,
-    and then the digest is the same again."""
-    torch.set_num_threads(settings.threads or 1)  # as the world does
+    """The median over 20 local steps of one peer, as `--step-time` takes it. Given again as a number, it gives the same
+    digest again."""
+    torch.set_num_threads(settings.threads or 1)  # as in the world
     trainer = Trainer(task, seed=settings.seed, part=0, parts=settings.peers, device=torch.device("cpu"))
     trainer.train(_WARM_UP)
     times_s = []

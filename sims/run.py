@@ -1,4 +1,4 @@
-"""One scenario, played for a person: records, a scene and a result in a run folder, and whether all promises held."""
+"""One scenario, played for a person: writes records, a scene and a result to a run folder, and checks all promises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCENARIO_FILE = "scenario.toml"
 
 
 class _Records:
-    """One file for each peer, as real peers write them, and when in the world's time the run began."""
+    """One record file for each peer, as real peers write them, and the world's time at which the run began."""
 
     def __init__(self, folder: Path, output: Output, peers: int) -> None:
         self._output = output
@@ -44,7 +44,7 @@ class _Records:
         now = asyncio.get_running_loop().time()
         if self.began_s is None:
             self.began_s = now - record.time_s
-        # A peer that comes late only guesses when the run began; here it is known.
+        # A latecomer can only estimate when the run began; here it is known.
         record = replace(record, time_s=max(0.0, now - self.began_s))
         failed = self._files[record.peer].append(record)
         self._output.put(record)
@@ -54,7 +54,7 @@ class _Records:
 
 @contextmanager
 def _telling(output: Output, folder: Path) -> Iterator[None]:
-    """Who is interrupted leaves the records so far: say where."""
+    """On an interrupt, print where the records so far are."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,9 +65,9 @@ def _telling(output: Output, folder: Path) -> Iterator[None]:
 def play(
     task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
 ) -> tuple[Result, tuple[str, ...]]:
-    """Run `scenario`; the result and, if a promise was broken, the events up to there. `judged`: whether to look for
-    broken promises, for which every vector that was averaged is kept; `within_s`: it hangs when it takes longer than
-    that in its own time."""
+    """Run `scenario`. Returns the result and, if a promise was broken, the events up to there. `judged`: check the
+    promises, for which every averaged vector is kept; `within_s`: limit in virtual seconds, beyond which the run counts
+    as hung."""
     settings = scenario.settings
     check_average(settings.average, task.path)
     keep_settings(folder, settings)

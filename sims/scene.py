@@ -1,4 +1,4 @@
-"""What a report shows of a simulated world, from the world and its log when it is over."""
+"""The scene of a simulated world for the report, made from the world and its log at the end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .world.event_log import Began, Fell, Gone, OutOfMemory
 from .world.world import World
 
 _PEERS_MOST = 5000
-"""Of more than these nobody would see a thing."""
+"""The most peers in a scene: with more, a chart shows nothing."""
 
 
 def scene_of(world: World, *, began_s: float, lasted_s: float, broken: str = "") -> Scene:
-    """`began_s`: when in the world's time the run started; `lasted_s`: how long the world did."""
+    """The scene of `world`. `began_s`: when the run started, in the world's time; `lasted_s`: how long the world
+    lasted."""
     return Scene(
         lasted_s=lasted_s - began_s,
         places=tuple(_places(world)),
@@ -30,7 +31,7 @@ def scene_of(world: World, *, began_s: float, lasted_s: float, broken: str = "")
 
 
 def lost_in(scene: Scene) -> list[Lost]:
-    """Peers that did not come to the end of the run, and why, as only the world knows."""
+    """Peers that did not finish the run, and why, as only the world knows."""
     last = {stay.peer: stay for stay in scene.stays}
     return [
         Lost(peer=stay.peer, when=max(0.0, stay.until_s), why=stay.why)

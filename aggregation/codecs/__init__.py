@@ -1,1 +1,1 @@
-"""Codecs, one file each: a vector in fewer bytes, and what must be remembered so that nothing of it is lost."""
+"""Codecs, one file each, which encode a vector in fewer bytes; and error feedback, which keeps what they leave out."""

@@ -1,12 +1,12 @@
-"""Half precision: each number by itself in 2 bytes, rounded to the nearest.
+"""Half precision: each number in 2 bytes, rounded to the nearest.
 
     fp16   11 bits of precision, up to 65504, in steps of 6e-8 below 6e-5
     bf16   8 bits of precision, the range of float32
 
-What is beyond the range becomes the largest number there is, never infinite. In fp16 numbers below 3e-8 become 0: for
-small gradients bf16 or int8 is the better choice.
+Numbers beyond the range become the largest finite number. In fp16 numbers below 3e-8 become 0: for small gradients bf16
+or int8 is the better choice.
 
-Cost: 2n bytes, half of float32. What it does to the mean: each hop adds a relative error of at most 2**-11 (fp16) or
+Cost: 2n bytes, half of float32. Effect on the mean: each hop adds a relative error of at most 2**-11 (fp16) or
 2**-8 (bf16), as likely up as down.
 """
 
@@ -23,7 +23,7 @@ from .packing import read
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Every element in ``half``, a type of two bytes. Build `FP16` or `BF16`."""
+    """Encodes every element in ``half``, a type of two bytes. Build `FP16` or `BF16`."""
 
     family: ClassVar[Literal["hop"]] = "hop"
     align: ClassVar[int] = 1

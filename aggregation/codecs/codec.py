@@ -1,17 +1,17 @@
-"""What a codec is, in three families: they differ in what an averager may do with the bytes.
+"""The codec interfaces, in three families that differ in how an averager may use the encoded bytes.
 
-    family   who decodes                   how it goes round                                     codecs
-    hop      the next one, who re-encodes  inside an allreduce, chunk by chunk                   fp16, bf16, int8, qsgd
-    gather   everybody, everybody's        as it was encoded, to all; all sum in the same order  sign, top_k
-    sketch   nobody: sketches add up       as plain vectors in an ordinary allreduce, in stages  random_k, power_sgd
+    family   decoded by                    sent                                                  codecs
+    hop      the next rank, re-encoded     inside an allreduce, chunk by chunk                   fp16, bf16, int8, qsgd
+    gather   every rank, from all          unchanged to all, which sum in the same order         sign, top_k
+    sketch   no rank: sketches add up      as plain vectors in an ordinary allreduce, in stages  random_k, power_sgd
 
-A hop codec's error grows with the hops: a ring of p encodes a part p times. What is final (the all-gather half) is
-forwarded as it came: encoding what was decoded need not give the same bytes again. The bytes that peers of a gather
-codec send do not add up, and a sum of p sparse vectors is p times as dense, hence the way round to all.
+A hop codec's error grows with the hops: a ring of p encodes a part p times. Final sums (the all-gather half) are
+forwarded as received, because encoding decoded values need not give the same bytes again. The encoded bytes of a gather
+codec cannot be added, and a sum of p sparse vectors is p times as dense; so they are sent to all.
 
-Decoding, and what a sketch makes of the means, takes elementwise arithmetic only. IEEE 754 has just one result for
-+, *, / and square roots, whereas matrix products and sums differ in the last bits from one processor to the next, and
-so would the models. Numbers are sent in the machine's byte order, as torch keeps them.
+Decoding, and a sketch's computations on the means, use elementwise arithmetic only. IEEE 754 has just one result for +,
+*, / and square roots, whereas matrix products and sums differ in the last bits from one processor to the next, and so
+would the models. Numbers are sent in the machine's byte order, as torch keeps them.
 """
 
 from hashlib import blake2b
@@ -30,7 +30,7 @@ SketchState = tuple[Tensor, ...]
 
 class HopCodec(Protocol):
     """Encodes any stretch of a vector by itself. Chunks should be cut at multiples of ``align`` elements: a block that
-    is cut in two costs a scale more."""
+    is cut in two needs one more scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -45,23 +45,25 @@ class HopCodec(Protocol):
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """``values`` (n >= 1 elements, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same device.
+        """Encode ``values`` (n >= 1 elements, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same
+        device.
 
-        ``seed`` is for what is rounded by chance: it should differ by peer, round and stretch. Raises ValueError on any
-        other values: what has diverged must not spread.
+        ``seed`` is for stochastic rounding: it should differ by peer, round and stretch. Raises ValueError on any other
+        values: a diverged model must not spread.
         """
         ...
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """``count`` finite elements in ``dtype`` (float32 or float64), the same bits on every peer.
+        """Decode ``count`` finite elements in ``dtype`` (float32 or float64), with the same bits on every peer.
 
-        Raises ValueError on a payload that is not of this codec and count: it comes off the wire.
+        Raises ValueError on a payload that does not fit this codec and count, because it comes off the wire.
         """
         ...
 
 
 class GatherCodec(Protocol):
-    """Encodes a whole vector, each peer by itself. Everybody decodes the payloads of all and sums them in one order."""
+    """Encodes a whole vector, on each peer by itself. Every peer decodes the payloads of all and sums them in one
+    order."""
 
     family: ClassVar[Literal["gather"]]
 
@@ -69,54 +71,55 @@ class GatherCodec(Protocol):
     def name(self) -> str: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """As `HopCodec.encoded_bytes`."""
+        """See `HopCodec.encoded_bytes`."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """As `HopCodec.encode`."""
+        """See `HopCodec.encode`."""
         ...
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """As `HopCodec.decode`."""
+        """See `HopCodec.decode`."""
         ...
 
 
 class Sketch(Protocol):
-    """One peer's side of one round: for each stage in turn, ``absorb(stage, mean of everybody's project(stage))``.
+    """One peer's side of one round: for each stage in turn, call ``absorb(stage, mean of all peers' project(stage))``.
 
-    The mean may be a weighted one, with the same weights in each stage. Nothing outside is changed, so a round that
-    fails is simply dropped.
+    The mean may be weighted, with the same weights in each stage. A sketch changes nothing outside itself, so a round
+    that fails is simply dropped.
     """
 
     @property
     def stages(self) -> int: ...
 
     def project(self, stage: int) -> Tensor:
-        """What to average in this stage: a vector in the dtype of the values. Raises ValueError out of turn."""
+        """The vector to average in this stage, in the dtype of the values. Raises ValueError out of turn."""
         ...
 
     def absorb(self, stage: int, mean: Tensor) -> None:
-        """Take what the stage agreed on. Raises ValueError out of turn, or unless it is finite and like `project`'s."""
+        """Take the agreed mean of the stage. Raises ValueError out of turn, or unless it is finite and like `project`'s
+        vector."""
         ...
 
     def result(self) -> Tensor:
-        """What the sketches say of the mean of all values (n elements): the same bits on every peer."""
+        """The estimate of the mean of all values (n elements): the same bits on every peer."""
         ...
 
     def own(self) -> Tensor:
-        """This peer's share of the `result` (n elements): the mean of all shares is the result, but for rounding.
+        """This peer's share of the `result` (n elements): the mean of all shares is the result, up to rounding.
 
-        Error feedback keeps what is not in it.
+        Error feedback keeps the rest of this peer's values.
         """
         ...
 
     def state(self) -> SketchState:
-        """What the next round starts from: the same bits on every peer."""
+        """The state for the next round: the same bits on every peer."""
         ...
 
 
 class SketchCodec(Protocol):
-    """Makes vectors so short that they can be averaged whole, and a mean out of their means."""
+    """Makes short vectors that can be averaged as they are, and an estimate of the mean from their means."""
 
     family: ClassVar[Literal["sketch"]]
 
@@ -143,9 +146,10 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
-    """Bytes of the vector for which a plain allreduce sends as many as a round among ``world`` peers sends, where it
-    averages one of so many fragments with this codec. Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer,
-    all to all (p-1) n.
+    """The size of a vector for which a plain allreduce sends as many bytes as a round among ``world`` peers with this
+    codec and this number of ``fragments``.
+
+    Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer, all to all (p-1) n.
     """
     if codec is None:
         whole = layout.nbytes
@@ -159,7 +163,7 @@ def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: 
 
 
 def seed_of(*what: object) -> int:
-    """A seed for ``what``: the same wherever that is written alike."""
+    """A seed for ``what``, equal wherever the text of ``what`` is equal."""
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 
@@ -194,12 +198,12 @@ def check_scales(scales: Tensor, levels: int) -> None:
 
 
 def scale_max(levels: int) -> float:
-    """The largest scale, with a margin, that ``levels`` times is still a float32."""
+    """The largest scale that stays a float32 when multiplied by ``levels``, with a margin."""
     return FLOAT32_MAX / levels * (1 - 2**-20)
 
 
 def narrow(values: Tensor) -> Tensor:
-    """The values as float32, detached. What is beyond its range becomes its largest number."""
+    """The values as float32, detached. Numbers beyond its range become its largest number."""
     values = values.detach()
     if values.dtype == torch.float64:
         return values.clamp(-FLOAT32_MAX, FLOAT32_MAX).to(torch.float32)

@@ -1,4 +1,4 @@
-"""Error feedback: a codec's error in a round is added to the next round, so that in the end everything arrives.
+"""Error feedback: a codec's error in a round is added to the next round's values, so that in the end nothing is lost.
 
 Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes" (ICML 2019, arXiv
 1901.09847), Algorithm 2; the same as m_t of Stich et al. (NeurIPS 2018) and Algorithm 2 of PowerSGD.
@@ -6,7 +6,7 @@ Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient com
     paper     here
     e_t       residual
     p_t       corrected = values + residual; the values are differences or gradients, already times the learning rate
-    Delta_t   sent: what the others make of this peer's message, its payload decoded, or `Sketch.own`
+    Delta_t   sent: the decoded payload of this peer's message, or `Sketch.own`
 
 Always ``residual + sent = values + residual before``, so after any number of rounds ``sum of sent + residual = sum of
 values``. In floating point there are two roundings, that of ``corrected`` and that of ``corrected - sent``; the second
@@ -15,7 +15,7 @@ is none for casts, int8 without overflow, top_k and random_k, as there ``sent`` 
 
 Cost: nothing on the wire; a vector of memory, two passes over it.
 
-Loss, lateness, death: keep only after the round has committed; a failed round has sent nothing. What a peer holds back
+Loss, lateness, death: keep only after the round has committed; a failed round has sent nothing. The residual of a peer
 is lost with it, so a checkpoint has the residual. When the membership changes, a peer that takes over a model which it
 has not trained resets its residual.
 """
@@ -41,16 +41,17 @@ class ErrorFeedback:
 
     @classmethod
     def of(cls, vector: Tensor) -> "ErrorFeedback":
-        """No memory yet, for values like ``vector``."""
+        """An empty memory for values like ``vector``."""
         return cls(torch.zeros_like(vector, requires_grad=False))
 
     def correct(self, values: Tensor) -> Tensor:
-        """What to encode, a new vector: the values and what was left out before. Changes nothing."""
+        """The vector to encode, a new one: the values plus the residual. Changes nothing."""
         self._check(values)
         return values.detach() + self.residual
 
     def keep(self, corrected: Tensor, sent: Tensor) -> None:
-        """Remember what was left out. Raises ValueError, and keeps what it had, if that is not finite."""
+        """Store the new residual, ``corrected - sent``. Raises ValueError, and keeps the old one, if it is not
+        finite."""
         self._check(corrected)
         self._check(sent)
         residual = corrected.detach() - sent.detach()
@@ -59,7 +60,7 @@ class ErrorFeedback:
         self.residual = residual
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Set the residual to zero."""
         self.residual = torch.zeros_like(self.residual)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -67,7 +68,7 @@ class ErrorFeedback:
         return {"residual": self.residual.clone()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take what `state_dict` gave. Raises ValueError, and keeps what it had, on anything else."""
+        """Load the memory that `state_dict` saved. Raises ValueError on anything else, and keeps the present one."""
         residual = state.get("residual")
         if residual is None or len(state) != 1:
             raise ValueError(f"the state of error feedback is one residual, got {sorted(state)!r:.200}")

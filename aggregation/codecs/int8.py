@@ -1,4 +1,4 @@
-"""Eight bits an element: in each block of 1024, whole multiples of a 127th of its largest magnitude.
+"""Eight bits an element: in each block of 1024, multiples of 1/127 of the block's largest magnitude.
 
 Source: Dettmers, "8-bit approximations for parallelism in deep learning" (ICLR 2016, arXiv 1511.04561); blockwise and
 by the absolute maximum, as in Dettmers et al., "8-bit optimizers via block-wise quantization" (ICLR 2022, arXiv
@@ -11,8 +11,8 @@ by the absolute maximum, as in Dettmers et al., "8-bit optimizers via block-wise
 
 Cost: n + 4 ceil(n / 1024) bytes, 3.98 times fewer than float32.
 
-What it does to the mean: each hop is off by at most half a scale, 0.4 % of the block's largest magnitude, up or
-down. One huge element blurs its 1023 neighbours and no others. Blocks of nothing above 1e-43 become 0.
+Effect on the mean: each hop has an error of at most half a scale, 0.4 % of the block's largest magnitude, up or
+down. One huge element blurs its 1023 neighbours and no others. Blocks with nothing above 1e-43 become 0.
 """
 
 from dataclasses import dataclass

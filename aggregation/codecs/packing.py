@@ -1,4 +1,4 @@
-"""How codecs lay out bytes: blocks with a scale each, codes of a few bits, and numbers out of a frame of bytes."""
+"""The byte layout of codecs: blocks with a scale each, codes of a few bits, and numbers read from a frame of bytes."""
 
 import torch
 from torch import Tensor
@@ -6,24 +6,24 @@ from torch.nn.functional import pad
 
 
 def join(*tensors: Tensor) -> Tensor:
-    """The bytes of all tensors, one after another. Put wide types first, so that each begins where it may."""
+    """The bytes of all tensors, one after another. Put wide types first, so that each tensor is aligned."""
     return torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors])
 
 
 def read(payload: Tensor, start: int, count: int, dtype: torch.dtype) -> Tensor:
-    """``count`` numbers from byte ``start`` on, without a copy where the memory's alignment allows."""
+    """Read ``count`` numbers from byte ``start`` on, without a copy where the memory's alignment allows."""
     cut = payload[start : start + count * dtype.itemsize]
     aligned = cut.is_contiguous() and cut.storage_offset() % dtype.itemsize == 0 == cut.data_ptr() % dtype.itemsize
     return (cut if aligned else cut.clone(memory_format=torch.contiguous_format)).view(dtype)
 
 
 def blocks_in(count: int, block: int) -> int:
-    """Blocks of ``block`` elements that ``count`` elements begin."""
+    """The number of blocks of ``block`` elements for ``count`` elements, the last perhaps partial."""
     return -(-count // block)
 
 
 def to_blocks(values: Tensor, block: int) -> Tensor:
-    """``values`` as rows of ``block`` elements, the last one filled with zeros; a view where nothing is to fill."""
+    """``values`` as rows of ``block`` elements, the last one padded with zeros; a view where no padding is needed."""
     return (
         pad(values, (0, -values.numel() % block)).view(-1, block) if values.numel() % block else values.view(-1, block)
     )
@@ -43,8 +43,8 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Codes (uint8, below 2**bits) as bytes. With c codes to a byte and m bytes, byte j has codes j, j+m, j+2m, ...,
-    lowest bits first: in this order whole stretches of memory are shifted at once."""
+    """Pack codes (uint8, below 2**bits) into bytes. With c codes to a byte and m bytes, byte j has codes j, j+m, j+2m,
+    ..., lowest bits first; in this order whole stretches of memory are shifted at once."""
     count, in_byte = codes.numel(), 8 // bits
     rows = pad(codes, (0, -count % in_byte)).view(in_byte, -1)
     packed = rows[0].clone()
@@ -54,7 +54,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, count: int, bits: int) -> Tensor:
-    """The codes (uint8) that `pack` packed. Raises ValueError where the bits that fill the last bytes are not 0."""
+    """The codes (uint8) that `pack` packed. Raises ValueError where the padding bits of the last bytes are not 0."""
     mask = (1 << bits) - 1
     codes = torch.cat([(packed >> (bits * index)) & mask for index in range(8 // bits)])
     if bool(codes[count:].any()):

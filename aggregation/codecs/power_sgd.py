@@ -1,27 +1,28 @@
-"""Every matrix of the model as the product of two thin ones, found by a step of power iteration for all peers at once.
+"""Every matrix of the model as the product of two thin ones, found by one step of power iteration common to all peers.
 
 Source: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization"
 (NeurIPS 2019, arXiv 1905.13727), Algorithm 1, with warm start (section 4.2); Algorithm 2 is `ErrorFeedback`.
 
     paper    here
-    M        a slot of the layout as a matrix: what has more dimensions becomes [first, all others]
+    M        a slot of the layout as a matrix: a tensor of more dimensions becomes [first, all others]
     n, m     rows, columns
     r        rank
     P        stage 0: mean of M Q, then orthonormal columns
     Q        stage 1: mean of M^T P; its columns, at unit length, are the state
     P Q^T    result
 
-Vectors are averaged whole, in stage 0, and so is a matrix unless nm > 2 r (n + m).
+Vectors are averaged whole, in stage 0, and so are matrices, unless nm > 2 r (n + m).
 
-Cost: two allreduces of sum r n + (all that goes whole) and sum r m elements, and 4 r n m operations a matrix.
+Cost: two allreduces, of sum r n + (all elements averaged whole) and of sum r m elements, and 4 r n m operations a
+matrix.
 
-What it does to the mean: projects it on the r directions that the last rounds found strongest, so it is biased and
+Effect on the mean: projects it on the r directions that were strongest in the last rounds, so it is biased and
 needs error feedback. Projections are linear: the result is that of the mean of all peers' matrices. A peer's share is
-its own matrix projected on the common P; so what it keeps does not hold how it differs from the others, as it does
-where the result is subtracted.
+its own matrix projected on the common P. So its residual does not contain its difference from the other peers, as it
+would if the result were subtracted.
 
-A column of P that depends on those before it (a matrix of lower rank, or all zeros) is left out and its column of Q
-stays as it was: normalised, it would be noise, and a Q of zeros would stay zero for ever.
+A column of P that depends on earlier ones (a matrix of lower rank, or all zeros) is left out, and its column of Q stays
+unchanged: normalised, it would be noise, and a Q of zeros would stay zero for ever.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,8 @@ from .sketch import Stages, check_round
 
 RANK_MAX = 64
 DEPENDENT = 1e-5
-"""A column of which less than this share is left, without those before it, depends on them: float32 says no more."""
+"""A column counts as dependent when less than this share of it remains after the earlier ones are subtracted: float32
+resolves no more."""
 
 
 class Matrix(NamedTuple):
@@ -71,7 +73,7 @@ class PowerSGD:
         return whole + self.rank * sum(matrix.rows for matrix in matrices), self._state_size(matrices)
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """Columns drawn from a cube by the seed alone, which no version of torch and no device can change."""
+        """Columns drawn uniformly from a cube by the seed alone: equal for all versions of torch and all devices."""
         size = self._state_size(self.matrices(layout))
         drawn = bytearray(shake_128(f"power_sgd {seed}".encode()).digest(4 * size))
         words = torch.frombuffer(drawn, dtype=torch.int32) if size else torch.empty(0)
@@ -86,7 +88,7 @@ class PowerSGD:
         return PowerSGDRound(values.detach(), matrices, self.rank, q.to(values.device))
 
     def matrices(self, layout: Layout) -> tuple[Matrix, ...]:
-        """The slots that are worth it, as matrices."""
+        """The slots that are worth compressing, as matrices."""
         shaped = [
             Matrix(slot.start, slot.stop, slot.shape[0], (slot.stop - slot.start) // slot.shape[0])
             for slot in layout.slots
@@ -139,7 +141,7 @@ class PowerSGDRound(Stages):
             start += length * self._rank
 
     def _compose(self, q: Tensor, first: Tensor) -> Tensor:
-        """The vector out of P Q^T of every matrix and, from the first stage, what went whole."""
+        """The vector made of P Q^T of every matrix and, from the first stage, the elements that were averaged whole."""
         out = torch.empty_like(self._values)
         qs = self._split(q, [matrix.columns for matrix in self._matrices])
         for matrix, p, q_of in zip(self._matrices, self._bases, qs, strict=True):
@@ -152,8 +154,8 @@ class PowerSGDRound(Stages):
 
 
 def orthonormal(p: Tensor) -> Tensor:
-    """Columns that span what the columns of ``p`` span, at unit length and at right angles; those that depend on others
-    are 0. Gram-Schmidt in float64, elementwise: a library's QR has other bits on other processors."""
+    """Orthonormal columns with the span of the columns of ``p``; dependent columns are 0. Gram-Schmidt in float64,
+    elementwise: a library's QR has other bits on other processors."""
     left = p.T.to(torch.float64, memory_format=torch.contiguous_format)
     left = left / _above_zero(left.abs().amax(dim=1, keepdim=True))
     before = _sum(left * left)
@@ -180,7 +182,7 @@ def _above_zero(values: Tensor) -> Tensor:
 
 
 def _sum(values: Tensor) -> Tensor:
-    """Over the last dimension, half added to half: an order of additions that no device changes."""
+    """The sum over the last dimension by adding halves: an order of additions that is the same on all devices."""
     half = 1 << (values.shape[-1] - 1).bit_length()
     values = pad(values, (0, half - values.shape[-1]))
     while half > 1:
@@ -190,7 +192,7 @@ def _sum(values: Tensor) -> Tensor:
 
 
 def _product(p: Tensor, q: Tensor, out: Tensor) -> None:
-    """``out`` = P Q^T, column by column and with a rounding after each operation, as no matrix product promises."""
+    """``out`` = P Q^T, column by column, rounded after each operation, which no matrix product guarantees."""
     p, q = p.T.contiguous(), q.T.contiguous()  # strided columns would take four times as long
     torch.mul(p[0, :, None], q[0], out=out)
     term = torch.empty_like(out)

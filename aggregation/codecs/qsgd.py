@@ -1,4 +1,4 @@
-"""A few levels an element, rounded up or down by chance, so that the mean of many is right.
+"""A few levels an element, rounded up or down at random, so that the result is unbiased.
 
 Source: Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding" (NeurIPS 2017, arXiv
 1610.02132), section 3.1, with the buckets, and the scaling by the maximum, of its experiments.
@@ -19,8 +19,8 @@ or 8 bits.
 
 Cost: n bits/8 + 4 ceil(n/bucket) bytes; with 7 levels and buckets of 512, 7.9 times fewer than float32.
 
-What it does to the mean: nothing in expectation, so no error feedback is needed. But every hop adds variance, up to the
-bound above times the square of what passes.
+Effect on the mean: nothing in expectation, so no error feedback is needed. But every hop adds variance, up to the
+bound above times the squared norm of the encoded values.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class QSGD:
     bucket: int = 512
     """Elements that share a scale."""
     norm: Literal["max", "l2"] = "max"
-    """What the levels divide: a bucket's largest magnitude, or its 2-norm as in the paper's equations."""
+    """The norm that the levels divide: a bucket's largest magnitude, or its 2-norm as in the paper's equations."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= LEVELS_MAX:
@@ -72,7 +72,7 @@ class QSGD:
         return 4 * blocks_in(count, self.bucket) + packed_bytes(count, self.bits)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """As the protocol says; the same seed gives the same bytes on the same kind of device."""
+        """See `HopCodec.encode`. The same seed gives the same bytes on the same kind of device."""
         check_values(values)
         rows = to_blocks(narrow(values), self.bucket)
         scales = (self._norms(rows) / self.levels).clamp_(max=scale_max(self.levels)).to(torch.float32)

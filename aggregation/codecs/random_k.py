@@ -1,4 +1,4 @@
-"""A few elements that a seed chooses, the same on every peer: no places are sent, and the values simply add up.
+"""A few elements, chosen by a seed that is the same on every peer: no indices are sent, and the values simply add up.
 
 Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (NeurIPS 2018, arXiv 1809.07599), Algorithm 1 with
 rand_k of Definition 2.1. Here the vector is cut into k stretches, equal up to one element, and one element is drawn of
@@ -12,7 +12,7 @@ each: every element has the same chance as in the paper, up to that one, without
 
 Cost: an allreduce of k elements.
 
-What it does to the mean: the elements chosen are exact, the others 0, ``E|Q(v) - v|^2 = (1 - k/n) |v|^2``. So it needs
+Effect on the mean: the elements chosen are exact, the others 0, ``E|Q(v) - v|^2 = (1 - k/n) |v|^2``. So it needs
 error feedback; without it, multiply the result by n/k and it is right in expectation, at n/k times the variance.
 """
 
@@ -32,13 +32,13 @@ from .top_k import check_fraction
 
 @dataclass(frozen=True, slots=True)
 class RandomK:
-    """One stage: the elements chosen. No state."""
+    """Has one stage, the chosen elements, and no state."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "random_k"
 
     fraction: float = 0.01
-    """Of the elements, from 1e-6 to 1; at least one is sent."""
+    """The share of elements that is sent, from 1e-6 to 1; at least one element is sent."""
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -81,13 +81,13 @@ class RandomKRound(Stages):
 
 
 def choose(size: int, kept: int, seed: int) -> Tensor:
-    """Ascending places (int64, CPU), one out of each of ``kept`` stretches of ``size`` elements.
+    """Ascending indices (int64, CPU), one out of each of ``kept`` stretches of ``size`` elements.
 
-    Chosen by the seed alone: no version of torch and no device can change it.
+    They depend on the seed alone: they are equal for all versions of torch and all devices.
     """
     drawn = shake_128(f"random_k {seed}".encode()).digest(4 * kept)
     words = torch.frombuffer(bytearray(drawn), dtype=torch.int32).to(torch.int64) & 0xFFFFFFFF
-    length, longer = divmod(size, kept)  # so many stretches, the first, are longer by one
+    length, longer = divmod(size, kept)  # the first `longer` stretches have one element more
     stretches = torch.arange(kept)
     starts = stretches * length + stretches.clamp(max=longer)
     return starts + (words * (length + (stretches < longer)) >> 32)

@@ -1,5 +1,5 @@
-"""The codecs by name, and how a user asks for one: ``int8``, ``top_k:0.01``, ``top_k:0.01:fp16``, ``power_sgd:4``.
-Adding one is one file and one line here."""
+"""The codecs by name, and the syntax by which a user chooses one: ``int8``, ``top_k:0.01``, ``top_k:0.01:fp16``,
+``power_sgd:4``. Adding one is one file and one line here."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,9 +15,9 @@ from .top_k import TopK
 
 
 def parse_codec(text: str) -> Codec:
-    """The codec a user asks for: a name of `CODECS`, and its options after colons.
+    """The codec that a user asks for: a name of `CODECS`, and its options after colons.
 
-    Raises ValueError, in one line, on a name that is unknown and on options that are silly.
+    Raises ValueError, in one line, on an unknown name or invalid options.
     """
     return made_of(text, CODECS, "codec")
 
@@ -44,4 +44,4 @@ CODECS: Mapping[str, tuple[Callable[..., Codec], int]] = {
     "random_k": (lambda fraction="0.01": RandomK(number(fraction)), 1),
     "power_sgd": (lambda rank="4": PowerSGD(whole(rank)), 1),
 }
-"""By name: what makes it out of its options, texts, and how many options it takes at most."""
+"""Name -> a function that makes the codec from its options, which are texts, and the most options it takes."""

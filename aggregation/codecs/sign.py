@@ -1,18 +1,18 @@
 """One bit an element: its sign, and for all elements together the mean of their magnitudes.
 
 Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes" (ICML 2019, arXiv
-1901.09847), Algorithm 1 with the scaled sign of equation (2); 1-bit SGD (Seide et al., Interspeech 2014) is its elder.
+1901.09847), Algorithm 1 with the scaled sign of equation (2); 1-bit SGD (Seide et al., Interspeech 2014) precedes it.
 
     paper          here
-    p_t            values; with error feedback, what was computed plus what was left over
+    p_t            values; with error feedback, the new values plus the residual
     d              n, elements
     |p|_1 / d      scale
     Delta_t        decoded: scale * sign(p); zeros count as positive
 
 Cost: 4 + ceil(n/8) bytes, 32 times fewer than float32.
 
-What it does to the mean: without error feedback it is biased and can stay wrong for ever (section 3 of the paper). With
-it, a contraction: ``|Q(p) - p|^2 = (1 - |p|_1^2 / (d |p|_2^2)) |p|^2``, nearly no progress for what is sparse.
+Effect on the mean: without error feedback it is biased and can stay wrong for ever (section 3 of the paper). With
+it, a contraction: ``|Q(p) - p|^2 = (1 - |p|_1^2 / (d |p|_2^2)) |p|^2``, hence nearly no progress for sparse vectors.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ from .codec import SketchState, check_values
 
 
 class Stages(ABC):
-    """Keeps each stage's projection and mean. A subclass says how many ``stages`` there are, and what each projects."""
+    """Keeps each stage's projection and mean. A subclass defines the number of ``stages`` and the projection of
+    each."""
 
     stages: int
 

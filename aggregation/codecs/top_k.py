@@ -1,4 +1,4 @@
-"""The few elements of largest magnitude, exactly, with their places; the rest waits in the error feedback.
+"""The few elements of largest magnitude, exactly, with their indices; the rest stays in the error feedback.
 
 Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (NeurIPS 2018, arXiv 1809.07599), Algorithm 1 with
 top_k of Definition 2.1; Lin et al., "Deep gradient compression" (ICLR 2018, arXiv 1712.01887) for how few suffice.
@@ -8,14 +8,14 @@ top_k of Definition 2.1; Lin et al., "Deep gradient compression" (ICLR 2018, arX
     k       ceil(fraction n)
     m_t     the residual of `ErrorFeedback`
 
-A place is two bytes within a block of 65536, and each block says how many it has. Equal magnitudes at the edge: which
-of them go is left to torch.
+An index is two bytes within a block of 65536, and each block has a count of its elements. Among equal magnitudes at the
+threshold torch chooses.
 
 Cost: k (4 + 2) + 4 ceil(n/65536) bytes, k (2 + 2) with values as fp16: for 1 % 66 or 99 times fewer than float32. Every
-peer receives that from every other.
+peer receives as much from every other.
 
-What it does to the mean: without error feedback small elements never arrive. With it, a contraction:
-``|Q(v) - v|^2 <= (1 - k/n) |v|^2``; an element waits n/k rounds at worst, about, so a round's mean is made of old news.
+Effect on the mean: without error feedback small elements never arrive. With it, the codec is a contraction, with
+``|Q(v) - v|^2 <= (1 - k/n) |v|^2``; an element waits about n/k rounds at worst, so a round's mean contains old values.
 """
 
 import math
@@ -35,15 +35,16 @@ FRACTION_MIN = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Payload: how many of each block (int32), the values, their places within their blocks (uint16), ascending."""
+    """Payload: the count of each block (int32), the values, and their indices within their blocks (uint16),
+    ascending."""
 
     family: ClassVar[Literal["gather"]] = "gather"
     name: ClassVar[str] = "top_k"
 
     fraction: float = 0.01
-    """Of the elements, from 1e-6 to 1; at least one is sent."""
+    """The share of elements that is sent, from 1e-6 to 1; at least one element is sent."""
     half: bool = False
-    """Send values as fp16. What rounding loses stays in the error feedback."""
+    """Send values as fp16. The rounding errors stay in the error feedback."""
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -93,7 +94,8 @@ def check_fraction(fraction: float) -> None:
 
 
 def _largest(magnitudes: Tensor, kept: int) -> Tensor:
-    """Places of the ``kept`` largest. A sample gives a threshold that is safely low; what is above it is searched."""
+    """Indices of the ``kept`` largest. A sample gives a threshold that is safely low, and only elements above it are
+    searched."""
     stride = 64
     sample = magnitudes[::stride]
     guess = 2 * kept // stride

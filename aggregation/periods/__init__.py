@@ -1,1 +1,1 @@
-"""How many local steps a peer takes until the next average: one policy, one file."""
+"""Period policies, one file each: how many local steps a peer takes until the next average."""

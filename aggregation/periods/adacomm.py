@@ -1,4 +1,4 @@
-"""AdaComm: average rarely while the loss is high, often when noise is what is left."""
+"""AdaComm: average rarely while the loss is high, and often when the noise of local steps dominates."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import ClassVar, NamedTuple
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_number, check_whole, recall
 
 _SAME = 0.02
-"""Learning rates within this share are one: a mean over peers of equal ones, in the model's dtype, is off by rounding,
-otherwise in every round."""
+"""Learning rates within this share count as equal: the mean of equal rates over peers, in the model's dtype, has a
+rounding error that would otherwise count as a change in every round."""
 
 
 class Block(NamedTuple):
-    """What is remembered. ``block`` counts the closed blocks, ``rounds`` the averaging rounds in all, ``block_rounds``
+    """The policy's memory. ``block`` counts the closed blocks, ``rounds`` the averaging rounds in all, ``block_rounds``
     those of the open block. The open block began at ``block_started_s`` with learning rate ``block_lr``; ``initial_*``
     are the first round's, 0 before it."""
 
@@ -27,28 +27,28 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaComm:
-    """Average rarely while the loss is high and progress is cheap, often when the noise of local steps is what is left.
+    """Average rarely while the loss is high and progress is cheap, often when the noise of local steps dominates.
 
     Source: Wang and Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in
     local-update SGD" (SysML 2019, arXiv 1810.08313), section 4. The infimum of the loss is taken to be 0. A loss below
-    that, as a log-likelihood's or a policy gradient's may be, tells nothing: the period stays (`telling`).
+    that, as of a log-likelihood or a policy gradient, carries no information: the period stays (`telling`).
 
         paper    here
         tau_0    initial
-        T_0      block_s: the period changes between blocks of this length only
+        T_0      block_s: the period changes only between blocks of this length
         gamma    decay
         F_0      initial_loss: of the first round
         F_l      loss of the round that closes block l
         eta_0    initial_lr; eta_l: learning rate of that round
 
     When a block closes, the candidate is ``ceil(sqrt(eta_0/eta_l * F_l/F_0) * tau_0)``. It is taken if it is below the
-    present period, otherwise ``ceil(gamma * period)`` is: on a plateau the period falls all the same. If the learning
-    rate is another one than when the block opened, the candidate is taken whatever it is. The result is held within 1
-    and ``period_max``.
+    present period, otherwise ``ceil(gamma * period)`` is, so the period falls even on a plateau. If the learning rate
+    has changed since the block opened, the candidate is taken in any case. The result is held within 1 and
+    ``period_max``.
 
-    A block lasts ``block_s`` seconds and ``rounds_min`` rounds, whichever is longer: on a slow network one round can
-    take longer than ``block_s``, and a single noisy loss per block would halve the period down to 1 just where
-    averaging is dearest.
+    A block lasts ``block_s`` seconds and ``rounds_min`` rounds, whichever is longer. On a slow network one round can
+    take longer than ``block_s``, and a single noisy loss for each block would halve the period down to 1 just where
+    averaging is most expensive.
 
     Cost: one allreduce in ``period`` steps. Where an allreduce takes alpha times as long as a step, training takes
     (1 + alpha/period)/(1 + alpha) of the time of synchronous SGD for the same steps.
@@ -63,11 +63,11 @@ class AdaComm:
     that, and makes the rule sqrt(F/eta): the loss against the floor ``eta L s^2/m`` that this learning rate can reach.
 
     Two consequences. With a learning rate that changes all the time (cosine, warm-up) every block takes its candidate.
-    And eta_0 is the first round's, so a warm-up that starts near 0 makes for short periods; a rate of 0 is left out of
+    And eta_0 is the first round's, so a warm-up that starts near 0 leads to short periods; a rate of 0 is left out of
     the ratio.
 
-    Loss, lateness, death: nothing here depends on who took part. A failed round is no round: do not call `update` for
-    it.
+    Loss, lateness, death: the policy does not depend on who took part. A failed round does not count: do not call
+    `update` for it.
     """
 
     watches: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class AdaComm:
     block_s: float = 2.0
     """Seconds a block lasts, at least; 7 to 10 % of the expected training time is a good choice."""
     decay: float = 0.5
-    """Factor on a plateau, above 0, at most 1. Above 0.5 the rounding up stops the fall below 1/(1 - decay)."""
+    """Factor on a plateau, above 0, at most 1. Above 0.5, rounding up stops the fall below 1/(1 - decay)."""
     period_max: int = 256
     """Local steps, at most; a lower learning rate can raise the candidate above ``initial``."""
     rounds_min: int = 5
@@ -95,10 +95,10 @@ class AdaComm:
         return PeriodState(self.initial)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """As the protocol says; raises ValueError on a number that is not finite, and on a negative ``elapsed_s``.
+        """See `PeriodPolicy.update`. Raises ValueError on a number that is not finite, and on a negative ``elapsed_s``.
 
-        An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) starts the block's time
-        anew.
+        An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) restarts the block's
+        time.
         """
         loss, elapsed_s, learning_rate, _ = numbers
         check_number("the loss", loss, low=-math.inf)
@@ -120,7 +120,7 @@ class AdaComm:
 
     def _choose(self, period: int, now: Block, loss: float, learning_rate: float) -> int:
         if now.initial_loss == 0:
-            return period  # nobody told a loss: nothing is known of progress
+            return period  # no peer reported a loss: progress is unknown
         loss_ratio = _ratio(loss, now.initial_loss)
         lr_ratio = _ratio(now.initial_lr, learning_rate) if min(now.initial_lr, learning_rate) > 0 else 1.0
         candidate = math.ceil(math.sqrt(lr_ratio * loss_ratio) * self.initial)
@@ -130,8 +130,8 @@ class AdaComm:
 
 
 def telling(loss: float, learning_rate: float) -> bool:
-    """Whether the rule has an answer for such a round: it takes the root of both. A linear schedule that is stepped
-    beyond its end has learning rates below 0."""
+    """Whether the rule can use such a round: it takes the square root of both numbers. A linear schedule that is
+    stepped beyond its end has learning rates below 0."""
     return loss >= 0 and learning_rate >= 0
 
 

@@ -6,13 +6,14 @@ from typing import ClassVar
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 
 _LEARNING = 20
-"""Rounds in which it learns the usual variance."""
+"""Rounds in which the usual variance is learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """Keeps the variance of the peers' models over the learning rate at what it was in the first rounds: one step more
-    below 0.7 of that, one less above 1.3 (Jiang and Agrawal, "Adaptive periodic averaging", arXiv 2007.06134)."""
+    """Keeps the variance of the peers' models, divided by the learning rate, at its value in the first rounds: the
+    period grows by one step below 0.7 of that, and shrinks by one above 1.3 (Jiang and Agrawal, "Adaptive periodic
+    averaging", arXiv 2007.06134)."""
 
     steps: int
     watches: ClassVar[bool] = True

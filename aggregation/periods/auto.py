@@ -1,4 +1,4 @@
-"""A period without a setting: it is as long as pays, and as short as the peers' differences demand."""
+"""A period without parameters: as long as it saves time, and as short as the differences between the peers demand."""
 
 import math
 from dataclasses import dataclass
@@ -7,18 +7,20 @@ from typing import ClassVar, NamedTuple
 from .policy import Motion, Numbers, PeriodState, check_number, recall
 
 _ALIKE = 1.5
-"""Periods within this factor are as good as the same."""
+"""Periods within this factor count as equal."""
 _FIRST, _GROWTH = 4, 4
-"""The period before anything is measured, and the factor that a period grows by at most: measurements may not last."""
+"""The first period, before any measurement, and the largest factor of growth, because measurements may soon be
+outdated."""
 _SUMS = ("apart", "drift", "together", "early", "late")
 _MIXED = -2.0
-"""The count of rounds begins here after a change of the period: measurements of the first two are of the former one."""
+"""The count of rounds after a change of the period: the measurements of the first two rounds belong to the former
+one."""
 
 
 class Seen(NamedTuple):
-    """What is remembered: sums over the rounds since the period changed last, older ones counting less; how often it
-    was halved, and at which learning rate; the period of the last round; and what an averaging took with a period, and
-    with the one ``before`` that."""
+    """The policy's memory: sums over the rounds since the last change of the period, with decaying weights; the number
+    of halvings, and the learning rate at the last; the period of the last round; and the seconds of an averaging with
+    the present period, and with the one ``before`` it."""
 
     rounds: float = 0.0
     apart: float = 0.0
@@ -38,33 +40,34 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto:
-    """Knows neither the horizon nor a good period, and measures what decides on both.
+    """Chooses the period from measurements alone, without a horizon or a first guess from the user.
 
     **Start.** An averaging takes alpha times as long as a local step. Training takes 1 + alpha/period of the time of
-    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and nothing is left to gain above it. From
-    4 it gets there by factors of 4. Where peers are not equally fast, the fast wait in each averaging for the slow, the
-    longer the period: what an averaging takes longer with a longer period is counted to the steps (`_alpha`).
+    the steps alone: with ``period = share * alpha`` that is 1 + 1/share, and a longer period saves hardly more. The
+    period grows from 4 up to there by factors of 4. Where peers are not equally fast, fast peers wait for slow ones in
+    each averaging, the longer the longer the period. The growth of the averaging time with the period therefore counts
+    as time of the steps (`_alpha`).
 
-    **Halve.** Averaging rarely does harm when the peers' data differ, as each follows its own; noise alone does not, as
-    the mean of the peers is spared most of it (for a quadratic loss all of it: local SGD's mean is SGD of the large
-    batch whatever the period). The two are told apart by time: the part of peer i's way that two rounds have in common,
-    <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in which
+    **Halve.** Rare averaging does harm when the peers' data differ, as each model follows its own data. Noise alone
+    does no harm, as it mostly cancels in the mean of the peers (for a quadratic loss fully: local SGD's mean is SGD of
+    the large batch whatever the period). The two are told apart over time: of peer i's displacement, the part common to
+    two rounds, <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in which
 
-    - the peers drift (drift above ``drift_far`` of what sets them apart) and are at their own ends: the second half of
-      the local steps goes no further than ``late`` of the first, in what two rounds have in common; or
-    - drift is most of what sets them apart (``drift_still``), and the mean gets nowhere: <x - x', x' - x''> <= 0. That
-      is Pflug's test (1990) for a constant step that has done all it can, here for a constant period.
+    - the peers drift (drift above ``drift_far`` of ``apart``) and each has reached its own minimum: the second half of
+      the local steps moves no further than ``late`` times the first, in the part common to two rounds; or
+    - drift is most of ``apart`` (``drift_still``), and the mean makes no progress: <x - x', x' - x''> <= 0. That
+      is Pflug's test (1990) for a constant step size that makes no more progress, here for a constant period.
 
     **Double again** when the learning rate has fallen to half: drift is proportional to learning rate times period.
 
-    All are sums over the peers' models, so a few numbers that ride along with the round tell them.
+    All these are sums over the peers' models, so they are a few numbers carried along with each round.
     """
 
     share: float = 8.0
     rounds: int = 8
-    """Rounds over which is averaged, and after which the mean may be found to get nowhere."""
+    """Rounds of the running average, and the rounds after which the mean may be judged to make no progress."""
     rounds_min: int = 4
-    """Rounds after which peers may be found to be at their own ends."""
+    """Rounds after which peers may be judged to have reached their own minima."""
     drift_far: float = 0.15
     drift_still: float = 0.5
     late: float = 0.4
@@ -75,8 +78,8 @@ class Auto:
         return PeriodState(_FIRST)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """As the protocol says; raises ValueError on a learning rate that is not finite. One below 0, as of a linear
-        schedule that is stepped beyond its end, is as unknown as one of 0."""
+        """See `PeriodPolicy.update`. Raises ValueError on a learning rate that is not finite. One below 0, as of a
+        linear schedule that is stepped beyond its end, counts as unknown, like 0."""
         check_number("the learning rate", numbers.learning_rate, low=-math.inf)
         seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)._replace(last=state.period)
         if seen.learning_rate == 0:
@@ -93,7 +96,7 @@ class Auto:
     def _with(self, seen: Seen, motion: Motion) -> Seen:
         if motion.step_s <= 0:
             return seen
-        if seen.last != seen.period:  # the averaging was the last round's
+        if seen.last != seen.period:  # the averaging time belongs to the last round
             seen = seen._replace(period=seen.last, averaging_s=0.0, before=seen.period, before_s=seen.averaging_s)
         seen = seen._replace(
             step_s=_usual(seen.step_s, motion.step_s),
@@ -121,12 +124,12 @@ class Auto:
 
 
 def _alpha(seen: Seen) -> float:
-    """How many local steps an averaging takes, on the line through what it took with the last two periods."""
+    """The time of an averaging in local steps, from the line through the times with the last two periods."""
     waited_s = (seen.averaging_s - seen.before_s) / (seen.period - seen.before) if seen.before else 0.0
     waited_s = max(0.0, waited_s)
     return max(0.0, seen.averaging_s - waited_s * seen.period) / (seen.step_s + waited_s)
 
 
 def _usual(before_s: float, now_s: float) -> float:
-    """What is slow for once, as first rounds are, counts little; what is fast counts at once."""
+    """A smoothed time: a slow value, as of first rounds, counts little; a fast one counts at once."""
     return min(now_s, before_s + (now_s - before_s) / 4) if before_s else now_s

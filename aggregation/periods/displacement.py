@@ -1,7 +1,7 @@
-"""A peer's samples of its own model, before, amid and after its local steps and at the mean: by them all estimate the
-peers' motion.
+"""A peer's samples of its own model: before, amid and after its local steps, and at the mean. All peers' samples
+together give an estimate of the peers' motion.
 
-A sample is of 65,536 of the model's parameters at most, evenly spread: products of that many tell drift from noise.
+A sample has at most 65,536 of the model's parameters, evenly spaced: products of that many separate drift from noise.
 """
 
 import torch
@@ -17,18 +17,18 @@ class Probe:
     them, and ``begin`` again with the round's result, each with the model as one vector [n]."""
 
     def __init__(self, parameters: int | None = None) -> None:
-        """`parameters`: elements of the vector, its first, that steps move; None: all."""
+        """`parameters`: how many elements of the vector, its first, are changed by local steps; None: all."""
         self._parameters = parameters
         self._before: tuple[Tensor, ...] = ()
         self._began: Tensor | None = None
         self._amid: Tensor | None = None
         self._end: Tensor | None = None
         self.motion = STILL
-        """Of the last round and the one before it."""
+        """The motion in the last round and the one before it."""
 
     def begin(self, vector: Tensor) -> None:
-        """The local steps begin, from the mean. The motion of a round without a start, a middle or an end stays
-        unknown, as does that of the next one, which is compared with it."""
+        """To be called at the start of local steps, with the mean. The motion of a round without a start, a middle or
+        an end stays unknown, as does that of the next one, which is compared with it."""
         now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:
@@ -45,7 +45,8 @@ class Probe:
         self._amid = self._look(vector)
 
     def end(self, vector: Tensor) -> Motion:
-        """After a single step, the middle is the end. Returns the motion, to be told with this round."""
+        """To be called after the local steps; after a single step, the middle is the end. Returns the motion, which
+        this round's contribution carries."""
         self._end = self._look(vector)
         self._amid = self._end if self._amid is None else self._amid
         return self.motion

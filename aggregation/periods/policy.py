@@ -1,7 +1,7 @@
-"""How many local steps a peer takes until the next average. A policy maps a state and a round's numbers to a state.
+"""The number of local steps until the next average. A policy maps a state and a round's numbers to the next state.
 
-Every peer must be given identical numbers (`mean.combine` makes them so); then all peers choose the same period without
-a word.
+Every peer must be given identical numbers, as from `mean.combine`. All peers then choose the same period without
+further messages.
 """
 
 import math
@@ -9,30 +9,29 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 PERIOD_LIMIT = 1_000_000
-"""Local steps between two averages, at most: beyond it, it is a typing error."""
+"""The most local steps between two averages; a larger number is taken for a typing error."""
 MEMORY_MAX = 16
 FLOAT_MAX = math.nextafter(math.inf, 0)
 
 
 class Motion(NamedTuple):
-    """How long the last round but one took, and how the peers moved in it; each a mean over the peers.
+    """The timing of the last round but one and the motion of the peers in it, each as a mean over the peers.
 
     With x_i the model of peer i after its local steps, x the mean of all, d_i = x_i - x, and x', d_i' of the round
-    before. ``early`` and ``late``: as ``drift``, of what the first and the second half of the local steps moved the
-    model by. What noise does to two rounds is independent, so products of two rounds show what is not noise. All 0
-    where nothing is known.
+    before. ``early`` and ``late``: as ``drift``, for the displacement in the first and in the second half of the local
+    steps. The noise of two rounds is independent, so it cancels in products of two rounds. All are 0 where unknown.
     """
 
     step_s: float = 0.0
     """Seconds of a local step."""
     averaging_s: float = 0.0
-    """Seconds of the averaging, waiting for others included."""
+    """Seconds of the averaging, including the wait for others."""
     apart: float = 0.0
     """|d_i|^2."""
     drift: float = 0.0
-    """<d_i, d_i'>, how far the peers go apart by what is not noise."""
+    """<d_i, d_i'>: how far the peers move apart, without noise."""
     together: float = 0.0
-    """<x - x', x' - x''>, how far they go together, likewise."""
+    """<x - x', x' - x''>: how far they move together, without noise."""
     early: float = 0.0
     late: float = 0.0
 
@@ -41,8 +40,8 @@ STILL = Motion()
 
 
 class Numbers(NamedTuple):
-    """What a round has averaged. ``loss``: mean training loss over the round's local steps of all peers; ``elapsed_s``:
-    seconds since training began; ``learning_rate``: of the local optimizer, in the round's last step."""
+    """The averaged numbers of a round. ``loss``: mean training loss over the round's local steps of all peers;
+    ``elapsed_s``: seconds since training began; ``learning_rate``: of the local optimizer, in the round's last step."""
 
     loss: float
     elapsed_s: float
@@ -52,7 +51,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeriodState:
-    """``period`` (local steps, >= 1) is the answer; ``memory`` is whatever else the policy remembers."""
+    """A policy's state. ``period`` (local steps, >= 1) is the answer; ``memory`` holds the policy's other numbers."""
 
     period: int
     memory: tuple[float, ...] = ()
@@ -78,7 +77,7 @@ class PeriodPolicy(Protocol):
     """Decides after every averaging round how many local steps come before the next."""
 
     watches: ClassVar[bool]
-    """Whether it looks at the motion of the models, which costs the peers a look at them in every round."""
+    """Whether the policy uses the motion of the models, for which the peers sample them in every round."""
 
     def start(self) -> PeriodState:
         """The state before the first round."""
@@ -104,5 +103,5 @@ def check_number(name: str, value: float, low: float = 0.0) -> None:
 
 
 def recall(state: PeriodState, count: int) -> tuple[float, ...]:
-    """The memory; ``count`` zeros before the first round, and when it is another policy's, as in a run resumed."""
+    """The memory; ``count`` zeros before the first round, and when it is of another policy, as in a resumed run."""
     return state.memory if len(state.memory) == count else (0.0,) * count

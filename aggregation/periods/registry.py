@@ -1,5 +1,5 @@
-"""The periods by name, and how a user asks for one: ``16``, ``auto``, ``adaptive``, ``post_local:16``, ``qsr:4:0.02``.
-Adding one is one file and one line here."""
+"""The periods by name, and the syntax by which a user chooses one: ``16``, ``auto``, ``adaptive``, ``post_local:16``,
+``qsr:4:0.02``. Adding one is one file and one line here."""
 
 from collections.abc import Callable, Mapping
 
@@ -33,4 +33,4 @@ PERIODS: Mapping[str, tuple[Callable[..., PeriodPolicy], int]] = {
     "qsr": (lambda steps="4", scale="0.0175": Quadratic(whole(steps), number(scale)), 2),
     "even": (lambda steps="4": Even(whole(steps)), 1),
 }
-"""By name: what makes it out of its options, texts, and how many options it takes at most."""
+"""Name -> a function that makes the policy from its options, which are texts, and the most options it takes."""

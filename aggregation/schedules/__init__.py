@@ -1,1 +1,2 @@
-"""Allreduce schedules, one file each, as data: which rank sends which part to whom, and what is done with it."""
+"""Allreduce schedules as data, one file each: which rank sends which part to whom, and whether it is added or
+copied."""

@@ -1,4 +1,4 @@
-"""Makes a schedule that sends nothing between ranks that cannot reach each other."""
+"""Finds a schedule that sends nothing between ranks that cannot reach each other."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -12,8 +12,9 @@ from .sharded import Sharded
 
 
 def around(schedule: Schedule, apart: tuple[Pair, ...], world: int) -> Schedule:
-    """``schedule``, in another order of the ranks, or the relayed one, whichever first does without the pairs that are
-    ``apart``, each with its lower rank first. ``schedule`` as it is where none does. The same on every rank."""
+    """``schedule`` with the ranks in another order, or the relayed schedule, whichever first avoids the pairs in
+    ``apart``, each with its lower rank first; ``schedule`` itself where none avoids them. The result is the same on
+    every rank."""
     value: Any = schedule  # the key of a cache, which mypy cannot know of a protocol
     found: Schedule = _around(value, apart, world) if apart else value
     return found
@@ -38,8 +39,8 @@ def _edges(schedule: Schedule, world: int) -> set[Pair]:
 
 
 def _order(edges: set[Pair], apart: Sequence[Pair], world: int) -> list[int] | None:
-    """Which rank takes each place, so that no two that are apart have places with an edge between them: from the usual
-    order, by the first swap of two ranks that helps, again and again. None where that leads nowhere."""
+    """The rank at each place, such that no two ranks that are apart have places with an edge between them. Starting
+    with the usual order, the first helpful swap of two ranks is applied repeatedly. None where that fails."""
     place = list(range(world))
 
     def meeting() -> list[Pair]:

@@ -1,4 +1,4 @@
-"""Link costs that all peers have agreed on, and the schedule and the predicted time that follow from them."""
+"""Agreed link costs, and the choice of a schedule and the prediction of its time from them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .schedule import Schedule
 from .shares import by_bandwidth
 
 OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
-"""Seconds that a chunk costs its two ends, and that adding a byte takes, on a usual processor."""
+"""Usual seconds that a chunk costs each of its two ends, and seconds to add a byte."""
 CHUNK_BYTES = 64 * 1024
-"""The size of chunks on a usual link."""
+"""The chunk size on a usual link."""
 CHOSEN_MEMBERS_MAX = 16
-"""In a larger world a prediction takes too long for a round."""
+"""In a larger world a prediction would take too long."""
 
 
 class LinkCosts(NamedTuple):
@@ -43,10 +43,10 @@ def fastest(
     size_bytes: int,
     bandwidths_Bps: tuple[float, ...] | None = None,
 ) -> Schedule:
-    """The schedule of least time for links that are all alike, unless each rank's bandwidth is given, by which the
-    sharded one then has its parts; but the first of ``schedules`` when no other takes a tenth less, too little is
-    known, or the world is too large. Costs count to two binary digits, so that the choice does not change from round to
-    round."""
+    """The fastest of ``schedules`` on equal links, or on links with ``bandwidths_Bps``, by which the sharded schedule
+    then sizes its parts. The first of ``schedules`` is kept unless another takes a tenth less; also where too little is
+    known or the world is too large. Costs are rounded to two binary digits, so that the choice does not change from
+    round to round."""
     if not costs.known or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
@@ -71,8 +71,8 @@ def seconds_of(
     bandwidths_Bps: tuple[float, ...] | None = None,
     shares: tuple[float, ...] | None = None,
 ) -> float | None:
-    """How long an allreduce should take; None where nothing is known. ``bandwidths_Bps`` as above, ``shares`` as for
-    `vector.parts`. Cost: linear in the schedule's messages."""
+    """Predicted seconds of an allreduce; None where nothing is known. ``bandwidths_Bps`` as in `fastest`, ``shares`` as
+    for `vector.parts`. Cost: linear in the schedule's messages."""
     Bps = costs.bandwidth_Bps
     if Bps is None:
         return None

@@ -6,17 +6,18 @@ operations in MPICH" (IJHPCA 2005, section 3), with a message's own cost as in L
 
     paper   here
     alpha   alpha_s: seconds from one end of a way to the other; that of a way is the larger of its two ends'
-    beta    1 / up_Bps and 1 / down_Bps: what is sent takes the one, what is received the other, both at once
+    beta    1 / up_Bps and 1 / down_Bps: seconds a byte for sending and for receiving, both at once
     gamma   gamma_s_per_byte: seconds to add one byte
     o       overhead_s: seconds that each chunk keeps its sender's up-link and its receiver's down-link busy besides
     n, p    size_bytes, links.world
 
-What the closed formulas call alpha is both: messages overlap on their way for alpha_s, and queue up for overhead_s.
-With all of it in overhead_s and chunks as large as the vector, the seconds are those of each schedule's cost line, but
-that additions go on while the next message comes in. With smaller chunks more goes on at once, and it takes less.
+The alpha of the closed formulas is both: messages overlap on their way for alpha_s, and queue up for overhead_s. With
+all of it in overhead_s and chunks as large as the vector, the seconds are those of each schedule's cost line, except
+that additions overlap with the next message. With smaller chunks more work overlaps, and the allreduce is faster.
 
-Messages go out in the order of the steps, to each rank one after another, to different ranks in turns of a chunk. A
-chunk goes on as soon as it is there and added. Cost: linear in messages and parts. Nothing is ever lost or late here.
+Messages leave in the order of the steps: those to one rank one after another, those to different ranks in turns of a
+chunk. A chunk is sent on as soon as it has arrived and been added. Cost: linear in messages and parts. Losses and
+delays are not modelled.
 """
 
 import math
@@ -33,8 +34,8 @@ from .sharded import Sharded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The connection of each rank, and what is alike for all of them. Raises ValueError unless times are finite and not
-    negative, and rates positive."""
+    """The links of all ranks, and the costs that are equal for all of them. Raises ValueError unless times are finite
+    and not negative, and rates positive."""
 
     alpha_s: tuple[float, ...]
     up_Bps: tuple[float, ...]
@@ -66,7 +67,8 @@ _BETTER = 0.9
 
 
 class Sent(NamedTuple):
-    """A message: when its first byte may leave, when its last is there and added, and whether it is added at all."""
+    """A message: when its first byte may leave, when its last byte has arrived and been added, and whether it is added
+    at all."""
 
     step: int
     sender: int
@@ -78,7 +80,7 @@ class Sent(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """``shares``: of the parts; None if they are equal."""
+    """The predicted time of a schedule. ``shares``: of the parts; None if they are equal."""
 
     schedule: Schedule
     seconds: float
@@ -87,14 +89,15 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest, of equals the first, and what was predicted for all, in their order."""
+    """The fastest schedule, the first among equals, and the predictions for all, in their order."""
 
     best: Prediction
     predictions: tuple[Prediction, ...]
 
     @property
     def steady(self) -> Prediction:
-        """The first in order, unless another takes a tenth less: what is predicted alike stays as it is."""
+        """The first in order, unless another takes a tenth less, so that nearly equal predictions do not change the
+        choice."""
         usual = self.predictions[0]
         return self.best if self.best.seconds < _BETTER * usual.seconds else usual
 
@@ -113,8 +116,8 @@ def choose(
     chunk_bytes: int,
     shares: Sequence[float] | None = None,
 ) -> Choice:
-    """The fastest of ``schedules``. With ``shares``, one for each rank, the sharded one is predicted with equal parts
-    and with these, and the better of both counts; no other has a part that is a rank's own."""
+    """The fastest of ``schedules``. With ``shares``, one for each rank, the sharded schedule is predicted with equal
+    parts and with these, and the better prediction counts; other schedules have no part that belongs to one rank."""
     predictions = []
     for schedule in schedules:
         cuts: list[tuple[float, ...] | None] = [None]
@@ -130,7 +133,7 @@ def choose(
 def timeline(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> Iterator[Sent]:
-    """Every message of the allreduce, in the order of the steps; none for parts without a byte."""
+    """Every message of the allreduce, in the order of the steps, except those for parts without a byte."""
     if size_bytes < 0 or chunk_bytes < 1:
         raise ValueError(f"cannot send {size_bytes} bytes in chunks of {chunk_bytes}")
     world = links.world
@@ -140,7 +143,7 @@ def timeline(
 
 
 class _Port:
-    """One end of a link, or a processor: whatever is there takes turns, a chunk each."""
+    """One end of a link, or a processor: its waiting messages take turns, a chunk each."""
 
     __slots__ = ("busy_s", "turn_s")
 
@@ -148,8 +151,8 @@ class _Port:
         self.turn_s = self.busy_s = 0.0
 
     def take(self, when_s: float, first_s: float, all_s: float) -> float:
-        """Something that may begin at ``when_s`` and takes ``all_s``, its first chunk ``first_s``. Returns when it
-        does begin: the first chunk is through at ``turn_s`` then, and all at ``busy_s``."""
+        """Serve a message that may begin at ``when_s`` and takes ``all_s``, its first chunk ``first_s``. Returns when
+        it does begin: the first chunk is through at ``turn_s`` then, and all at ``busy_s``."""
         begin_s = when_s if when_s > self.turn_s else self.turn_s
         self.turn_s = begin_s + first_s
         self.busy_s = (begin_s if begin_s > self.busy_s else self.busy_s) + all_s
@@ -157,8 +160,8 @@ class _Port:
 
 
 class _Walk:
-    """Where everything is while the steps are walked. Of each part of each rank: when its first chunk and when all of
-    it is there to be sent on."""
+    """The state of all ranks while the steps are walked: for each part at each rank, when its first chunk and when all
+    of it is ready to be sent on."""
 
     def __init__(self, links: Links, sizes: Sequence[int], chunk_bytes: int) -> None:
         self._links, self._sizes, self._chunk_bytes = links, sizes, chunk_bytes
@@ -186,7 +189,7 @@ class _Walk:
             else:
                 there = zip(moved, self._spread(moved, total, chunk, first_s, last_s), strict=True)
                 news += [(receiver, part, when_s, part in added) for part, when_s in there]
-        for rank, part, when_s, adds in news:  # a step sends what was there before it
+        for rank, part, when_s, adds in news:  # a step sends the values from before it
             if adds:
                 was_s = self._there[rank][part]
                 when_s = max(when_s[0], was_s[0]), max(when_s[1], was_s[1])
@@ -196,7 +199,7 @@ class _Walk:
     def _carry(
         self, sender: int, receiver: int, moved: tuple[int, ...], total: int, chunk: int
     ) -> tuple[float, float, float]:
-        """When a message sets out, when its first chunk is there, and when its last."""
+        """When a message leaves, when its first chunk arrives, and when its last."""
         links, up, down, way = self._links, self._up[sender], self._down[receiver], (sender, receiver)
         up_Bps, down_Bps, overhead_s = links.up_Bps[sender], links.down_Bps[receiver], links.overhead_s
         alpha_s = max(links.alpha_s[sender], links.alpha_s[receiver])
@@ -216,7 +219,7 @@ class _Walk:
     def _ready(
         self, sender: int, moved: tuple[int, ...], total: int, chunk: int, rate_Bps: float
     ) -> tuple[float, float]:
-        """When the sender has the first chunk, and when it could have sent the last one if nothing else held it up."""
+        """When the sender has the first chunk, and when it could have sent the last one if nothing else delayed it."""
         there, overhead_s = self._there[sender], self._links.overhead_s
         if len(moved) == 1:
             first_s, last_s = there[moved[0]]
@@ -236,7 +239,7 @@ class _Walk:
     def _spread(
         self, moved: tuple[int, ...], total: int, chunk: int, first_s: float, last_s: float
     ) -> Iterator[tuple[float, float]]:
-        """Of each part of a message: when its first chunk is there, and when all of it."""
+        """For each part of a message, when its first chunk arrives, and when all of it."""
         pace_s = (last_s - first_s) / (total - chunk) if total > chunk else 0.0
         stop = 0
         for part in moved:
@@ -245,5 +248,5 @@ class _Walk:
 
 
 def _rest(total: int, chunk: int) -> int:
-    """The last chunk."""
+    """The size of the last chunk."""
     return (total - 1) % chunk + 1

@@ -15,8 +15,8 @@ Cost: 2(log2 p + k)(alpha + n/k beta): with the best k, 2 log2 p alpha + 2 n bet
 4(p-1) halves sent and 2(p-1) added by all together, and no rank sends or receives more than 4 of them: nearly the
 ring's bytes at a latency of 2 log2 p messages.
 
-Loss, lateness, death: a late rank holds up what is above it, and then everybody. A dead one fails the round, which is
-done again by those who are left.
+Loss, lateness, death: a late rank delays the nodes above it, and then all ranks. A dead rank fails the round, which the
+remaining ranks repeat.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from .schedule import Op, Receipt, Step, Transfer, check_rank
 
 @dataclass(frozen=True, slots=True)
 class DoubleTree:
-    """Two binary trees. In a step all nodes of one height send up; down it goes in the reverse order."""
+    """Two binary trees. In a step all nodes of one height send up; on the way down the order is reversed."""
 
     name: ClassVar[str] = "double_tree"
 
@@ -53,7 +53,7 @@ class DoubleTree:
 
 
 def _node(rank: int, tree: int, world: int) -> int:
-    """Where a rank stands. The second tree is the first one mirrored, or in an odd world turned by one."""
+    """The node of a rank. The second tree is the first one mirrored, or in an odd world shifted by one."""
     if tree == 0:
         return rank
     return (rank - 1) % world if world % 2 else world - 1 - rank
@@ -66,7 +66,7 @@ def _rank(node: int, tree: int, world: int) -> int:
 
 
 def _height(node: int) -> int:
-    """Of any node but 0, which is the root and the highest: that of its lowest bit."""
+    """The height of a node, which is that of its lowest bit. Not for node 0, the root and the highest."""
     return (node & -node).bit_length() - 1
 
 

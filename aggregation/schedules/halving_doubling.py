@@ -14,8 +14,8 @@ Cost, p = q: 2 log2 q alpha + 2 (q-1)/q n beta + (q-1)/q n gamma: the bytes of t
 what a small model on a slow link needs. Otherwise a folded rank sends n bytes in one message, and its neighbour sends n
 bytes and adds n bytes more than that: together 2 alpha + 2n beta + n gamma on the critical path.
 
-Loss, lateness, death: a late rank holds up its partner of each level, and so everybody by the last one. A dead one
-fails the round, which is done again by those who are left.
+Loss, lateness, death: a late rank delays its partner at each level, and so all ranks by the last level. A dead rank
+fails the round, which the remaining ranks repeat.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def _levels(world: int) -> int:
 
 
 def _swaps(active: int, levels: int) -> Iterator[tuple[int, range, range]]:
-    """Of one active rank: its partner at each level, the parts it keeps, and the parts it gives away."""
+    """For one active rank at each level: its partner, the parts it keeps, and the parts it gives away."""
     low, high = 0, 1 << levels
     for level in range(levels):
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Hierarchical allreduce: neighbours share out the vector's sum among them, and only shards travel between the groups.
+"""Hierarchical allreduce: the ranks of a group divide the sum among them, and only shards travel between the groups.
 
 Source: Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy" (SysML
 2019); Jia et al., "Highly scalable deep learning training system with mixed-precision" (arXiv 1807.11205). Inside each
@@ -18,8 +18,8 @@ Cost, p = q h: 2(q-1)(alpha_l + n/q beta_l) + 2(h-1)(alpha_g + n/(q h) beta_g) +
 a folded rank sends n bytes in one message, and its host sends n bytes and adds n bytes more than that: together
 2 alpha_l + 2n beta_l + n gamma on the critical path.
 
-Loss, lateness, death: a late rank holds up its group, and the groups each other. A dead one fails the round, which is
-done again by those who are left.
+Loss, lateness, death: a late rank delays its group, and a late group the others. A dead rank fails the round, which the
+remaining ranks repeat.
 """
 
 import math
@@ -34,8 +34,8 @@ from .schedule import Receipt, Step, Transfer, adds, check_rank, copies, sends
 class Hierarchical:
     """Rings inside groups, rings across them.
 
-    group: ranks of a group; None: the divisor of the world nearest to its square root, or if there is none from half to
-    twice as large, the whole number nearest to it.
+    group: ranks of a group. None: the divisor of the world nearest to its square root; if there is none between half
+    and twice the root, the whole number nearest to the root.
     """
 
     group: int | None = None
@@ -67,7 +67,7 @@ class Hierarchical:
         return *fold, *local[: size - 1], *across, *local[size - 1 :], *unfold
 
     def _shape(self, world: int) -> tuple[int, int]:
-        """Ranks of a group, and full groups."""
+        """The number of ranks in a group, and of full groups."""
         size = min(self.group or _nearest_to_root(world), world)
         return size, world // size
 
@@ -87,7 +87,7 @@ def _inside(step: Step, first: int, groups: int) -> Step:
 
 
 def _across(step: Step, member: int, size: int, groups: int) -> Step:
-    """A step of a ring over the parts of one shard, for those who hold it: one member of each group."""
+    """A step of a ring over the parts of one shard, for its holders: one member of each group."""
     shard = _shard(member, groups)
     return Step(
         tuple(Transfer(sent.peer * size + member, shard[sent.part]) for sent in step.send),

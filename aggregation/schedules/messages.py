@@ -1,4 +1,4 @@
-"""A schedule as messages: all that goes from one rank to another in one step."""
+"""A schedule as messages: a message is all that one rank sends to another in one step."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from .schedule import Op, Schedule, Step
 
 KEPT_WORLD = 64
-"""Of worlds up to this size what was found is kept: they are asked for again and again, and larger ones are large."""
+"""Results for worlds up to this size are cached: they are asked for repeatedly, and those of larger worlds take much
+memory."""
 
 
 class Message(NamedTuple):
-    """``parts`` in the order of sending; ``added``: those that the receiver adds."""
+    """One message. ``parts`` in the order of sending; ``added``: those that the receiver adds."""
 
     sender: int
     receiver: int
@@ -37,7 +38,7 @@ def _messages(schedule: Schedule, world: int) -> Iterator[tuple[Message, ...]]:
 
 
 def _in_turns(steps: Sequence[Step]) -> tuple[Message, ...]:
-    added: dict[int, set[int]] = {}  # by the way that it comes, as one number: of a large world there are very many
+    added: dict[int, set[int]] = {}  # by sender and receiver as one number, because a large world has very many pairs
     for rank, step in enumerate(steps):
         for receipt in step.receive:
             if receipt.op is Op.ADD:

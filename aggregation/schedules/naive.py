@@ -1,7 +1,7 @@
-"""Naive allreduce: everyone sends its whole vector to rank 0, which adds them up and sends the sum back.
+"""Naive allreduce: every rank sends its whole vector to rank 0, which adds them up and sends the sum back.
 
-Source: what every other allreduce is held against. Chu et al., "Map-reduce for machine learning on multicore" (NIPS
-2006), sum gradients so.
+Source: the baseline of all other allreduces. Chu et al., "Map-reduce for machine learning on multicore" (NIPS 2006),
+sum gradients so.
 
     paper   here
     p       world
@@ -9,11 +9,11 @@ Source: what every other allreduce is held against. Chu et al., "Map-reduce for 
     alpha, beta, gamma   seconds a message, seconds a byte sent, seconds a byte added
 
 Cost: 2(p-1)(alpha + n beta) + (p-1) n gamma, all of it at rank 0, which receives p-1 messages of n bytes, adds as many,
-and sends p-1. Where messages overlap on their way, alpha counts twice only. Everybody else sends n bytes and adds
+and sends p-1. Where messages overlap on their way, alpha counts only twice. Every other rank sends n bytes and adds
 nothing. Good for a very small vector, and where rank 0 has by far the best link.
 
-Loss, lateness, death: rank 0 waits for the last, and all wait for rank 0. A dead rank fails the round, which is done
-again by those who are left.
+Loss, lateness, death: rank 0 waits for the last rank, and all wait for rank 0. A dead rank fails the round, which the
+remaining ranks repeat.
 """
 
 from dataclasses import dataclass

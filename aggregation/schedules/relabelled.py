@@ -1,6 +1,6 @@
-"""Another schedule with the ranks in another order, so that what goes between neighbours goes between other ranks.
+"""Another schedule with the ranks in another order, which changes the pairs of ranks that exchange messages.
 
-Cost, loss, lateness, death: the other schedule's.
+Cost, loss, lateness, death: as in the other schedule.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from .schedule import Receipt, Schedule, Step, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """``order[place]`` is the rank that does what ``schedule`` has for the rank ``place``. Of one world only."""
+    """A relabelled schedule for one world size. Rank ``order[place]`` does what ``schedule`` assigns to rank
+    ``place``."""
 
     schedule: Schedule
     order: tuple[int, ...]

@@ -1,17 +1,17 @@
-"""Sharded allreduce where some ranks cannot reach each other: a third one that reaches both passes on what they owe.
+"""Sharded allreduce where some ranks cannot reach each other: a third rank that reaches both relays their terms.
 
-Of two ranks that are apart each gives its term of the other's part to a relay, which adds it to its own term before
-the owners collect; and after they have spread their sums, it passes those of the two on.
+Of two ranks that are apart, each sends its term of the other's part to a relay, which adds it to its own term before
+the owners collect. After the owners have spread their sums, the relay forwards those of the two.
 
     paper   here
     p       world
     n       bytes of the vector; each of the p parts has n/p, or its share of n
     alpha, beta   seconds a message, seconds a byte sent
 
-Cost, for each two ranks that are apart: a relay sends two parts more and adds two more, the two ranks send one less
-each; and all takes two hops more. The relays of several such pairs are spread over the ranks that can be one.
+Cost, for each pair that is apart: a relay sends two parts more and adds two more, the two ranks send one less each; and
+all takes two hops more. The relays of several pairs are spread over the ranks that qualify.
 
-Loss, lateness, death: as sharded; a late relay holds up two more.
+Loss, lateness, death: as in the sharded allreduce; a late relay delays two more ranks.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Relayed(Sharded):
-    """``apart``: the ranks that cannot reach each other, the lower one of each two first. Raises ValueError where no
-    rank reaches both of them."""
+    """A sharded allreduce with relays. ``apart``: the pairs that cannot reach each other, each with its lower rank
+    first. Raises ValueError where no rank reaches both of a pair."""
 
     apart: tuple[Pair, ...] = ()
 

@@ -11,8 +11,8 @@ reduce-scatter, then all-gather, both on one ring.
 Cost, each rank: 2(p-1)(alpha + n/p beta) + (p-1)/p n gamma. That is 2(p-1) messages of one part each and p-1 parts
 added: as few bytes as any allreduce can do with, but a latency that grows with the world. Works in a world of any size.
 
-Loss, lateness, death: the ring is as fast as its slowest link and a late rank holds up all the others. A dead one
-breaks the ring within a step: the round fails everywhere and is done again by those who are left.
+Loss, lateness, death: the ring is as fast as its slowest link, and a late rank delays all the others. A dead rank
+breaks the ring within a step: the round fails everywhere, and the remaining ranks repeat it.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""What an allreduce does, as data: the steps of each rank.
+"""An allreduce as data: the steps of each rank.
 
-A schedule cuts the vector into parts and tells every rank, step by step, which parts to send to whom and which to
-receive and add or copy. One executor runs any schedule, one cost model prices it (`cost`), and `verify`
-shows that it is an allreduce at all. Losing a peer is not a schedule's business: the round is then abandoned and a new
-one begins in the smaller world.
+A schedule cuts the vector into parts and lists for every rank, step by step, which parts to send to whom, and which to
+receive and add or copy. One executor runs any schedule, one cost model predicts its time (`cost`), and `verify` proves
+that it is an allreduce. Schedules do not handle the loss of a peer: the round is then abandoned, and a new one begins
+in the smaller world.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Op(Enum):
-    """What a receiver does with a part: add it to its own, or let it replace its own."""
+    """How a receiver uses a part: it adds the part to its own, or replaces its own by it."""
 
     ADD = "add"
     COPY = "copy"
@@ -59,7 +59,7 @@ class Schedule(Protocol):
         ...
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
-        """What ``rank`` does; none in a world of one. Raises ValueError unless 0 <= rank < world."""
+        """The steps of ``rank``; none in a world of one. Raises ValueError unless 0 <= rank < world."""
         ...
 
 

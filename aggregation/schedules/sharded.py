@@ -1,4 +1,4 @@
-"""Sharded allreduce: every rank is the parameter server of one part, adds it up and sends the sum to all.
+"""Sharded allreduce: every rank is the parameter server of one part: it adds that part up and sends the sum to all.
 
 Source: Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014), with the servers on the
 workers' machines. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous
@@ -11,11 +11,11 @@ GPU/CPU clusters" (OSDI 2020), have the best parts for unequal machines (`shares
 
 Cost, each rank: 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma, in 2(p-1) messages of one part each, with p-1 parts
 added. Where messages overlap on their way it is 2 alpha, whatever the world: as few bytes as the ring, two hops. It
-takes a way from everybody to everybody. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: one that owns
+needs a way between every two ranks. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: a rank that owns
 nothing, w_i = 0, sends no more than its own vector.
 
-Loss, lateness, death: a late rank holds up the owners, who can do everything but its terms and those after it. A dead
-one fails the round, which is done again by those who are left.
+Loss, lateness, death: a late rank delays the owners, which can add all terms but its own and the later ones. A dead
+rank fails the round, which the remaining ranks repeat.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from .schedule import Step, adds, check_rank, copies, sends
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """Rank r owns part r, and adds to its own that of r-1, r-2, ...: in this order they arrive, as everybody serves
-    first the next rank and last the one before it."""
+    """Rank r owns part r, and adds to its own term those of r-1, r-2, ...: they arrive in this order, because each rank
+    serves the next rank first and the previous one last."""
 
     name: ClassVar[str] = "sharded"
 

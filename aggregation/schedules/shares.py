@@ -1,8 +1,10 @@
-"""Which share of the vector each peer sums up for the others, so that the slowest link is done as early as can be.
+"""The share of the vector that each peer sums up for the others, such that the slowest link finishes as early as
+possible.
 
 Source: Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
-clusters" (BytePS, OSDI 2020, section 4.1): k machines without data help n with data, all with one bandwidth. Here
-with a bandwidth for each, and peers that own nothing: water-filling, which for one bandwidth gives the paper's numbers.
+clusters" (BytePS, OSDI 2020, section 4.1): k machines without data help n with data, all with one bandwidth. Here each
+peer has its own bandwidth, and peers may own nothing; the solution is water-filling, which for one bandwidth gives the
+paper's numbers.
 
     paper   here
     n       peers with data: those for which has_data is true
@@ -11,16 +13,17 @@ with a bandwidth for each, and peers that own nothing: water-filling, which for 
     B       bandwidths_Bps, a peer's own; a_i is 1 if peer i has data, else 0
     M_i/M   shares: w_i, of the vector, all together 1
 
-In a sharded allreduce (`schedules.sharded`) a peer sends what it has to the owners and what it owns to those with data:
-a_i + (n - 2 a_i) w_i vectors, and receives as much. In time T it can own w_i = (T b_i - a_i)/(n - 2 a_i). All must be
-owned, so that sum w_i = 1 gives T, but nobody is done before its own vector is sent, T >= a_i/b_i. Where that decides,
-shares are cut down in proportion. For n <= 2 a peer with data is never the busier for what it owns: those own all.
+In a sharded allreduce (`schedules.sharded`) a peer sends its own vector to the owners, and its part to all with data:
+a_i + (n - 2 a_i) w_i vectors, and receives as much. In time T it can own w_i = (T b_i - a_i)/(n - 2 a_i). All elements
+must be owned, so that sum w_i = 1 gives T; but no peer is done before its own vector is sent, T >= a_i/b_i. Where that
+bound is the larger, shares are cut down in proportion. For n <= 2 a peer with data is never busier for the part that it
+owns: these peers own all.
 
-`coarse` is what runs go by: what they measure trembles by a factor of two, and to take one of several slow peers for a
-fast one costs more than equal parts do.
+Runs use `coarse`: measured bandwidths fluctuate by a factor of two, and mistaking one of several slow peers for a fast
+one costs more than equal parts.
 
 Cost: none on the wire. b_i is what a link carries each way at once, min(up, down) of full duplex; of half duplex
-1/(1/up + 1/down). Loss, lateness and death: a share is a plan for those who are there; the next view has its own.
+1/(1/up + 1/down). Loss, lateness and death: shares are planned for one view; the next view has its own.
 """
 
 import math
@@ -28,15 +31,15 @@ from collections.abc import Sequence
 from statistics import median
 
 _ALIKE = 3
-"""Bandwidths within this factor are not told apart."""
+"""Bandwidths within this factor count as equal."""
 
 
 def shares(
     bandwidths_Bps: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool] | None = None
 ) -> tuple[float, ...]:
-    """The share of each peer, in [0, 1] and together 1; 0 where ``owns`` (None: all do) is false, as of a client.
+    """The share of each peer, in [0, 1] and together 1; 0 where ``owns`` (None: all do) is false, e.g. for a client.
 
-    Raises ValueError if nobody may own anything or nobody has data, and on a bandwidth that is not positive and finite.
+    Raises ValueError if no peer may own anything or none has data, and on a bandwidth that is not positive and finite.
     """
     owners = [True] * len(bandwidths_Bps) if owns is None else list(owns)
     _check(bandwidths_Bps, has_data, owners)
@@ -56,8 +59,8 @@ def shares(
 
 
 def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
-    """Bandwidths as measured, 0 where nothing is known, and that of one at least; as they count: who carries a third
-    of what the best does, or more, is taken for one of the best, and the unknown for one in the middle."""
+    """Evens out measured bandwidths; 0: unknown, and at least one is known. A peer with a third of the best bandwidth
+    or more gets the best one, an unknown peer the median."""
     middle_Bps = median(filter(None, bandwidths_Bps))
     known = [bandwidth or middle_Bps for bandwidth in bandwidths_Bps]
     best = max(known)
@@ -65,18 +68,18 @@ def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
 
 
 def by_bandwidth(bandwidths_Bps: Sequence[float]) -> tuple[float, ...] | None:
-    """The shares of peers that all have data; None: as all are alike, so are these."""
+    """The shares of peers that all have data; None: all bandwidths count as equal, and so do the shares."""
     return None if len(set(bandwidths_Bps)) == 1 else shares(bandwidths_Bps, [True] * len(bandwidths_Bps))
 
 
 def loads(share: Sequence[float], has_data: Sequence[bool]) -> tuple[float, ...]:
-    """What each peer sends, and receives as much, in vectors: a_i + (n - 2 a_i) w_i."""
+    """The vectors that each peer sends, and also receives: a_i + (n - 2 a_i) w_i."""
     count = sum(has_data)
     return tuple(data + (count - 2 * data) * part for part, data in zip(share, map(int, has_data), strict=True))
 
 
 def bottleneck(share: Sequence[float], bandwidths_Bps: Sequence[float], has_data: Sequence[bool]) -> float:
-    """How long the slowest peer takes, in seconds for each byte of the vector."""
+    """The seconds of the slowest peer for each byte of the vector."""
     busy = zip(loads(share, has_data), bandwidths_Bps, strict=True)
     return max(load / bandwidth for load, bandwidth in busy)
 

@@ -1,4 +1,4 @@
-"""Proves that a schedule is an allreduce for a world size: it is run on symbols, and its demands are counted."""
+"""Proves that a schedule is an allreduce for a world size, by running it on symbols, and counts its cost."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Cost:
 
 
 class ScheduleError(ValueError):
-    """A schedule that is no allreduce. ``rank``, ``step`` and ``part`` say where; None where they do not apply."""
+    """The schedule is not an allreduce. ``rank``, ``step`` and ``part`` say where; None where they do not apply."""
 
     def __init__(self, problem: str, world: int, rank: int | None, step: int | None, part: int | None) -> None:
         named = {"world": world, "rank": rank, "step": step, "part": part}
@@ -70,10 +70,10 @@ def _match(steps: list[Step], index: int, world: int, parts: int) -> None:
 
 
 class _State:
-    """Who is in which part of which rank, and in what order they were added.
+    """The contributions in each part at each rank, and the order in which they were added.
 
     ``held[rank][part]`` is (contributors as a bit mask, number of the sum's expression). Expressions are numbered by
-    their two terms without regard to order: floating-point addition commutes, it only does not associate.
+    their two terms regardless of order: floating-point addition is commutative, only not associative.
     """
 
     def __init__(self, world: int, parts: int) -> None:

@@ -1,1 +1,1 @@
-"""Checkpoints: tensors and numbers in one hashed file."""
+"""Checkpoints, tensors and numbers in one hashed file; and a peer's votes on disk."""

@@ -1,9 +1,9 @@
 """Checkpoints: tensors and numbers in one hashed file, written whole or not at all.
 
-The new file grows beside the old one, is flushed to the disk and only then takes its name: at every moment the name
-stands for a whole checkpoint, the one before or the new one. One process at a time may save to a path.
-Cost: while it lasts, saving takes memory for one tensor if that is on a device or not contiguous, loading for one more
-copy of all. Both let other threads run.
+The new file is written beside the old one, flushed to the disk and then renamed. The name therefore always stands for a
+whole checkpoint, the previous or the new one. One process at a time may save to a path. Cost: saving takes memory for
+one tensor if that is on a device or not contiguous; loading takes memory for one more copy of all tensors. Other
+threads run during both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..reasons import reason
 from .file import read_file, write_file
 from .pytree import from_plain, to_plain
 
-# What tensors and JSON raise on what they cannot hold.
+# What tensors and JSON raise on values that they cannot hold.
 _UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
 
@@ -32,15 +32,17 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a checkpoint holds. `numbers`: any nesting of None, bools, ints, floats, text, lists, tuples and dicts."""
+    """The contents of a checkpoint. `numbers`: any nesting of None, bools, ints, floats, text, lists, tuples and
+    dicts."""
 
     tensors: Mapping[str, Tensor]
     numbers: Mapping[str, Any]
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
-    """Write `snapshot` to `path`, and its folder if there is none. Raises CheckpointError; what was at `path` is then
-    still there, and nothing else. The tensors may be views and on any device; do not change them meanwhile."""
+    """Write `snapshot` to `path`, making its folder if there is none. Raises CheckpointError; the previous file at
+    `path` is then untouched and nothing else is left. The tensors may be views and on any device; do not change them
+    meanwhile."""
     beside = path.parent / f"{path.name}.tmp"
     try:
         try:
@@ -61,7 +63,7 @@ def save(path: Path, snapshot: Snapshot) -> None:
 
 
 def load(path: Path) -> Snapshot:
-    """The snapshot at `path`, its tensors on the CPU. Raises CheckpointError unless every bit is as it was saved."""
+    """The snapshot at `path`, its tensors on the CPU. Raises CheckpointError unless every bit is as saved."""
     try:
         return Snapshot(*read_file(path))
     except FileNotFoundError:
@@ -71,7 +73,7 @@ def load(path: Path) -> Snapshot:
 
 
 def optimizer_to_plain(state_dict: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
-    """An optimizer's state as tensors and a rest that JSON carries. Raises CheckpointError on what is neither."""
+    """Split an optimizer's state into tensors and JSON values. Raises CheckpointError for a value that is neither."""
     try:
         return to_plain(dict(state_dict))
     except ValueError as error:
@@ -90,12 +92,12 @@ def optimizer_from_plain(tensors: Mapping[str, Tensor], plain: Any) -> dict[str,
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name outlive a power failure."""
+    """Flush the folder, so that the rename outlives a power failure."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has no such thing
+        if error.errno != errno.EINVAL:  # a file system that cannot flush folders
             raise
     finally:
         os.close(file)

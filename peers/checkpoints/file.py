@@ -1,8 +1,8 @@
 """The file of a checkpoint: a safetensors file with one metadata entry, which holds a hash over the whole file.
 
-The hash (BLAKE2b, 256 bits) is taken with 64 zeros in its own place, so no bit of the file can change unnoticed; any
-reader of safetensors opens the file all the same. The library of that name is not used: it holds up all other threads
-while it reads or serializes, 2 s for 400 MB on a busy machine, and a peer that is silent so long is taken for dead.
+The hash (BLAKE2b, 256 bits) is computed with 64 zeros in its own place, so no bit of the file can change unnoticed, and
+any safetensors reader can open the file. The safetensors library is not used: it blocks all other threads while it
+reads or serializes, 2 s for 400 MB on a busy machine, and a peer that is silent so long is declared dead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD = re.compile(
 )
 _HEAD_BYTES_MAX = 256
 _HEADER_BYTES_MAX = 100_000_000
-"""More, and safetensors does not read it."""
+"""The limit of the safetensors reader."""
 _CHUNK_BYTES = 1 << 20
 _CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -40,13 +40,14 @@ _CODES = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
     torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
 }  # fmt: skip
-"""What safetensors reads, by its names."""
+"""The dtypes that safetensors reads, with its names for them."""
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
 def write_file(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """Write all, and flush it to the disk. Raises OSError, ValueError, and what PyTorch raises on a broken tensor."""
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # so that all is aligned
+    """Write the file and flush it to the disk. Raises OSError, ValueError, and any error of PyTorch on a broken
+    tensor."""
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # for alignment
     header = _header(ordered, numbers)
     head = _HEAD.match(header)
     assert head is not None
@@ -70,7 +71,7 @@ def _write_whole(file: int, data: bytes) -> None:
 
 
 def _header(tensors: list[tuple[str, Tensor]], numbers: Mapping[str, Any]) -> bytes:
-    """How safetensors has it: its length, then JSON padded to 8 bytes, here with zeros for the hash."""
+    """The header in safetensors' form: its length, then JSON padded to 8 bytes, with zeros in place of the hash."""
     inside, plain = to_plain(dict(numbers))
     if inside:
         raise ValueError(f"{next(iter(inside))!r} is a tensor among the numbers")
@@ -98,8 +99,9 @@ def _json(value: object) -> str:
 
 
 def _chunks(tensor: Tensor) -> Iterator[bytes]:
-    """The tensor's bytes. Copied, so that what is hashed is what is written even if somebody still trains on it."""
-    # Conjugate and negative views are marks on the tensor; its memory does not know of them.
+    """The tensor's bytes, copied: the hashed bytes are the written ones even if training changes the tensor
+    meanwhile."""
+    # Conjugate and negative views are flags of the tensor; its memory holds the values without them.
     whole = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     raw = whole.reshape(-1).view(torch.uint8).numpy().data
     for at in range(0, len(raw), _CHUNK_BYTES):
@@ -111,9 +113,10 @@ def _blake2b() -> hashlib.blake2b:
 
 
 def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, by name in order, and the numbers. Raises OSError, ValueError and more on what nobody wrote.
+    """The tensors, ordered by name, and the numbers. Raises OSError, ValueError, and others on a file that `write_file`
+    did not write.
 
-    Memory is taken only for a file that begins like a checkpoint, and nothing is parsed before the hash is right.
+    Memory is allocated only for a file that begins like a checkpoint, and nothing is parsed before the hash is checked.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         told = os.fstat(file.fileno())

@@ -1,8 +1,8 @@
-"""Any nesting of Python values and tensors, split into tensors by name and a rest that JSON carries; and back, exactly.
+"""Any nesting of Python values and tensors, split into named tensors and JSON values; and the exact inverse.
 
-What JSON has no word for is marked: ``{"$tuple": [...]}``, ``{"$dict": [[key, value], ...]}`` for keys that are not
-text, ``{"$float": "7ff8000000000000"}`` for numbers that are not finite, ``{"$tensor": name}``. Subclasses come back as
-what they extend (OrderedDict: dict), numpy's numbers as Python's. Tensors are not copied.
+Values that JSON cannot express are marked: ``{"$tuple": [...]}``, ``{"$dict": [[key, value], ...]}`` for keys that are
+not text, ``{"$float": "7ff8000000000000"}`` for numbers that are not finite, ``{"$tensor": name}``. Subclasses come
+back as their base type (OrderedDict: dict), numpy's numbers as Python's. Tensors are not copied.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ DEPTH_MAX = 100
 
 
 def to_plain(value: Any) -> tuple[dict[str, Tensor], Any]:
-    """The tensors in `value` by their place in it (``state/0/exp_avg``), and the rest. Raises ValueError naming the
-    place of what is neither a tensor, None, bool, int, float, str, list, tuple nor dict."""
+    """The tensors in `value`, named by their place in it (``state/0/exp_avg``), and the rest. Raises ValueError, naming
+    the place, for a value that is not a tensor, None, bool, int, float, str, list, tuple or dict."""
     tensors: dict[str, Tensor] = {}
     return tensors, _encode(value, "", 0, tensors)
 
 
 def from_plain(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """What `to_plain` split. Raises ValueError when the two do not belong together."""
+    """The value that `to_plain` split. Raises ValueError when the two parts do not belong together."""
     return _decode(plain, 0, tensors)
 
 

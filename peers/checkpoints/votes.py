@@ -1,7 +1,7 @@
-"""Votes: where a peer that has a key of its own keeps its word for its next life (`protocols.members.ledger`).
+"""Votes on disk: a peer with a key of its own keeps its Paxos votes across restarts (`protocols.members.ledger`).
 
-In its run folder, under a name made of the run and the key: started again with both it finds it. Each entry is a file,
-written beside the old one, flushed, and then put in its place.
+They lie in its run folder, under a name made of the run and the key, so that the peer finds them when it is started
+again with both. Each entry is a file, written beside the old one, flushed, and then renamed over it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from ...protocols.transport import PeerId
 
 
 def votes_folder(folder: Path, run: str, peer: PeerId) -> Path:
-    """Where that peer keeps its votes in that run, in a run folder."""
+    """The folder, inside a run folder, of that peer's votes in that run."""
     return folder / "votes" / hashlib.blake2b(f"{run}\n{peer}".encode(), digest_size=8).hexdigest()
 
 
 class Votes:
-    """A `Store`. Files are written in another thread, as a disk may be busy; what is cleared stays so."""
+    """A `Store` in a folder. Another thread writes the files, because a disk may be busy. A save begun before `clear`
+    is dropped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock, self._cleared = folder, threading.Lock(), 0
 
     def load(self, name: str) -> bytes | None:
-        """What was saved last under `name`; None: nothing that can be read."""
+        """The entry last saved under `name`; None when there is none that can be read."""
         with contextlib.suppress(OSError):
             return (self._folder / name).read_bytes()
         return None
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Raises OSError; what was saved before is still there then."""
+        """Save an entry. Raises OSError; the previous entry is then still there."""
         await asyncio.get_running_loop().run_in_executor(None, self._save, name, entry, self._cleared)
 
     def _save(self, name: str, entry: bytes, cleared: int) -> None:
@@ -57,11 +58,11 @@ class Votes:
             if not self._folder.is_dir():
                 return
             for entry in sorted(self._folder.iterdir(), key=lambda entry: entry.name != "seat"):
-                entry.unlink()  # the seat first: without it the others count for nothing
+                entry.unlink()  # the seat first: without it the others are void
                 self._flush()
 
     def _flush(self) -> None:
-        """Make new names, and the lack of old ones, outlive a power failure."""
+        """Flush the folder, so that renames and removals outlive a power failure."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

@@ -1,1 +1,1 @@
-"""The verbs of the command line, and what they show."""
+"""The commands of the command line, and their output."""

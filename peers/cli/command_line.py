@@ -1,4 +1,4 @@
-"""The command line as a whole: its verbs, each imported when it is asked for, as PyTorch takes seconds to import."""
+"""The command line. Each command is imported only when it is used, because PyTorch takes seconds to import."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 STOPPED = 130
-"""The exit code after Ctrl-C, as a shell's."""
+"""The exit code after Ctrl-C, as in a shell."""
 
 
 class Verb(NamedTuple):
-    """Where a verb's command is, a function of its own name, and what it does in a line."""
+    """The module of a command, which has a function of the command's name, and its help in one line."""
 
     module: str
     help: str
 
 
 def fail(line: str) -> int:
-    """Say what went wrong, in one line on stderr; the exit code to end with."""
+    """Print an error as one line on stderr; returns the exit code."""
     click.echo(f"samovar: {line}", err=True)
     return 2
 
 
 class CommandLine(click.Group):
-    """A command whose usage errors are told as all others are: in one line, with what was probably meant."""
+    """A group of commands whose usage errors are one line each, with a suggestion."""
 
     def __init__(self, *arguments: Any, verbs: Mapping[str, Verb], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -64,7 +64,7 @@ class CommandLine(click.Group):
 
 
 def _failed_in(error: Exception) -> str | None:
-    """The library whose import failed; None: it is this one, or none of them."""
+    """The library whose import failed; None: this library itself, or no import error."""
     frames = (str(frame.f_globals.get("__package__") or "") for frame, _ in traceback.walk_tb(error.__traceback__))
     libraries = [name.partition(".")[0] for name in frames if not name.startswith("importlib")]
     own = __name__.partition(".")[0]

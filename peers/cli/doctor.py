@@ -1,4 +1,4 @@
-"""``samovar doctor``: what stands between this machine and a run, and what to change."""
+"""``samovar doctor``: checks whether this machine can take part in a run, and advises what to change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `advice`: what to change, if anything; `facts`: the same for machines."""
+    """The result of one check. `advice`: what to change, if anything; `facts`: the same as data for JSON."""
 
     what: str
     found: str
@@ -108,7 +108,7 @@ async def _ways(endpoint: Endpoint, door: Door) -> list[Finding]:
         if endpoint.is_lost(door.contact) is None:
             return [Finding(f"the other side at {door.address}", lost.why, "ask again in some seconds")]
         raise await door.closed(lost) from None
-    problems = dict(zip(mine, reached.problems, strict=False))  # of very many addresses only the first are asked for
+    problems = dict(zip(mine, reached.problems, strict=False))  # of very many addresses only the first are checked
     reachable = [address for address, problem in problems.items() if not problem]
     findings = []
     for address, problem in problems.items():
@@ -145,7 +145,7 @@ def _show(findings: list[Finding], as_json: bool) -> None:
         return
     width = max(len(finding.what) for finding in findings)
     for finding in findings:
-        # An address that is not reached does no harm while the one that others are told is.
+        # An unreachable address does no harm while the advertised one is reachable.
         mark = "✗" if finding.advice else "✓" if finding.facts.get("reached", True) else "-"
         click.echo(f"{mark} {finding.what:<{width}}  {finding.found}")
         if finding.advice:

@@ -1,4 +1,4 @@
-"""Numbers on a terminal that is too narrow for them: none loses a digit or its unit."""
+"""Tables for terminals that are too narrow: no number loses a digit or its unit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 SPACES: Final = 3 * " "
-"""Between two phrases of a line."""
+"""The gap between two phrases of a line."""
 _APART: Final = 2
 """Spaces between two columns."""
 _BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
@@ -25,14 +25,15 @@ def plain_table(*columns: Column, expand: bool = False) -> Table:
 
 
 def natural_width(table: Table) -> int:
-    """Terminal columns that `table` takes when nothing of it is cut."""
+    """The width in terminal columns of `table` when nothing is cut."""
     return _BOUNDLESS.measure(table).maximum
 
 
 class Folded:
-    """A table of which the columns that do not fit stand in further blocks below, each with the first columns again.
+    """A table that folds: columns that do not fit are continued in further blocks below, each of which repeats the
+    first columns.
 
-    `keys`: how many columns tell what a row is about, and stand in each block.
+    `keys`: how many first columns identify a row and are repeated.
     """
 
     def __init__(self, *columns: Column, keys: int = 1) -> None:
@@ -47,7 +48,7 @@ class Folded:
         room = options.max_width + _APART - sum(each[: self._keys])
         starts = _starts(each[self._keys :], room)
         while len(starts) > 1 and len(closer := _starts(each[self._keys :], room - 1)) == len(starts):
-            room, starts = room - 1, closer  # as few blocks, and as equally wide as can be
+            room, starts = room - 1, closer  # the fewest blocks, as equal in width as possible
         ends = [self._keys + start for start in (*starts, len(each) - self._keys)]
         for number, (start, end) in enumerate(pairwise(ends)):
             if number:
@@ -75,7 +76,8 @@ class Phrases:
 
 
 def _starts(widths: Sequence[int], room: int) -> list[int]:
-    """The first of each line, or block, when each has as many of `widths` as there is room for, and one at least."""
+    """The first index of each line or block, when each takes as many of `widths` as fit into `room`, and one at
+    least."""
     starts, taken = [0], 0
     for index, width in enumerate(widths):
         if taken and taken + width > room:

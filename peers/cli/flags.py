@@ -1,4 +1,4 @@
-"""Settings as flags of a command, and the groups that its help tells all flags in."""
+"""Settings as flags of a command, and the groups of flags in its help."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "config", "run", "resume", "scenario", "evaluate_every", "checkpoint_every_s", "report", "as_json", "quiet",
     ),
 }  # fmt: skip
-"""The purposes of options, by their names, in the order of the help."""
+"""Groups of options by purpose, in the order of the help."""
 
 
 class GroupedCommand(click.Command):
-    """A command whose help tells `first` the options that a beginner needs, and then the others by their purpose."""
+    """A command whose help lists the options `first`, for beginners, and then the others by purpose."""
 
     def __init__(self, *arguments: Any, first: tuple[str, ...], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -61,7 +61,7 @@ class GroupedCommand(click.Command):
 
 
 class _Name(click.Choice[str]):
-    """One of several names, with hyphens or underscores."""
+    """A choice of several names, written with hyphens or underscores."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         known = spelled(str(value))
@@ -69,8 +69,8 @@ class _Name(click.Choice[str]):
 
 
 def click_options(*names: str) -> Callable[[Command], Command]:
-    """Options for these settings, all if none is named; a setting's former name is one that no help tells. The command
-    gets None for each that is not given."""
+    """Options for these settings, for all if none is named. A setting's former name becomes a hidden option. The
+    command receives None for each option that is not given."""
 
     def add(command: Command) -> Command:
         for name in reversed(names or tuple(_FIELDS)):

@@ -1,4 +1,4 @@
-"""``samovar invite``: how others join a run that goes on, and who may."""
+"""``samovar invite``: show or change the invite of a running run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def invite(run: Path, revoke: bool, new: bool, invite_uses: int | None, invite_f
 
 
 def _patience_s(run: Path) -> float:
-    """Of the run. Raises SettingsError when the folder holds none."""
+    """The patience of the run. Raises SettingsError when the folder holds no run."""
     if not run.is_dir():
         raise SettingsError("there is no such folder", place=f"{run}:")
     try:

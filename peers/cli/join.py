@@ -1,4 +1,4 @@
-"""``samovar join``: take part, from this machine, in a run that others have started."""
+"""``samovar join``: take part, from this machine, in a run that was started elsewhere."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def join(
 
 
 def _read_invite(said: str | None) -> str | None:
-    """The invite itself. Raises SettingsError when the file that holds it cannot be read."""
+    """The text of the invite. Raises SettingsError when the file that holds it cannot be read."""
     if said == "-":
         return sys.stdin.readline().strip()
-    if said is None or not os.path.isfile(said):  # which a text of any length may be asked of
+    if said is None or not os.path.isfile(said):  # isfile accepts a text of any length
         return said
     try:
         return Path(said).read_text(encoding="utf-8").strip()

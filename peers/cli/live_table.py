@@ -1,4 +1,4 @@
-"""What is known of every peer while a run goes on, and the table it is shown in. No output here: see `progress`."""
+"""The state of every peer during a run, and the table that shows it. Output is in `progress`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..records.units import as_of, bytes_text, clock_text, count_text, event_tex
 from .fitting import SPACES, Phrases, natural_width, plain_table
 
 MOST_ROWS: Final = 16
-"""With more peers than this one row stands for all; only the slowest and those lost last get their own."""
+"""With more peers than this, one row sums up the others; only the slowest and the last lost have rows of their own."""
 LATEST: Final = 3
 SLOWEST: Final = 5
 LATELY_S: Final = 10.0
-"""What the time that is left is told by."""
+"""The window over which the remaining time is estimated."""
 
 STATES: Final[Mapping[str, str]] = {
     "started": "starting",
@@ -39,7 +39,7 @@ STATES: Final[Mapping[str, str]] = {
     "stopped": "stopped",
     "error": "error",
 }
-"""What an event makes of its peer."""
+"""Event -> the state of its peer."""
 COLUMNS: Final[Mapping[str, int]] = {
     "peer": 0,
     "state": 0,
@@ -52,16 +52,16 @@ COLUMNS: Final[Mapping[str, int]] = {
     "in": 56,
     "last event": 84,
 }
-"""What the table shows, each from a certain width of the terminal on; the nameless one is a bar of the steps. Where it
-is narrower than the numbers are, those that want the most width go first."""
+"""The columns, each with the terminal width from which it is shown; the nameless one is a progress bar of the steps.
+Where the numbers do not fit, the columns that need the most width go first."""
 NAME_LETTERS: Final = 20
 NAME_LETTERS_LEAST: Final = 10
-"""What is left of the names of peers where it is too narrow for 20."""
+"""Characters of a peer's name where there is no room for 20."""
 EVENT_LETTERS_LEAST: Final = 12
 GONE: Final = ("left", "stopped")
 TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
 MOST_NAMED: Final = 3
-"""Peers that the line names as waited for."""
+"""Awaited peers that the line names, at most."""
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
@@ -75,7 +75,7 @@ INK: Final[Mapping[str, str]] = {
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PeerState:
-    """The last that was heard of one peer."""
+    """The last known state of one peer."""
 
     name: str
     state: str = "starting"
@@ -89,30 +89,30 @@ class PeerState:
     bytes_received: int = 0
     event: str = ""
     work: str = ""
-    """What it is at while it is stalled; empty: it has not said."""
+    """The work of a stalled peer; empty: unknown."""
     tells: bool = False
-    """Its own records come here. Of one from elsewhere it is only known what others tell."""
+    """Whether its own records arrive here. Other peers are known only from the records of others."""
     event_number: int = 0
-    """Counts up over all peers."""
+    """Number of its last event, counted over all peers."""
 
 
 class Board:
-    """Takes records in any order and draws the state of the run."""
+    """The live state of a run: takes records in any order and renders the table."""
 
     def __init__(self, *, steps: int) -> None:
         self.steps = steps
-        """Local steps that each peer is to make; 0: nobody knows."""
+        """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
         self._accuracy: tuple[int, float] | None = None
-        """Of the latest model that was evaluated, and of which round that is."""
+        """Round and accuracy of the latest evaluated model."""
         self._events = 0
         self._members = (0, 0)
-        """The latest round, and how many were in it: more than are known here, if some are elsewhere."""
+        """The latest round and its number of members, which may include peers unknown here."""
         self._marks: deque[tuple[float, float]] = deque()
-        """Seconds and mean steps, of late: what was before may have taken another time."""
+        """Recent pairs of seconds and mean steps. Older speeds may no longer hold."""
 
     def update(self, record: Record) -> None:
-        """Take in what a peer tells."""
+        """Add a record."""
         if isinstance(record, EventRecord):
             self._event(record)
         else:
@@ -127,7 +127,7 @@ class Board:
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
-        if not (record.event == "lost" and peer.state in GONE):  # who said goodbye is not lost when it falls silent
+        if not (record.event == "lost" and peer.state in GONE):  # a peer that has left is not lost
             peer.state = STATES.get(record.event, peer.state)
 
     def _round(self, record: RoundRecord) -> None:
@@ -153,7 +153,7 @@ class Board:
 
     @property
     def _latest(self) -> list[PeerState]:
-        """Who made the last round, as far as it was heard of."""
+        """The peers known to have made the last round."""
         last = self.round
         return [peer for peer in self.peers.values() if peer.round == last]
 
@@ -187,7 +187,7 @@ class Board:
         return parts + ([f"about {seconds_text(left)} left"] if left else [])
 
     def _awaited(self) -> str:
-        """Whom the round waits for."""
+        """The peers that the round waits for, as text."""
         stalled = sorted(
             (peer for peer in self.peers.values() if peer.state == "stalled"),
             key=lambda peer: (peer.work == EVALUATION, natural(peer.name)),
@@ -197,7 +197,7 @@ class Board:
         return f"waiting for {named}{f' and {more:,} more' if more > 0 else ''}" if stalled else ""
 
     def _left_s(self, elapsed_s: float) -> float:
-        """As fast as of late; 0 while it is too early to say."""
+        """The remaining seconds at the recent speed; 0 while it is too early for an estimate."""
         active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
         if not active or not self.steps:
             return 0.0
@@ -211,8 +211,8 @@ class Board:
         return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
-        """The headline and, once a peer has told anything, a table that fits `width` columns: the narrower, the fewer
-        of them."""
+        """The headline and, once there are records, a table that fits into `width` columns; narrow ones have fewer
+        columns."""
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
         shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
@@ -275,7 +275,7 @@ def _at_what(peer: PeerState) -> str:
 
 
 def _room_needed(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> int:
-    """Terminal columns for a table of which nothing is cut but names and events."""
+    """The terminal columns of a table in which nothing is cut but names and events."""
     whole = [name for name in shown if name != "last event"]
     return natural_width(_table(whole, rows, letters)) + (EVENT_LETTERS_LEAST if len(whole) < len(shown) else 0)
 

@@ -1,4 +1,5 @@
-"""What a verb shows: progress while it runs, then a table or one JSON object; and how it fails: one line, exit 2."""
+"""The output of a command: progress while it runs, then a table or one JSON object. Errors are one line, exit code
+2."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from .progress import Progress, final_table
 
 
 def run_verb(work: Callable[[], int]) -> None:
-    """Run a verb's work and exit with its code; what a user can mend is told in one line, exit 2; only a
-    defect of this library with its traceback."""
+    """Run a command's work and exit with its code. An error that the user can mend is one line, exit code 2; only a
+    defect of this library shows a traceback."""
     try:
         code = work()
     except KeyboardInterrupt:
@@ -38,7 +39,7 @@ def run_verb(work: Callable[[], int]) -> None:
 
 
 def run_options(command: Command) -> Command:
-    """The options of every verb that makes a run: where settings come from, and what is shown."""
+    """The options of every command that makes a run: the source of settings, and the output."""
     config = click.Path(path_type=Path)
     for option in (
         click.option("--quiet", is_flag=True, help="Print nothing but errors and --json's result."),
@@ -50,12 +51,12 @@ def run_options(command: Command) -> Command:
 
 
 def prints_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
-    """What a task prints in this process goes to stderr while stdout is for JSON."""
+    """Redirect a task's prints in this process to stderr while stdout is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 class Output:
-    """Takes records as they come; `say` writes a line that belongs to no record."""
+    """The output of one run, record by record. `say` prints a line that belongs to no record."""
 
     def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
         self._as_json, self._quiet = as_json, quiet
@@ -72,7 +73,7 @@ class Output:
         self._progress.__exit__(kind, error, trace)
 
     def take(self, line: str) -> None:
-        """A record, as JSON text."""
+        """Take a record as JSON text."""
         self.put(read_record(line))
 
     def put(self, record: Record) -> None:
@@ -80,15 +81,15 @@ class Output:
         self._progress.update(record)
 
     def say(self, line: str) -> None:
-        """A line for people, on stderr when stdout is for JSON."""
+        """Print a line for people, on stderr when stdout is for JSON."""
         if not self._quiet:
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            with contextlib.suppress(OSError):  # the reader has gone
                 if not self._progress.say(line):
                     click.echo(line, err=self._as_json)
 
     def end(self, result: Result) -> str:
-        """The result: a JSON object, or a table and where the report is. Writes both to the run's folder; returns why
-        that could not be done, empty: it was."""
+        """Print the result, as a JSON object or a table with the report's path, and write it to the run's folder.
+        Returns why the writing failed; empty: it did not."""
         unwritten = ""
         try:
             keep_result(result, self.heard)

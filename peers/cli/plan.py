@@ -1,4 +1,4 @@
-"""``samovar plan``: which allreduce is the fastest on given links, before anything is started."""
+"""``samovar plan``: predicts the fastest allreduce on given links, before a run is started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .output import run_verb
 
 
 def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """What an option's text means to `parse`, which raises ValueError that says what is wrong."""
+    """A click callback that reads an option's text with `parse`, which raises ValueError that says what is wrong."""
 
     def take(context: click.Context, option: click.Parameter, text: str) -> Any:
         try:
@@ -52,8 +52,8 @@ def _specs(text: str) -> tuple[str, list[LinkSpec]]:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule's predicted time, and the least and the most that a peer sends. `shares`: of the parts, None if they
-    are equal."""
+    """A schedule's predicted time, and the least and the most bytes that a peer sends. `shares`: of the parts, None:
+    equal."""
 
     schedule: Schedule
     shares: tuple[float, ...] | None
@@ -146,7 +146,7 @@ def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
 
 
 def _chunk_bytes(link: LinkSpec) -> int:
-    """About what peers come to cut on such a link, where what it carries in half a second may wait."""
+    """The approximate chunk size of real peers on such a link: so much that half a second of its bandwidth may wait."""
     bandwidth_Bps = min(link.bandwidth_Bps, link.receives_Bps)
     return suiting_chunk(min(bandwidth_Bps / 2, WINDOW_BYTES_MAX), bandwidth_Bps)
 

@@ -1,7 +1,7 @@
-"""What a person sees while a run goes on, and the table it ends with.
+"""The progress of a run for its user, and the final table.
 
-On a terminal a table is kept up to date in place; elsewhere a line goes to stderr now and then, and stdout stays free
-for what was asked for. Nothing here can fail a run: an output that went away silences the progress, no more.
+On a terminal a table is updated in place. Elsewhere a line goes to stderr now and then, and stdout stays free for the
+result. No fault here can fail a run: when the output is gone, the progress is silent.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from .live_table import MOST_ROWS, SLOWEST, Board
 LINE_EVERY_S: Final = 2.0
 """Without a terminal, lines come at least this far apart."""
 ROUTINE: Final = ("started", "checkpoint")
-"""Events that a line does not tell."""
+"""Events that are not printed as lines."""
 MOST_TOLD: Final = 3
-"""Events that one line tells in full."""
+"""Events that one line prints in full, at most."""
 
 Mode = Literal["live", "lines", "silent"]
 
 
 class Progress:
-    """`with Progress(steps=1000) as progress: progress.update(record)`, from any thread."""
+    """Use as `with Progress(steps=1000) as progress: progress.update(record)`, from any thread."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Progress:
         return "lines"
 
     def update(self, record: Record) -> None:
-        """Take in a record of any peer."""
+        """Add a record of any peer."""
         with self._lock:
             self._board.update(record)
             self._changed = True
@@ -91,8 +91,8 @@ class Progress:
                     self._line()
 
     def _is_news(self, event: EventRecord) -> bool:
-        """Not routine, and not told already, as by another peer that saw the same."""
-        now = event.event, event.why if event.event == "stalled" else ""  # which is told again while it lasts
+        """Whether an event is not routine and was not printed already, e.g. as seen by another peer."""
+        now = event.event, event.why if event.event == "stalled" else ""  # a stall is recorded repeatedly
         known, self._last_told[event.subject] = self._last_told.get(event.subject), now
         return event.event not in ROUTINE and now != known
 
@@ -107,7 +107,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._live.transient = error is None  # what was seen last helps to see what went wrong
+            self._live.transient = error is None  # the last state helps to find the error
             live, self._live = self._live, None
             with contextlib.suppress(OSError):
                 live.stop()
@@ -116,10 +116,10 @@ class Progress:
                 self._line()
 
     def say(self, line: str) -> bool:
-        """Print `line` above the live table, which one printed otherwise would spoil; False: there is none."""
+        """Print `line` above the live table, which other output would spoil. False: there is no live table."""
         if self._live is None:
             return False
-        self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it, so that it can be copied as one line
+        self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
         return True
 
     def _render(self) -> RenderableType:
@@ -136,12 +136,12 @@ class Progress:
             *([f"and {count_text(more, 'more event')}"] if more else []),
         ]
         self._last_line, self._changed, self._untold = now, False, []
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
             print("; ".join(parts), file=self._errors, flush=True)
 
 
 def final_table(result: Result) -> RenderableType:
-    """How the run ended: its numbers, what each peer did, who was lost."""
+    """The end of the run: its numbers, each peer's totals, and the lost peers."""
     return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_losses(result))
 
 
@@ -180,7 +180,7 @@ def _peer_table(result: Result) -> Folded:
 
 
 def _elsewhere(result: Result) -> list[Text]:
-    """A line for each peer that joined from another machine, whose own records are there."""
+    """A line for each peer that joined from another machine, where its own records are."""
     lines = [Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one)}") for one in result.elsewhere[:MOST_ROWS]]
     more = len(result.elsewhere) - len(lines)
     lines += [Text(f"and {more:,} more elsewhere")] if more else []
@@ -215,7 +215,7 @@ def _sum(result: Result) -> PeerSummary:
 
 
 def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
-    """`more`: what is shown only where somebody has any of it."""
+    """The cells of a peer's row. `more`: columns that are shown only where some peer has a value."""
     return (
         f"{peer.rounds:,}",
         f"{peer.steps:,}",

@@ -1,1 +1,1 @@
-"""Conversations: what settings ask of each."""
+"""The parameters of a conversation as the settings choose them: policies, schedules and pace."""

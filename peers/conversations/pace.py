@@ -1,4 +1,4 @@
-"""A peer's pace: how many local steps it takes in a round, and what it brings of them."""
+"""A peer's pace: the number of local steps it takes in a round, and the normalisation of their result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ...protocols.offload import off_loop
 
 
 class Pace:
-    """`own`: the time of a round is agreed on, not the number of steps (`aggregation.fednova`). How fast this peer
-    is counts from its first round on, also when it is started anew: that one is of equal steps."""
+    """With `own`, peers agree on the time of a round and not on its number of steps (`aggregation.fednova`). A peer
+    measures its speed from its first round on, also after a restart; in that first round it takes the period's
+    steps."""
 
     def __init__(self, own: bool, parameters: int | None) -> None:
-        """`parameters`: elements of the vector, its first, that steps move; None: all."""
+        """`parameters`: how many elements of the vector, its first, are changed by local steps; None: all."""
         self._own, self._parameters = own, parameters
         self._steps_per_s = 0.0
 
@@ -25,13 +26,13 @@ class Pace:
         return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
 
     def effective(self, period: int, state: State) -> float:
-        """How many steps what each brings stands for, in that round."""
+        """The effective number of local steps that each normalised contribution to that round represents."""
         return effective(period, state.speeds) if self._own else period
 
     async def brought(
         self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
     ) -> Contribution:
-        """What counts of `contribution`, whose last `steps` steps took `compute_s`."""
+        """`contribution`, normalised to the effective steps. Its last `steps` steps took `compute_s`."""
         if not self._own or not contribution.steps:
             return contribution
         if steps and compute_s > 0:
@@ -50,7 +51,7 @@ class Pace:
 
 
 async def renew(variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
-    """What is added to the next local steps, after a round in which what was brought stood for so many."""
+    """Update the control variate after a round in which a contribution represented `steps` local steps."""
     counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
     mean = outcome.state.vector if counted else None
     await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))

@@ -1,4 +1,4 @@
-"""What a run's settings ask for: the policy of its period, its outer step, and the state in which it begins."""
+"""The period policy, the outer step and the first state of a run, from its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def period_policy(settings: Settings) -> PeriodPolicy:
 
 
 def why_period_stays(settings: Settings, loss: float, learning_rate: float) -> str:
-    """What to tell the user after a round with which the policy can do nothing; empty: with this one it can."""
+    """The message for the user when the period policy cannot use a round's loss or learning rate; "" when it can."""
     if settings.period != "adaptive" or telling(loss, learning_rate):
         return ""
     what = f"the loss is {loss:.3g}" if loss < 0 else f"the learning rate is {learning_rate:.3g}"
@@ -28,8 +28,8 @@ def why_period_stays(settings: Settings, loss: float, learning_rate: float) -> s
 
 
 def outer_step(settings: Settings, parameters: int | None, state: State) -> OuterStep:
-    """The outer step of ``--outer``, for a vector that begins with so many elements of parameters; None: all are.
-    Raises ValueError when `state` is another step's."""
+    """The outer step of ``--outer``, for a vector whose first `parameters` elements are parameters; None: all are.
+    Raises ValueError when `state` is of another outer step."""
     step = parse_outer(settings.outer)
     if len(state.outer) != step.tensors:
         raise ValueError(f"this run began with another outer step than {settings.outer}: go on with that one")
@@ -37,5 +37,5 @@ def outer_step(settings: Settings, parameters: int | None, state: State) -> Oute
 
 
 def first_state(settings: Settings, vector: Tensor) -> State:
-    """Where a run begins: round 0, with the model as the seed made it."""
+    """The state in which a run begins: round 0, with the model as the seed initialised it."""
     return State(0, 0, vector, parse_outer(settings.outer).start(vector), period_policy(settings).start())

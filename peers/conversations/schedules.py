@@ -1,4 +1,4 @@
-"""Which schedule a peer's allreduce goes by."""
+"""The choice of the allreduce schedule."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...protocols.group import Group
 from ..settings.settings import Settings
 
 SMALL_MODEL_BYTES = 256 * 1024
-"""Below this a schedule of few messages beats one of few bytes, on all but the fastest links, as long as nothing is
-known of them."""
+"""Up to this size, and before link costs have been measured, a schedule of few messages beats one of few bytes on all
+but the fastest links."""
 
 CODED_BYTES = 32 * 1024
 """Up to this size, encoded vectors on one machine use the naive schedule: peers share the cores, so the fewest messages
@@ -23,9 +23,9 @@ win. Longer vectors go in cells (`chunks.CELL`): naive saves hardly any of those
 
 
 def schedule_for(settings: Settings, size_bytes: int, group: Group, costs: LinkCosts) -> Schedule:
-    """The schedule of ``--schedule``, for what a round sums up. On one machine the sharded one is done in shared
-    memory, but what a codec encodes at each hop is sent; what is very small takes one hop with it; else it is the
-    fastest for what the links cost, as all have measured and agreed."""
+    """The schedule of ``--schedule`` for a sum of `size_bytes`. ``auto`` chooses: on one machine the sharded schedule,
+    done in shared memory, or naive for small vectors that a codec encodes at each hop; between machines the sharded one
+    where a sum takes one hop, else the fastest by the agreed measurements of the links."""
     if settings.schedule != "auto":
         return SCHEDULES[settings.schedule]
     if group.one_machine:
@@ -44,7 +44,8 @@ def _encodes_hops(codec: str) -> bool:
 
 
 def uneven(settings: Settings, layout: Layout) -> bool:
-    """Whether the parts of the sharded schedule go by bandwidth: where there can be any, and where a new view costs
-    nothing else. With the other codecs each sends to all, or so little that it is not worth what they forget then."""
+    """Whether the shares of the sharded schedule are sized by bandwidth: where sharing can happen at all, and where a
+    new view costs nothing else. With the other codecs each peer sends to all, or sends so little that it does not pay
+    for the residual that they then forget."""
     kept = settings.codec == "none" or _encodes_hops(settings.codec)
     return settings.schedule in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

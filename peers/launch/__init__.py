@@ -1,1 +1,1 @@
-"""Launching peers: their processes, keys and run folder, and the way into a run that goes on."""
+"""Launching peers: their processes, keys and run folder, and how others join a running run."""

@@ -1,7 +1,8 @@
-"""The line between a launcher and the peer processes it spawned: a socket pair that carries JSON, a line a message.
+"""The control line between a launcher and the peer processes it spawned: a socket pair that carries one JSON message a
+line.
 
-When either end closes it, the other stops: no peer process outlives its launcher. Secrets travel here, never in a
-command line or an environment, where other users could read them.
+When either end closes the line, the other stops, so no peer process outlives its launcher. Secrets travel here, and
+never in a command line or an environment, where other users could read them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 CONTROL_VARIABLE = "SAMOVAR_CONTROL"
-"""Names the file descriptor in a spawned process."""
+"""The environment variable with the line's file descriptor in a spawned process."""
 LINE_BYTES_MAX = 1 << 20
 LEAVE_S = 4.0
-"""How long a peer that was stopped, or fails, waits for the others to let it go: two round trips if none is stuck."""
+"""How long a peer that was stopped or has failed waits for the others to release it: two round trips if none is
+stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What a launcher tells a new peer. `settings` is `Settings.to_json()`; keys are hexadecimal, None if insecure."""
+    """A launcher's orders to a new peer. `settings` is `Settings.to_json()`; keys are hexadecimal, None if insecure."""
 
     task: str
     settings: str
@@ -38,11 +40,11 @@ class Orders:
     resume: str | None
     threads: int
     restarted: str = ""
-    """Why this peer was started anew; empty: it was not."""
+    """Why this peer was restarted; empty: it was not."""
 
 
 class Control:
-    """One end of the line."""
+    """One end of a control line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -52,12 +54,12 @@ class Control:
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:
-        """Send one message. A line that the other end has closed takes nothing and raises nothing."""
+        """Send one message. Does nothing when the other end has closed the line."""
         if not self._writer.is_closing():
             self._writer.write(json.dumps({kind: content}).encode() + b"\n")
 
     async def hear(self) -> tuple[str, Any]:
-        """The next message; ("closed", None) when the other end is gone."""
+        """The next message, as its kind and content; ("closed", None) when the other end is gone."""
         try:
             line = await self._reader.readline()
         except (ConnectionError, ValueError):
@@ -74,6 +76,7 @@ class Control:
 
 
 async def control_of_this_process() -> Control:
-    """The spawned end. The variable is taken out of the environment: grandchildren are not launched by our launcher."""
+    """The spawned process's end of the line. The variable is removed from the environment, so that grandchildren do not
+    use this launcher."""
     number = int(os.environ.pop(CONTROL_VARIABLE))
     return await Control.over(socket.socket(fileno=number))

@@ -1,12 +1,12 @@
 """The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
 
-To import it takes a core two to four seconds, more than many a short run; here all peers of a machine share one import,
-and the memory of it. The zygote computes nothing and opens nothing that a peer would have to share: a fork of it is as
-good as a new process.
+Importing PyTorch takes a core two to four seconds, longer than many a short run. Here all peers of a machine share one
+import and its memory. The zygote computes nothing and opens nothing that a peer would have to share, so a fork of it is
+as good as a new process.
 
-It hears requests on a line that it inherits: the path of a log, with a file descriptor for the new peer's own control
-line; and tells `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line
-does.
+It reads requests from an inherited line: the path of a log, with a file descriptor for the new peer's control line. It
+replies `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line is
+closed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PR_SET_NAME = 15
 
 
 def main() -> None:
-    """Fork peers until nobody wants any more."""
+    """Fork peers on request until the launcher closes the line."""
     import_all_of_torch()
-    gc.freeze()  # what is there stays: peers need not look through it again and again, and copy it by that
+    gc.freeze()  # the peers' collections skip these objects, and so copy no shared pages
     line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))
     woken, waker = socket.socketpair()
     for end in (woken, waker):
         end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler there must be, or nobody is woken
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a handler there is no wakeup
     signal.set_wakeup_fd(waker.fileno())
     with contextlib.suppress(ConnectionError), selectors.DefaultSelector() as selector:  # the launcher is gone
         for end in (line, woken):
@@ -54,7 +54,7 @@ def main() -> None:
                     if not log:
                         raise ConnectionResetError
                     _fork(line, log, control[0])
-    os._exit(0)  # taking PyTorch down takes seconds, in which forks may still end and wake what is closed
+    os._exit(0)  # tearing PyTorch down takes seconds, in which SIGCHLD could write to a closed socket
 
 
 def _fork(line: socket.socket, log: bytes, control: int) -> None:
@@ -82,14 +82,14 @@ def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) 
         os.dup2(ours, standard)
     os.set_inheritable(control, True)
     os.environ[CONTROL_VARIABLE] = str(control)
-    # Python reseeds its own generator after a fork, PyTorch's is seeded alike in every process, NumPy's is neither.
+    # After a fork Python reseeds its own generator, and PyTorch's has one default seed. NumPy's must be reseeded.
     numpy.random.seed()  # noqa: NPY002
     name = os.path.basename(os.fsdecode(log)).removesuffix(".log")
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)
 
 
 def _bury(line: socket.socket) -> None:
-    """Tell of every fork that has ended."""
+    """Reap the forks that have ended, and report each to the launcher."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

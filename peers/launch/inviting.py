@@ -1,4 +1,4 @@
-"""Inviting: an invite as a user wishes it, and how a launcher has a peer of the run look at it or change it."""
+"""Invites: an invitation from the user's options, and the messages by which a launcher has a peer read or change it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from ..settings.link_text import parse_span
 
 
 def invitation_of(guest: PeerId, uses: int | None, span: str | None) -> Invitation:
-    """By the guest key with that public half, for so many keys and so long; None: without a limit."""
+    """The invitation for the guest key `guest` (public half). `uses`: how many keys it admits; `span`: how long it
+    holds; None: no limit."""
     return Invitation(guest, uses, seconds=None if span is None else parse_span(span))
 
 
 def question(replace: bool, invitation: Invitation | None) -> dict[str, Any]:
-    """What a launcher asks a peer of the run: the present invitation, after `invitation` has taken its place if that is
-    wished for."""
+    """A launcher's request to a peer of the run: report the present invitation, after replacing it by `invitation` if
+    `replace`."""
     return {"replace": replace, "invitation": None if invitation is None else asdict(invitation)}
 
 
 async def reinvited(inviting: Inviting, asked: dict[str, Any]) -> dict[str, Any]:
-    """The peer's answer: the run's invitation, its `guest` empty if there is none; or the `error`."""
+    """The peer's answer: the run's invitation, with an empty `guest` if there is none; or an `error`."""
     try:
         if asked["replace"]:
             wished = asked["invitation"]

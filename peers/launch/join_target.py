@@ -1,4 +1,4 @@
-"""The door of a run: how a newcomer from outside gets in."""
+"""The entrance to a run: how a newcomer from another machine gets in."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _MEANS = {
     "handshake failed": "another run than that of this join line is there now, or only one side is --insecure "
     "(the handshake failed)",
 }
-"""Reasons in the words of somebody who joins, who has chosen no keys."""
+"""Failure reasons reworded for a user who joins and has not dealt with keys."""
 _TRY_FOR = 12
-"""How long to knock where somebody is who does not answer, in patiences."""
+"""How long to retry at a contact that does not answer, as a multiple of the patience."""
 _PAUSE_MAX_S = 3.0
 
 
 def _sign_in(why: str) -> str:
-    """What tells the reason apart from others; "": the contact is there and does not answer now."""
+    """The phrase of `_ADVICE` in `why` that identifies the failure; "": the contact exists and does not answer now."""
     return next(sign for sign in _ADVICE if sign in why)
 
 
 class NoEntry(ValueError):
-    """A run cannot be entered: where, why, and what to do about it."""
+    """A run cannot be entered. One line: where, why, and what to do."""
 
     def __init__(self, address: str, why: str) -> None:
         sign = _sign_in(why)
@@ -68,7 +68,7 @@ class NoEntry(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where the contact is and who it is; the key to be known by, and a guest's key to have it admitted with."""
+    """The contact's address and key, this peer's own key, and a guest key by which the own one is admitted."""
 
     address: str
     contact: PeerId
@@ -77,7 +77,7 @@ class Door:
 
     @classmethod
     def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> Door:
-        """Raises ValueError, in one line, when this does not say how to get in."""
+        """Raises ValueError, in one line, when the arguments do not suffice to get in."""
         dialable(address)
         if settings.insecure:
             if peer_key is None:
@@ -94,7 +94,7 @@ class Door:
         return cls(address, peer_key, own, None)
 
     async def enter(self, settings: Settings) -> Endpoint:
-        """An open endpoint to whose messages the contact listens. Raises NoEntry, OSError."""
+        """An open endpoint that the contact accepts messages from. Raises NoEntry, OSError."""
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(replace(settings, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
@@ -109,8 +109,8 @@ class Door:
         return endpoint
 
     async def _knock(self, endpoint: Endpoint, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the contact answers. It may be busy, and more may come at once than it talks to: while it is there and
-        only silent, or has let us go, ask again, after pauses that differ from the others'. Raises NoEntry."""
+        """The contact's answer to `ask`. The contact may be busy, or have more callers than it can serve. While it
+        exists and is silent, or has dropped this peer, `ask` is repeated after random pauses. Raises NoEntry."""
         clock, chance, pause_s = asyncio.get_running_loop().time, random.Random(), 0.2
         until_s = clock() + _TRY_FOR * endpoint.patience_s
         while True:
@@ -124,11 +124,12 @@ class Door:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """What the run inside is. Raises NoEntry."""
+        """The description of the run behind the contact. Raises NoEntry."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> NoEntry:
-        """What to tell when the contact is `lost`. ZeroMQ says of a host without an address that nobody listens."""
+        """The error for a `lost` contact. An unknown host is found here, because ZeroMQ reports it as a port without a
+        listener."""
         host, port = split_address(self.address)
         try:
             await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port)
@@ -138,7 +139,8 @@ class Door:
 
 
 def own_name(said: str | None) -> str:
-    """What this peer is called: as its user has `said`, or else by its machine. Raises SettingsError for no name."""
+    """This peer's name: as its user `said`, else made of its machine's name. Raises SettingsError for an invalid
+    name."""
     name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{os.getpid()}" if said is None else said
     if not 0 < len(name) <= NAME_LETTERS_MAX or not name.isprintable():
         wanted = f"1 to {NAME_LETTERS_MAX} printable characters"
@@ -147,7 +149,7 @@ def own_name(said: str | None) -> str:
 
 
 async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task: Path) -> Opening:
-    """Enter through `door` and take over the settings that all peers of the run share; makes the run's folder here.
+    """Enter through `door`, adopt the settings that all peers of the run share, and make the run's folder here.
 
     Raises NoEntry and other ValueErrors, OSError.
     """
@@ -182,14 +184,15 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
 
 
 def cores_for_one(contact: str, peers: int) -> int:
-    """This machine's, but of one that the run's peers are on a share: with more threads than cores all wait."""
+    """The cores for one peer: all of this machine's, or a share when the run's peers are on it too, because more
+    threads than cores slow all peers down."""
     cores, host = os.cpu_count() or 1, split_address(contact)[0]
     shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
     return max(1, cores // (peers + 1)) if shared else cores
 
 
 async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Opening, dict[str, Any]]:
-    """Found a run; returns also how others get in, as arguments of `samovar.join`. Raises OSError, ValueError."""
+    """Found a run. Also returns how others get in, as arguments of `samovar.join`. Raises OSError, ValueError."""
     folder = make_folder(settings.run, task)
     keep_settings(folder, settings)
     (orders, *_), invite = founding_orders(task, settings, folder)

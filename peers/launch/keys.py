@@ -1,4 +1,5 @@
-"""Key files, lists of keys, and invites. A peer is its key: whoever reads the secret half can be that peer."""
+"""Key files, lists of keys, and invites. A peer is identified by its key: any reader of the secret half can impersonate
+it."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ _KEY_CHARS = 64
 _KEY_FILE_BYTES_MAX = 1024
 _AUTHORIZED_BYTES_MAX = 16 << 20
 _HEX = re.compile(r"[0-9a-fA-F]*")
-_INVITE_VERSION = b"\x02"  # also keeps a dash out of the first place, where it would make an option of the text
+_INVITE_VERSION = b"\x02"  # also keeps the text from beginning with a dash, like an option
 _SECRET_BYTES = 16
-"""As many bits as a CURVE key is strong: the key that is made of them is as hard to find as any."""
+"""128 bits, the strength of a CURVE key: the guest key derived from them is as hard to guess as any."""
 _CHECK_BYTES = 2
 _INVITE_LETTERS, _FORMER_INVITE_LETTERS = (1 + 32 + _SECRET_BYTES + _CHECK_BYTES) * 4 // 3, 92
 
@@ -36,9 +37,9 @@ class InviteError(ValueError):
 
 
 def write_key(path: Path) -> KeyPair:
-    """A new key pair in `path`.key, which only its owner can read from the first byte on, and `path`.pub.
+    """Write a new key pair to `path`.key, readable only by its owner from the first byte on, and `path`.pub.
 
-    Raises KeyFileError, also when one of the two files exists: a key is never overwritten. Then it leaves no file.
+    Raises KeyFileError, also when one of the two files exists: a key is never overwritten. No file is then left behind.
     """
     keys, name = KeyPair.new(), path.name
     if not name or name.endswith((".key", ".pub")):
@@ -87,8 +88,8 @@ def read_authorized(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """What a newcomer needs beside an address: the public key of who is there, and what the guest key is made of, 32
-    hexadecimal characters. Whoever knows it may join."""
+    """All that a newcomer needs beside an address: the contact's public key, and the secret of which the guest key is
+    made, 32 hexadecimal characters. Anyone who knows it may join."""
 
     contact: str
     secret: str = field(repr=False)
@@ -101,17 +102,17 @@ class Invite:
 
     @classmethod
     def to(cls, contact: str) -> Invite:
-        """A new one, with a guest key of its own."""
+        """A new invite, with a new guest secret."""
         return cls(contact, secrets.token_hex(_SECRET_BYTES))
 
     @property
     def guest(self) -> KeyPair:
-        """The key that it lets one shake hands with."""
+        """The guest key: it allows a handshake with the run's peers."""
         made = hashlib.blake2b(bytes.fromhex(self.secret), digest_size=32, person=b"samovar guest")
         return KeyPair.of_secret(made.hexdigest())
 
     def to_text(self) -> str:
-        """One word that survives a shell, a URL and a mail, with a checksum against what does not."""
+        """The invite as one word that is safe in a shell, a URL and a mail. A checksum detects damage."""
         body = _INVITE_VERSION + bytes.fromhex(self.contact) + bytes.fromhex(self.secret)
         return base64.urlsafe_b64encode(body + _check(body)).decode()
 
@@ -140,7 +141,7 @@ def _check(body: bytes) -> bytes:
 
 
 def _problem(text: str) -> str | None:
-    """What is wrong with `text` as a key, after "it"."""
+    """The fault of `text` as a key, as words that follow "it"; None: it is a key."""
     if not _HEX.fullmatch(text):
         return f"is no key: a key has {_KEY_CHARS} characters, 0 to 9 and a to f"
     if len(text) != _KEY_CHARS:
@@ -171,7 +172,7 @@ def _create(path: Path, text: str, mode: int) -> None:
 def _read(path: Path, bytes_max: int, what: str) -> tuple[bytes, int]:
     """The bytes of a file and its mode: of the file itself, when `path` is a link to it."""
     try:
-        # Opening a pipe would wait for whoever writes into it.
+        # Without O_NONBLOCK, opening a pipe would wait for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             mode = os.fstat(file.fileno()).st_mode
             raw = file.read(bytes_max + 1) if stat.S_ISREG(mode) else b""

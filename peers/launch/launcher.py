@@ -1,7 +1,9 @@
-"""Launch: spawn local peer processes, bring them together, collect what they tell, and stop them all come what may.
+"""Launch: spawn local peer processes, introduce them to each other, collect their messages, and stop them all in any
+case.
 
-Until the first round is over nothing is lost with a process: one that is killed then is started anew, under its key and
-in its folder, and so are those that cannot go on without it. Later the others go on, and tell of it as of any loss.
+Before the end of the first round a dead process loses nothing: a process that is killed by then is restarted with its
+key and folder, and so are those that cannot continue without it. Later the others continue, and record its death as any
+loss.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from .spec import log_path
 GRACE_S = LEAVE_S + 1.0
 """How long peers may take to leave before they are killed."""
 KEEP_S = 600.0
-"""How long they may take to write a checkpoint."""
+"""How long peers may take to write a checkpoint."""
 _LOOK_EVERY_S = 0.02
 _LIVES_MAX = 4
-"""How often a peer is started before the first round is over."""
+"""How often a peer is started, at most, before the first round is over."""
 
 
 class LaunchError(Exception):
-    """A peer could not do its work. One line, for the user."""
+    """A peer has failed. One line, for the user."""
 
 
 class Launch:
@@ -45,22 +47,22 @@ class Launch:
         self._record = record
         self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
         self._over: asyncio.Future[str] | None = None
-        """What could not be done; "" when all have ended."""
+        """The error that ended the launch; "" when all peers have ended."""
         self._stopping = False
         self.going = False
-        """Whether a round is over: from then on the run goes on without a peer that fails."""
+        """Whether a round is over. From then on the run continues without a peer that fails."""
         self._ending: asyncio.TimerHandle | None = None
         self._met_s = math.inf
-        """When all peers had come up, by the loop's clock."""
+        """When all peers were up, by the loop's clock."""
 
     @property
     def met(self) -> bool:
-        """Whether all peers have come up, so that there is something to tell."""
+        """Whether all peers were up, so that the run has records to conclude from."""
         return self._met_s < math.inf
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run to the end; `met` hears where the peers are, and again when that changes. Raises LaunchError when a peer
-        says it cannot, and what `met` raises."""
+        """Run to the end. `met` is called with the peers' ids and addresses when all are up, and again when they
+        change. Raises LaunchError when a peer fails, and any error of `met`."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -91,8 +93,8 @@ class Launch:
             await self._spawner.close()
 
     async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What a peer answers about the run's invite (`inviting`): the first that is in the run, or that is left when
-        others end meanwhile."""
+        """A peer's answer about the run's invite (`inviting`): of the first peer that is a member, or of the next one
+        when that ends meanwhile."""
         within_s = 2 * REINVITE_S * Settings.from_json(self.peers[0].orders.settings).patience_s
         try:
             async with asyncio.timeout(within_s):
@@ -134,7 +136,7 @@ class Launch:
             self._failed(peer, peer.death(), f"peer {peer.name} {peer.death()}")
 
     async def _hear(self, peer: Spawned) -> None:
-        """Until it is gone."""
+        """Handle the messages of a peer until it closes its line."""
         assert peer.control is not None
         while True:
             kind, content = await peer.control.hear()
@@ -168,18 +170,18 @@ class Launch:
 
     @property
     def _lacks_a_peer(self) -> bool:
-        """Whether one was killed, so that others may be unable to go on, before the first round was over."""
+        """Whether a peer was killed before the first round was over, so that others may be unable to continue."""
         return not self.going and any(peer.lives > 1 or (peer.exit_code or 0) < 0 for peer in self.peers)
 
     def _begins_anew(self, peer: Spawned) -> bool:
-        """Whether it is started once more. What failed by itself would only fail again."""
+        """Whether to restart this peer. A peer that failed by itself is not restarted: it would only fail again."""
         ended = peer.cut_off or ((peer.exit_code or 0) < 0 and not peer.error)
         over = self._stopping or self.going or self._over is None or self._over.done()
         return ended and not over and peer.lives < _LIVES_MAX
 
     def _introduce(self, came: Spawned) -> None:
-        """Tell who has come up whom to join through: a member of the run, or the founder, which is to be one. A founder
-        that was started anew founds the run if there is no member."""
+        """Tell a peer that is up through whom to join: a member of the run, else the founder. A restarted founder
+        founds the run anew if there is no member."""
         founder = next(peer for peer in self.peers if peer.orders.founder)
         host = next((peer for peer in self.peers if peer.inside and peer is not came), None)
         if came is founder:
@@ -196,7 +198,7 @@ class Launch:
             self._tell_met(members)
 
     def _tell_of_end(self, peer: Spawned) -> None:
-        """Those who are left need not wait until its silence tells."""
+        """Tell the other peers of this end, so that they need not wait for their failure timeout."""
         if peer.exit_code and peer.member is not None:
             gone = {"id": peer.member["id"], "why": f"its process {peer.death()}"}
             for other in self.peers:
@@ -204,13 +206,15 @@ class Launch:
                     other.tell("gone", gone)
 
     def _failed(self, peer: Spawned, failure: str, error: str) -> None:
-        """Before the first round all need each other; later the others go on, and tell of it as of any loss."""
+        """Handle a peer's failure. Before the end of the first round it ends the launch; later the others continue, and
+        record a loss."""
         peer.failure, peer.error = failure, error
         if not self.going and not self._stopping:
             self._end(error)
 
     def _await_stragglers(self, first: Spawned) -> None:
-        """The run is over: who still stands still has its patience to come to its end, and is not waited for longer."""
+        """The run is over for `first`: peers that are still running after the patience and the grace time are
+        killed."""
         if self._ending is None and first.ended and first.ended["finished"]:
             wait_s = Settings.from_json(first.orders.settings).patience_s + GRACE_S
             self._ending = asyncio.get_running_loop().call_later(wait_s, self._signal, signal.SIGKILL)
@@ -231,7 +235,7 @@ class Launch:
         self._spawner.stop()
         for peer in self.peers:
             if peer.member is None:
-                peer.signal(signal.SIGKILL)  # it has not come up, so there is nothing to keep
+                peer.signal(signal.SIGKILL)  # it is not up yet, so it has nothing to save
             else:
                 peer.tell("stop")
         await self._kill_late()
@@ -243,7 +247,8 @@ class Launch:
         await self._kill_late()
 
     async def _kill_late(self) -> None:
-        """Until all have ended, or should have. Who writes a checkpoint takes as long as that takes, within reason."""
+        """Wait for all peers to end, and kill those that are late. A peer that writes a checkpoint gets up to
+        `KEEP_S`."""
         clock = asyncio.get_running_loop().time
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:
@@ -259,5 +264,5 @@ class Launch:
 
 
 def script_command(script: Path, arguments: tuple[str, ...]) -> list[str]:
-    """How to spawn one peer of a training script that calls `samovar.join()`."""
+    """The command that spawns one peer of a training script that calls `samovar.join()`."""
     return [sys.executable, str(script), *arguments]

@@ -1,4 +1,4 @@
-"""A peer process: what `samovar train` spawns for each peer of a task, and `samovar join` runs in the foreground."""
+"""A peer process: `samovar train` spawns one for each peer of a task, and `samovar join` runs one in the foreground."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .spec import checkpoint_path
 async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
     """Train the task of the orders to its end, or until told to stop. Closes the endpoint."""
     orders, settings, endpoint = opening.orders, opening.settings, opening.endpoint
-    torch.set_num_threads(orders.threads)  # of this thread, where small sums are made; later threads begin with it
+    torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
     compute, peer = ThreadCompute(), None
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, opening))
@@ -61,7 +61,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
             store=opening.store,
         )
         training = training_of(peer, trainer, compute, opening.stop, _keeper(opening))
-        if orders.founder or opening.control is None:  # one of those that a launcher has spawned, or who has none
+        if orders.founder or opening.control is None:  # of a launcher's peers only the founder
             await training.rehearse()
         opening.ready(peer)
         ended = await training.run(opening.contact)
@@ -82,7 +82,7 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
 
 
 def _keeper(opening: Opening) -> Callable[[Snapshot], None]:
-    """What writes a checkpoint, on the thread of the computing."""
+    """The function that writes a checkpoint, to be called on the compute thread."""
     path = checkpoint_path(Path(opening.orders.folder), opening.orders.name)
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
@@ -128,7 +128,8 @@ async def _spawned() -> int:
 
 
 def _stop_by_signal(opening: Opening) -> list[int]:
-    """Whoever asks this process alone to end has it leave in good order; the signals that came."""
+    """Handle SIGINT, SIGTERM and SIGHUP to this process alone by leaving in good order. Returns the list of signals
+    caught so far."""
     caught: list[int] = []
 
     def catch(number: int) -> None:
@@ -141,7 +142,7 @@ def _stop_by_signal(opening: Opening) -> list[int]:
 
 
 def main() -> None:
-    """Entry of a spawned peer. Leaves without waiting for a compute thread that may be in a long step."""
+    """Entry point of a spawned peer. Exits without waiting for a compute thread that may be in a long step."""
     keep_freed_memory()
     code = asyncio.run(_spawned())
     sys.stdout.flush()

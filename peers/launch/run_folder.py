@@ -1,4 +1,4 @@
-"""Run folders: where they are made, what is in them at the end."""
+"""Run folders: their creation, and their contents at the end of a run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TRACE_FILE = "trace.json"
 
 
 def make_folder(wished: str | None, task: Path) -> Path:
-    """A folder for a new run: the one wished for, or the next free ``runs/TASK-NNN``.
+    """Make a folder for a new run: the one wished for, or the next free ``runs/TASK-NNN``.
 
-    Raises ValueError when the wished one holds a run already, and when none can be made there.
+    Raises ValueError when the wished one holds a run already, and when no folder can be made there.
     """
     try:
         folder = _empty_folder(wished, task)
@@ -40,7 +40,7 @@ def make_folder(wished: str | None, task: Path) -> Path:
 def _empty_folder(wished: str | None, task: Path) -> Path:
     if wished is not None:
         folder = Path(wished)
-        # A file without a record is of a run that never began, e.g. because its task could not be imported.
+        # An empty record file is left by a run that never began, e.g. because its task could not be imported.
         if any(file.stat().st_size for file in folder.glob("peer-*.jsonl")):
             raise ValueError(f"{folder} holds a run already; choose another --run, or go on with --resume {folder}")
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,24 +50,24 @@ def _empty_folder(wished: str | None, task: Path) -> Path:
 
 
 def _command_line() -> str:
-    """What started the run, without what is for nobody else."""
+    """The command line that started the run, without its secrets and its run folder."""
     words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *sys.argv[1:]]
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
-    # Nor can the same run folder be used again.
+    # A run folder cannot be used twice.
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
     return shlex.join(words)
 
 
 def keep_settings(folder: Path, settings: Settings) -> None:
-    """Write down what the run goes by, for whoever resumes it or looks at it. Raises OSError."""
+    """Write the run's settings to its folder, for a resume and for readers. Raises OSError."""
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def kept(folder: Path) -> Iterator[None]:
-    """Keep the folder to this process meanwhile. Raises ValueError when another one's run still goes on in it."""
+    """Lock the folder for this process. Raises ValueError while another process runs in it."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -105,11 +105,11 @@ def conclude(
     broken: str | None = None,
     report: bool = True,
 ) -> Result:
-    """The result of a run, from the records in its folder; where these are gone, or could not all be written, from
-    those that were `heard`. `keep_result` writes it.
+    """The result of a run, from the records in its folder, or from those that were `heard` where the folder has fewer.
+    `keep_result` writes it.
 
-    `accuracy`: of the final model, None: what the records say. `lost`: what is known beside what peers have told, who
-    saw when a peer went silent, but not why.
+    `accuracy`: of the final model, None: from the records. `lost`: losses known beside the peers' records. Peers record
+    when another went silent, but cannot know why.
     """
     try:
         run = read_run(folder)
@@ -137,9 +137,9 @@ def conclude(
 
 
 def keep_result(result: Result, heard: Tally) -> None:
-    """Write a result to its run's folder, with the trace, and the report if one is wished for, beside it. Raises
-    OSError; ValueError when not all records are there that were `heard`; ModuleNotFoundError when only the report
-    cannot be made."""
+    """Write a result to its run's folder, with the trace, and the report if one is wished for. Raises OSError;
+    ValueError when the folder lacks records that were `heard`; ModuleNotFoundError when only the report cannot be
+    made."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The socket of a run that goes on: by it the user who started the run asks its launcher for something.
+"""The socket of a running run, by which the user who started it sends requests to its launcher.
 
-It is a file in the run's folder that only its owner can read and write to. A message is a line of JSON each way.
+It is a file in the run's folder that only its owner can read and write. Each request and each answer is a line of JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class NoAnswer(ValueError):
-    """Nobody answers for a run: one line, for a person."""
+    """No launcher answers for a run: one line, for a person."""
 
 
 @contextlib.asynccontextmanager
 async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Have what is asked of the run in `folder` answered meanwhile. Where there can be no such file, `say` so."""
+    """Serve requests for the run in `folder` inside the context. Where no socket can be made, `say` so."""
     try:
         server = await serve(folder, answer)
     except OSError as error:
@@ -42,11 +42,11 @@ async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> 
 
 
 async def serve(folder: Path, answer: Answer) -> asyncio.Server:
-    """Answer what is asked of the run in `folder`. Raises OSError."""
+    """Serve requests for the run in `folder`. Raises OSError."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(folder) as short:
-            (folder / SOCKET_FILE).unlink(missing_ok=True)  # of a run that was killed
+            (folder / SOCKET_FILE).unlink(missing_ok=True)  # left by a run that was killed
             listening.bind(f"{short}/{SOCKET_FILE}")
         (folder / SOCKET_FILE).chmod(0o600)  # nobody can connect before it listens
         return await asyncio.start_unix_server(_answering(answer), sock=listening, limit=LINE_BYTES_MAX)
@@ -57,7 +57,7 @@ async def serve(folder: Path, answer: Answer) -> asyncio.Server:
 
 def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):  # who asked has gone, or is none of ours
+        with contextlib.suppress(ConnectionError, ValueError):  # the client has gone, or sent no request
             asked = json.loads(await reader.readline())
             writer.write(json.dumps(await answer(asked)).encode() + b"\n")
             await writer.drain()
@@ -93,7 +93,7 @@ def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, An
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """A path to `folder` of a few letters, as a socket's has at most about a hundred."""
+    """A short path to `folder`, because a socket's path has at most about a hundred characters."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         short = f"/proc/self/fd/{held}"

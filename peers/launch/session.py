@@ -1,4 +1,4 @@
-"""How a peer process comes to be on the net: spawned by a launcher, or on its own."""
+"""How a peer process opens its endpoint: for a launcher, or on its own."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _ORPHAN_S = 2.0
 
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
-    """A ZeroMQ endpoint as the settings want it, not yet open; with `secret` None it is insecure. Raises OSError when
-    this process could not open it, ValueError when its memory cannot be limited."""
+    """A ZeroMQ endpoint by the settings, not yet open; with `secret` None it is insecure. Raises OSError when this
+    process could not open it, ValueError when its memory cannot be limited."""
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
@@ -51,7 +51,7 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 
 @dataclass(slots=True)
 class Opening:
-    """An open endpoint, the orders, and how to hear whom to join through: None to found the run."""
+    """An open endpoint, its orders, and a future for the peer to join through: None to found the run."""
 
     endpoint: Endpoint
     orders: Orders
@@ -60,9 +60,9 @@ class Opening:
     control: Control | None = None
     listening: asyncio.Task[None] | None = None
     keeping: bool = False
-    """Whether a checkpoint is being written."""
+    """True while a checkpoint is being written."""
     forgot: str = ""
-    """What a script should have done before it ended."""
+    """A call that the script omitted before it ended, for the launcher."""
     _user: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _peer: Peer | None = None
     _answering: asyncio.Task[None] | None = None
@@ -73,32 +73,33 @@ class Opening:
 
     @property
     def invitation(self) -> Invitation | None:
-        """What this peer lets others in by from the beginning, as who founds the run wishes it."""
+        """The invitation with which the run begins, by the founder's settings; None without a guest key."""
         guest, wished = self.orders.guest, self.settings
         return None if guest is None else invitation_of(guest, wished.invite_uses, wished.invite_for)
 
     @property
     def store(self) -> Votes | None:
-        """Where this peer keeps its votes; None where nobody can start it again: without a launcher, under its key."""
+        """Where this peer keeps its votes on disk. None where it cannot be restarted under its key: only a peer that
+        joined with a key file can."""
         if self.control is not None or self.orders.founder or self.settings.key is None:
             return None
         return Votes(votes_folder(Path(self.orders.folder), self.orders.run, self.endpoint.id))
 
     def ready(self, peer: Peer) -> None:
-        """Tell the launcher that others may call now: the peer is there to answer them; and when it is a member."""
+        """Tell the launcher that `peer` answers other peers now, and later when it has become a member."""
         self._peer = peer
         if (control := self.control) is not None:
             peer.on_view.append(lambda view: control.tell("inside"))
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What this peer answers about the run's invite (`inviting`)."""
+        """This peer's answer about the run's invite (`inviting`)."""
         if self._peer is None:
             return {"error": "this peer takes no part in the run yet: try again"}
         return await reinvited(self._peer.membership.inviting, asked)
 
     def answer(self, control: Control, asked: dict[str, Any]) -> None:
-        """Answer the launcher, as soon as it is known what. It asks one thing at a time."""
+        """Answer the launcher when the answer is known. It sends one request at a time."""
 
         async def work() -> None:
             control.tell("answer", await self.reinvited(asked))
@@ -106,12 +107,12 @@ class Opening:
         self._answering = asyncio.create_task(work())
 
     async def open_to_user(self, answer: Answer) -> None:
-        """Answer what is asked of the run by its socket, where nobody has launched this process, until `close`."""
+        """Without a launcher: serve requests at the run's socket until `close`."""
         say = partial(print, "samovar:", file=sys.stderr)
         await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 
     def keep(self, keeping: bool) -> None:
-        """A checkpoint begins to be written, or is: until then nobody should end this process."""
+        """Note that a checkpoint is being written, or no longer is; this process should not be ended meanwhile."""
         self.keeping = keeping
         if self.control is not None:
             self.control.tell("keeping", keeping)
@@ -122,7 +123,7 @@ class Opening:
             self.control.tell("ended", how)
 
     def failed(self, error: BaseException) -> None:
-        """Tell the launcher why this process cannot do its work."""
+        """Tell the launcher why this process has failed."""
         if self.control is not None:
             tell_failure(self.control, self.orders, error)
 
@@ -142,7 +143,7 @@ class Opening:
             if failed is not None:
                 tell(failed)
 
-        if why := self.orders.restarted:  # told at once, but written only when there is a run to tell of
+        if why := self.orders.restarted:  # told at once, written with the first record of the run
             first.append(EventRecord(peer=self.orders.name, time_s=0.0, event="restarted", why=why))
             tell(first[0])
         return file, record
@@ -157,8 +158,8 @@ class Opening:
 
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Tell a launcher why its peer cannot do its work, or none can, or not without those that it has lost; and where
-    the traceback is if one is needed."""
+    """Tell a launcher that this peer has failed, that all peers must fail, or that this one lost others it needs; and
+    where the traceback is if one is needed."""
     for_all = isinstance(error, EvaluationFailed)
     where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
     kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
@@ -166,7 +167,7 @@ def tell_failure(control: Control, orders: Orders, error: BaseException) -> None
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:
-    """What this process was spawned for. Raises ConnectionError when the launcher is gone already."""
+    """The orders of this spawned process. Raises ConnectionError when the launcher is gone already."""
     raise_file_limit()
     control = await control_of_this_process()
     kind, content = await control.hear()
@@ -188,7 +189,7 @@ async def open_as(orders: Orders) -> Opening:
 
 
 async def open_for_launcher(control: Control, orders: Orders) -> Opening:
-    """The same, for a launcher: do as it says from now on."""
+    """Open the endpoint that `orders` ask for, and follow the launcher's messages from now on."""
     opening = await open_as(orders)
     opening.control = control
     opening.listening = asyncio.create_task(_listen(opening, control))
@@ -215,7 +216,7 @@ async def _listen(opening: Opening, control: Control) -> None:
 
 
 def _end_orphan(opening: Opening) -> None:
-    """The launcher is gone. Whatever holds this process up, but for its last checkpoint, it must not outlive that."""
+    """End this process, whose launcher is gone, whatever it is doing; only a checkpoint being written is waited for."""
     if not opening.keeping:
         os._exit(1)
     asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, opening)

@@ -1,6 +1,6 @@
 """How a launcher spawns its peers: those of a script as new processes, those of a task as forks of the zygote.
 
-Forks are for Linux: elsewhere system libraries may have threads of their own by then, and each peer is a new process.
+Only Linux forks. On other systems, system libraries may have started threads by then, and each peer is a new process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALONE = [sys.executable, "-m", "samovar.peers.launch.process"]
 """The command of one peer of a task, where it is not forked."""
 _ZYGOTE = [sys.executable, "-m", "samovar.peers.launch.forkserver"]
 _UNKNOWN = 1
-"""The exit code of who ended when nobody looked."""
+"""The exit code for a process that was reaped before its code could be read."""
 _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 2.0
 """How long a zygote that has closed its line may take to end."""
@@ -32,15 +32,15 @@ class SpawnError(Exception):
 
 
 class ZygoteKilled(SpawnError):
-    """Somebody killed the zygote while it was to fork."""
+    """The zygote was killed amid a fork."""
 
 
 class Process(Protocol):
-    """A peer process: what `asyncio.subprocess.Process` offers of it."""
+    """A peer process, with the interface of `asyncio.subprocess.Process`."""
 
     @property
     def returncode(self) -> int | None:
-        """Below zero: the signal that ended it."""
+        """The exit code; -N: ended by signal N."""
 
     async def wait(self) -> int: ...
 
@@ -50,7 +50,7 @@ class Process(Protocol):
 
 
 class Spawner:
-    """Spawns peers of a script by its `command`, or, where that is None, of a task. One for a run."""
+    """Spawns the peers of one run: of a script by its `command`, or of a task where that is None."""
 
     def __init__(self, command: list[str] | None) -> None:
         self._command = _ALONE if command is None and sys.platform != "linux" else command
@@ -59,8 +59,8 @@ class Spawner:
         self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
-        """A new process that has `control` as its control line and says what it says in `log`. Raises SpawnError, and
-        ZygoteKilled when it may be tried again, with another line."""
+        """Spawn a process with `control` as its control line and its output in `log`. Raises SpawnError; ZygoteKilled
+        when the caller may try again with another line."""
         if self._command is not None:
             return await _execute(self._command, control, log)
         async with self._one_at_a_time:
@@ -71,7 +71,7 @@ class Spawner:
             return await self._zygote.fork(control, log)
 
     def stop(self) -> None:
-        """Spawn no more: what waits for a fork fails."""
+        """Spawn no more processes; a fork under way fails."""
         self._stopped = True
         if self._zygote is not None and self._zygote.forking:
             self._zygote.kill()
@@ -82,7 +82,7 @@ class Spawner:
 
 
 async def _execute(command: list[str], control: socket.socket, log: Path) -> asyncio.subprocess.Process:
-    """`command` as a process of its own session: Ctrl-C is for the launcher, which stops its peers in good order."""
+    """Run `command` in a session of its own: Ctrl-C reaches only the launcher, which stops its peers in good order."""
     with log.open("ab") as out:
         return await asyncio.create_subprocess_exec(
             *command,
@@ -122,7 +122,7 @@ class Fork:
         self._ended.set_result(code)
 
     def adopt(self) -> None:
-        """The zygote is no more, and this process the parent: see by itself how the fork ends."""
+        """Take over from a zygote that has ended: this process is the parent now, and waits for the fork itself."""
         loop = asyncio.get_running_loop()
 
         def bury() -> None:
@@ -152,8 +152,8 @@ class Zygote:
 
     @classmethod
     async def start(cls, log: Path) -> Zygote:
-        """What it has to complain of goes to `log`. From now on this process becomes the parent of its forks, should
-        it end before them."""
+        """Start a zygote that writes its errors to `log`. This process becomes the parent of its forks, should the
+        zygote end before them."""
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -161,20 +161,20 @@ class Zygote:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """One at a time. Raises SpawnError when the zygote is gone."""
+        """Fork one peer; one call at a time. Raises SpawnError when the zygote is gone."""
         self._forked = asyncio.get_running_loop().create_future()
-        with contextlib.suppress(OSError):  # `_gone` tells
+        with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
         return await self._forked
 
     async def close(self) -> None:
-        """End it, even if it stands still; no fork may be left."""
+        """Kill the zygote, even a hung one. All its forks must have ended."""
         self.kill()
         await self._listening
 
     @property
     def ended(self) -> bool:
-        """Whether it forks no more."""
+        """Whether the zygote has ended."""
         return self._listening.done()
 
     async def _listen(self) -> None:
@@ -202,11 +202,11 @@ class Zygote:
 
     @property
     def forking(self) -> bool:
-        """Whether somebody waits for a fork."""
+        """Whether a fork is under way."""
         return self._forked is not None and not self._forked.done()
 
     def kill(self) -> None:
-        """End it at once; its forks go on."""
+        """Kill the zygote; its forks continue."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 

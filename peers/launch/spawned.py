@@ -1,4 +1,4 @@
-"""What a launcher knows of one of its peer processes."""
+"""A launcher's view of one of its peer processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .spec import log_path
 
 @dataclass(slots=True)
 class Spawned:
-    """A peer process. `member`: its id and address, once it is up; `inside`: it is a member of the run. `ended` is what
-    it told last: finished, accuracy; `failure`, why it could not do its work."""
+    """A peer process. `member`: its id and address, once it is up; `inside`: it is a member of the run; `ended`: its
+    last report, finished and accuracy; `failure`: why it failed."""
 
     orders: Orders
     process: Process | None = None
@@ -28,15 +28,15 @@ class Spawned:
     ended: dict[str, Any] | None = None
     exit_code: int | None = None
     exited_s: float = 0.0
-    """When, after all had come together."""
+    """When the process exited: seconds since all peers were up."""
     failure: str = ""
     error: str = ""
-    """The same as a line for the user, who is told which peer it is."""
+    """The same as a line for the user, with the peer's name."""
     cut_off: bool = False
-    """It failed because of others that it could not go on without."""
+    """It failed because it lost others that it needed."""
     lives: int = 0
     keeping: bool = False
-    """Whether it writes a checkpoint; `kept_s`: when it began or ended to, by the loop's clock."""
+    """Whether it is writing a checkpoint; `kept_s`: when `keeping` last changed, by the loop's clock."""
     kept_s: float = 0.0
     _asked: asyncio.Future[dict[str, Any] | None] | None = None
 
@@ -50,11 +50,11 @@ class Spawned:
 
     @property
     def done(self) -> bool:
-        """Whether it came to its end, and was not brought to it."""
+        """Whether it finished by itself and was not ended by a signal or an error."""
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
 
     def begin(self, process: Process, control: Control) -> None:
-        """A new life: nothing is known of it yet."""
+        """Reset this object for a new process of the peer."""
         self.process, self.control = process, control
         self.member, self.inside, self.ended, self.exit_code = None, False, None, None
         self.failure, self.error, self.cut_off, self.keeping = "", "", False, False
@@ -80,7 +80,7 @@ class Spawned:
 
     @property
     def killed(self) -> str:
-        """By what signal; libraries abort a process, and say nothing of why, when they lack memory."""
+        """By which signal it was killed. Libraries abort a process, without a reason, when memory runs out."""
         number = -(self.exit_code or 0)
         limit = Settings.from_json(self.orders.settings).memory_limit if number == signal.SIGABRT else None
         perhaps = "" if limit is None else f", perhaps at its memory limit of {limit}"
@@ -97,7 +97,7 @@ class Spawned:
 
 
 def why_none_is_done(peers: Sequence[Spawned]) -> str:
-    """Why none of `peers` came to its end: what failed first by itself, and whoever could not go on without it."""
+    """Why none of `peers` finished: the first that failed by itself, and one that could not continue without it."""
     alone = sorted((peer for peer in peers if not peer.cut_off), key=lambda peer: peer.exited_s)
     causes = [peer.error or f"peer {peer.name} {peer.death()}" for peer in alone]
     cut_off = [peer.error for peer in peers if peer.cut_off]
@@ -105,7 +105,7 @@ def why_none_is_done(peers: Sequence[Spawned]) -> str:
 
 
 def _last_line(log: Path) -> str:
-    """What a process said last: of a traceback, the error."""
+    """The last line of a process's output: of a traceback, the error."""
     try:
         text = log.read_bytes()[-4096:].decode("utf-8", "replace")
     except OSError as error:

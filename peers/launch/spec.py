@@ -1,4 +1,4 @@
-"""Founding a run: its peers' keys, names and parts of the data, and the invite for those who come later."""
+"""Founding a run: its peers' keys, names and parts of the data, and the invite for later peers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from .keys import Invite, read_authorized, read_key
 
 
 def checkpoint_path(folder: Path, name: str) -> Path:
-    """Where the peer of this name keeps its checkpoint in a run folder."""
+    """The path of this peer's checkpoint in a run folder."""
     return peer_file(folder / "checkpoint", name, ".safetensors")
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Where a spawned peer's output and tracebacks go."""
+    """The path of a spawned peer's output and tracebacks."""
     return peer_file(folder, name, ".log")
 
 
 def _checkpoint_of(folder: Path, name: str) -> str | None:
-    """None for a peer that was lost before it wrote one: it begins anew, and takes over what the others have."""
+    """The path of a peer's checkpoint. None for a peer that was lost before it wrote one: it starts anew and fetches
+    the others' state."""
     path = checkpoint_path(folder, name)
     return str(path) if path.exists() else None
 
@@ -33,7 +34,7 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resume: bool = False
 ) -> tuple[list[Orders], Invite | None]:
-    """What each founder of a new run is told, and the invite for others; None without encryption.
+    """The orders of each founder of a new run, and the invite for others; None without encryption.
 
     Raises KeyFileError for unusable key files.
     """
@@ -51,7 +52,7 @@ def founding_orders(
     run = f"{folder.name}-{secrets.token_hex(4)}"
     all_orders = []
     for index, pair in enumerate(pairs):
-        # One port can be listened on once: the first peer takes the one that was asked for, the others any.
+        # A port has one listener: the first peer takes the port that was asked for, the others any free one.
         listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
         orders = Orders(
             task=str(task),

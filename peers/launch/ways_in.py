@@ -1,4 +1,4 @@
-"""Ways in: how others join a run that was begun on this machine, and how its user changes that while it goes on."""
+"""Join lines: how others join a run that was begun on this machine, and how its user changes the invite meanwhile."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .keys import Invite
 from .run_folder import WAYS_IN_FILE
 
 Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Asks a peer of the run, which is in another process as a rule (`inviting`)."""
+"""Sends a request to a peer of the run, which usually is in another process (`inviting`)."""
 
 
 class WaysIn:
-    """`invite`: the present one; None: without encryption there is none. `asks` a peer of the run."""
+    """The join lines of one run. `invite`: the present one; None: the run is not encrypted. `asks` queries a peer of
+    the run."""
 
     def __init__(self, task: Path, folder: Path, invite: Invite | None, asks: Asks, *, script: bool) -> None:
         self._task, self._folder, self._invite, self._asks, self._script = task, folder, invite, asks, script
@@ -26,14 +27,14 @@ class WaysIn:
         self._members: list[dict[str, str]] = []
 
     def met(self, members: list[dict[str, str]]) -> str:
-        """The peers that others may call, each with its `id` and `address`. Returns why the lines are not written down,
-        if so."""
+        """Set the peers that others may call, each with its `id` and `address`. Returns why the lines could not be
+        written to the folder; "" if they were."""
         self._members = members
         return self._written()
 
     @property
     def lines(self) -> list[str]:
-        """What another machine runs to join, through each peer; none when the invite was revoked."""
+        """The lines that join from another machine, one through each peer; none when the invite was revoked."""
         return [] if self._encrypted and self._invite is None else [self._line(member) for member in self._members]
 
     def _line(self, member: dict[str, str]) -> str:
@@ -46,7 +47,8 @@ class WaysIn:
         return f"samovar join {address} {self._task} {how}"
 
     def _written(self) -> str:
-        """All lines, should the first peer be gone. An invite is a password, so nobody else may read them."""
+        """Write all lines, as the first peer may be gone. Only the owner may read them, because an invite is a
+        password."""
         file = self._folder / WAYS_IN_FILE
         try:
             file.touch(0o600)
@@ -57,7 +59,7 @@ class WaysIn:
         return ""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What `samovar invite` asks, as `asking` puts it: the first line, or the error."""
+        """The answer to a request of `samovar invite`, made by `asking`: the first line, or an error."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._turn:
@@ -81,5 +83,5 @@ class WaysIn:
 def asking(
     *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
 ) -> dict[str, Any]:
-    """What is asked of a launcher about its run's invite."""
+    """A request to a launcher about its run's invite."""
     return {"new": new, "revoke": revoke, "uses": uses, "span": span}

@@ -1,1 +1,1 @@
-"""The machine a process runs on: its open files, its memory, and what PyTorch imports late."""
+"""The process and its machine: open files, memory, and PyTorch's late imports."""

@@ -1,4 +1,4 @@
-"""How many files this process may have open: every link takes a few descriptors, and some machines allow few."""
+"""The limit of open files of this process: every link takes a few descriptors, and some machines allow few."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import resource
 from typing import Final
 
 FILES_WISHED: Final = 1024
-"""What a run of any usual size goes by with."""
+"""Descriptors that are enough for runs of usual size."""
 _FILES_OF_A_PEER: Final = 20
-"""An endpoint opens about 13 before anybody calls, and a peer's first links as many as are left."""
+"""An endpoint opens about 13 before any connection; the others are for a peer's first links."""
 
 
 def raise_file_limit() -> None:
-    """As far as this process may by itself: the soft limit of many systems is made for other programs."""
+    """Raise the soft limit as far as this process may: many systems set it for other kinds of programs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def require_files() -> None:
-    """Raises OSError in one line when a peer could not open what it needs: ZeroMQ would abort the process, or fall
-    silent."""
+    """Raises OSError in one line when the limit is too low for a peer: ZeroMQ would abort the process, or hang
+    silently."""
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_FILES_OF_A_PEER))

@@ -1,7 +1,7 @@
-"""How a peer's process treats its memory, and the limit that its user sets to it.
+"""A peer process's memory: reuse of freed memory, and the limit that its user sets.
 
-libzmq keeps a message in memory until its last frame is there, and has no limit to the frames: whoever was let in can
-make it take all the memory of a machine (Z4). A limit to the process ends this peer instead, and no other.
+libzmq keeps a message in memory until its last frame has arrived, and does not limit the frames: an admitted peer can
+make it take all the memory of a machine (Z4). With a limit on the process, only this peer ends.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _KEPT_BYTES = 1 << 30
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, up to 1 GiB at a time, instead of giving it back to the system.
+    """Make the C library keep freed memory, up to 1 GiB at a time, instead of returning it to the system.
 
-    Every chunk that arrives and every vector that is summed is new memory: given back each time, the system would
-    clear and map each page of it anew, which costs more than the sum (measured: a third of an allreduce of 64 MiB).
-    Where the C library is not glibc nothing is done.
+    Every arriving chunk and every summed vector is a new allocation. If freed memory were returned each time, the
+    system would clear and map each page anew, which costs more than the sum (measured: a third of an allreduce of 64
+    MiB). Does nothing where the C library is not glibc.
     """
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
@@ -37,9 +37,9 @@ def keep_freed_memory() -> None:
 
 
 def limit_memory(limit: str | None) -> None:
-    """Have this process, and each that it starts, take so much memory of its own at most: what it computes with, not
-    what it shares or has only reserved addresses for. A callback of the running loop that lacks memory leaves something
-    half done, so it ends the process. Raises ValueError where there is no such limit."""
+    """Limit the private memory of this process, and of each that it starts; shared memory and merely reserved addresses
+    do not count. A callback of the running loop that runs out of memory may leave work half done, so it ends the
+    process. Raises ValueError where the system has no such limit."""
     if limit is None:
         return
     if sys.platform != "linux":
@@ -54,14 +54,15 @@ def limit_memory(limit: str | None) -> None:
 
 
 def _taken_bytes() -> int:
-    """What the kernel holds against the limit."""
+    """The bytes that the kernel counts against the limit."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("VmData:"))
     return int(kib) * 1024
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether memory could not be had; PyTorch has no error of its own for that, nor Python for a thread's stack."""
+    """Whether `error` says that an allocation failed. Neither PyTorch has a type of its own for that, nor Python for the
+    stack of a thread."""
     words = str(error)
     no_stack = "can't start new thread" in words and bool(memory_hint())
     return isinstance(error, MemoryError) or "can't allocate memory" in words or no_stack

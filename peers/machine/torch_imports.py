@@ -1,4 +1,4 @@
-"""What PyTorch imports late."""
+"""PyTorch's lazy imports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import torch
 
 
 def import_all_of_torch() -> None:
-    """Have it import now what it would with a process's first optimizer: that takes 1.5 s of a core (PyTorch 2.13), in
-    which an event loop in another thread hardly gets to answer anybody."""
+    """Import now what PyTorch would import with a process's first optimizer. That takes 1.5 s of a core (PyTorch 2.13),
+    in which an event loop in another thread would hardly run."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])

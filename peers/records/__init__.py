@@ -1,1 +1,1 @@
-"""Records: what peers write down of a run."""
+"""The records of a run: what its peers write down, and their sums."""

@@ -1,4 +1,4 @@
-"""Comings and goings: what a peer's records tell of the other members, as it happens."""
+"""Events about other members in a peer's records: joined, left, lost, unreachable, stalled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from .records import EventName, Missing
 
 
 class Tell(Protocol):
-    """Writes an event: what is `about` another peer, `why`, at what `work` that is, and the `key` it is known by."""
+    """Writes an event. `about`: the other peer it concerns; `why`: the reason; `work`: what that peer was doing; `key`:
+    that peer's key."""
 
     def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
 
 
 class Comings:
-    """Those that the peer with that endpoint sees, from when it has `begun`; and at any time what it waits for, and
-    whose messages it has refused."""
+    """The member events that one peer sees from `begin` on; and at any time the peers it waits for and the keys it
+    refuses."""
 
     def __init__(self, endpoint: Endpoint, membership: Membership, tell: Tell) -> None:
         self._own, self._membership, self._tell = endpoint.id, membership, tell
@@ -34,11 +35,11 @@ class Comings:
         self._members = 0
 
     def begin(self, began_s: float) -> None:
-        """This peer takes part from now on. `began_s`: when its clock of the run began."""
+        """Begin to record members. `began_s`: start of the run on the loop's clock."""
         self._known, self._began_s = self._membership.view, began_s
 
     def missing(self) -> tuple[Missing, ...]:
-        """Who was lost since this was asked last."""
+        """The peers lost since the last call."""
         losses, self._losses_told = self._membership.losses.since(self._losses_told), self._membership.losses.ever
         return tuple(self._missing(loss) for loss in losses if not loss.left)
 
@@ -47,18 +48,18 @@ class Comings:
         return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
 
     def were_there(self, members: int) -> None:
-        """So many have made a round. Tell if this peer has been left alone."""
+        """Note the number of members in a round, and tell when this peer has been left alone."""
         if members == 1 < self._members:
             self._tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = members
 
     def stalled(self, stall: Stall) -> None:
-        """Tell of a peer that is waited for, or goes on."""
+        """Tell that a peer stalls, or goes on again."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
-        """Tell of members that come and go."""
+        """Tell of members that have joined, left or been lost since the last view."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return
@@ -74,8 +75,8 @@ class Comings:
         self._events_told = self._membership.losses.ever
 
     def _follow_edges(self, known: View, view: View) -> None:
-        """Tell of members that cannot reach each other, and of those that can again: each of the two and the
-        coordinator do."""
+        """Tell of two members that can no longer reach each other, or can again. Both ends and the coordinator record
+        it."""
         for edge in sorted({*known.apart} ^ {*view.apart}):
             ends = (edge.one, edge.other)
             if self._own in (*ends, self._membership.coordinator) and all(end in view.ids for end in ends):
@@ -88,7 +89,7 @@ class Comings:
 
 
 def reinvited(before: Invitation | None, now: Invitation | None) -> str:
-    """What became of the run's invite between two views that all should hear of; "": nothing but keys that came."""
+    """The change of the run's invite between two views, in words; "" when at most new keys were admitted."""
     if now is None:
         return "" if before is None else "it was revoked: nobody joins by an invite now"
     keys = "any number of keys" if now.keys_max is None else f"{now.keys_max} keys"

@@ -1,4 +1,4 @@
-"""Peers that joined from other machines: what is known of them without their own records."""
+"""Peers that joined from other machines, as seen by the peers whose records are here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elsewhere:
-    """A peer that has no records here, as those that have saw it come and go. Times: seconds since the run started."""
+    """A peer without records here, as the peers with records saw it come and go. Times: seconds since the run
+    started."""
 
     peer: str
     rounds: int
-    """Of which it was a member. It brings nothing to the first, in which it comes into step with the others."""
+    """The number of rounds of which it was a member. In the first of them it only comes into step and contributes
+    nothing."""
     joined_s: float
     gone: str = ""
-    """"left" or "lost"; empty: it was there as long as they were."""
+    """"left" or "lost"; empty: it stayed to the end."""
     gone_s: float | None = None
     why: str = ""

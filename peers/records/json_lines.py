@@ -1,7 +1,7 @@
 """Dataclasses as lines of JSON and back, checked field by field against their annotations.
 
-Written for files that a crash, a full disk or a stranger may have spoiled: whatever the bytes are, reading gives
-a record or a `ValueError` of one line that names the place. Keys that this version does not know are passed over.
+The files may be damaged by a crash, a full disk or a stranger. Reading any bytes gives a record or a `ValueError` of
+one line that names the place. Keys that this version does not know are ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T", bound=_Dataclass)
 _Read = Callable[[Any, str], object]
 
 FloatOrNaN = Annotated[float, "null in JSON is NaN"]
-"""A number that a diverged run may spoil; every other float must be finite."""
+"""A number that may be NaN in a diverged run; every other float must be finite."""
 
 
 def line(row: Mapping[str, object]) -> str:
-    """One line of ASCII JSON. A number that is not finite becomes null, for JSON has no word for it."""
+    """One line of ASCII JSON. A number that is not finite becomes null, because JSON cannot express it."""
     return json.dumps(_finite(row), separators=(",", ":"), allow_nan=False)
 
 
@@ -66,7 +66,7 @@ def _fields(kind: type[_Dataclass]) -> tuple[tuple[str, _Read, bool], ...]:
 
 
 def _reader(hint: Any) -> _Read:
-    """What reads a value of this annotation. It says what it wanted in a TypeError."""
+    """The reader for values of this annotation. It raises a TypeError that says what it wanted."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint == FloatOrNaN:
         return lambda value, place: math.nan if value is None else _float(value, place)
@@ -104,7 +104,7 @@ def _bool(value: Any, place: str) -> object:
 
 def _str(value: Any, place: str) -> object:
     text: str = _checked(value, type(value) is str, "text")
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")  # no half surrogate pairs
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
 
 
 def _finite(value: object) -> object:

@@ -1,4 +1,4 @@
-"""The file to which one peer appends its records, a line each."""
+"""The file to which one peer appends its records, one JSON line each."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Self
 from .records import EventRecord, Record, peer_file
 
 _WAITING_MAX = 10_000
-"""Lines that are kept until they can be written; of more the oldest are dropped."""
+"""Most lines that are kept until they can be written; beyond this the oldest are dropped."""
 
 
 def line_of(record: Record) -> bytes:
-    """As it stands in the file."""
+    """The record's line in the file."""
     return record.to_json().encode("ascii") + b"\n"
 
 
 class RecordFile:
-    """Appends to one peer's file, a whole line at a time. A line that a kill tore in an earlier life is cut off. What
-    cannot be written, as on a full disk, is tried again with the next record."""
+    """Appends to one peer's file, a whole line at a time. A line left incomplete by a kill is cut off when the file is
+    opened. Lines that cannot be written, as on a full disk, are retried with the next record."""
 
     def __init__(self, folder: Path, peer: str) -> None:
         self._path, self._peer = peer_file(folder, peer), peer
         self._file: FileIO | None = None
         self._torn, self._waiting = b"", deque[bytes](maxlen=_WAITING_MAX)
-        """The rest of a line that was written in part, and the lines after it."""
+        """The rest of a partly written line, and the lines after it."""
         self._failed = False
         self._write()
 
     def append(self, record: Record) -> EventRecord | None:
-        """Write one record and hand it to the system, so that it outlives the process. When writing begins to fail,
-        that is an event, which this returns."""
+        """Write one record to the operating system, so that it outlives the process. Returns an event when writing
+        begins to fail."""
         self._waiting.append(line_of(record))
         error, failed_before = self._write(), self._failed
         self._failed = error is not None

@@ -1,7 +1,7 @@
-"""What a run leaves behind: one record a line in `peer-<name>.jsonl`, and one `result.json`.
+"""The records of a run: one JSON line each in `peer-<name>.jsonl`, and one `result.json`.
 
-A peer appends to its own file only, so a peer that is killed can spoil no line but its last one. Everything shown
-after a run (report, trace, table) is made from these files alone. `record_file` writes them, `read_run` reads.
+A peer appends to its own file only, so a killed peer can spoil no line but its last one. Everything shown after a run
+(report, trace, table) is made from these files alone. `record_file` writes them, `read_run` reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESULT_FILE: Final = "result.json"
 COMMAND_FILE: Final = "command.txt"
 """The command line that started the run, as a person would type it. Optional."""
 _QUOTED_MAX: Final = 120
-"""Letters of a peer's name in a file's, at least."""
+"""Length of a peer's quoted name in a file name, before it is shortened."""
 
 EventName = Literal[
     "started",
@@ -46,8 +46,8 @@ EventName = Literal[
     "refused",
     "invite",
 ]
-"""`stalled`: its part of a round is not there though it lives, as its own work takes far longer than usual. `refused`:
-some key has sent it what cannot be taken. `invite`: the run's invite was revoked, or another took its place."""
+"""`stalled`: a live peer's contribution is missing because its own work takes far longer than usual. `refused`: this
+peer refused messages of some key. `invite`: the run's invite was revoked or replaced."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,10 +57,10 @@ class Missing:
     peer: str
     address: str = ""
     since_s: float
-    """When it was missed: seconds since the run started."""
+    """When it was missed, in seconds since the run started."""
     why: str
     advice: str = ""
-    """What a person can do about it."""
+    """Advice to the user."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,41 +71,41 @@ class RoundRecord:
     round: int
     """Counts from 1."""
     generation: int
-    """Number of the membership that made the round."""
+    """Number of the membership view that made the round."""
     period: int
-    """Local steps between the average before and this one."""
+    """Local steps between the previous average and this one."""
     step: int
     """Local steps since the run started, after this round."""
     time_s: float
-    """When the round was over here, its evaluation included: seconds since the run started, on this peer's monotonic
+    """When the round was over on this peer, its evaluation included: seconds since the run started, on its monotonic
     clock."""
     loss: FloatOrNaN
-    """Mean training loss agreed in this round; NaN if nobody told it, or it was not averaged here."""
+    """Mean training loss agreed in this round; NaN if it was not reported, or the round was not averaged here."""
     compute_s: float
-    """Seconds of local steps; of gradients, until this peer had its last one, whatever was sent meanwhile."""
+    """Seconds of local steps; with gradients, until this peer's last one, even if some were already being sent."""
     wait_s: float
-    """Seconds in which others had not begun with what was due, or had to be agreed on."""
+    """Seconds of waiting for others to contribute, or for agreement on them."""
     evaluation_wait_s: float = 0.0
-    """Of `wait_s`, as the peer in `waited_for` evaluated."""
+    """The part of `wait_s` in which the peer in `waited_for` was evaluating."""
     transfer_s: float
-    """The other seconds of the averaging."""
+    """The remaining seconds of the averaging."""
     hidden_s: float = 0.0
-    """Of the averaging, while local steps went on (`--overlap`): in none of the three above, which are then of the time
-    since the record before."""
+    """Seconds of averaging behind local steps (`--overlap`). They are in none of the three above, which then cover the
+    time since the previous record."""
     evaluate_s: float = 0.0
-    """Seconds of evaluating the model of this round, before `time_s`, on the peer that does."""
+    """Seconds of evaluating this round's model, before `time_s`, on the peer that evaluates."""
     bytes_sent: int
-    """In this round, as they crossed the wire; so are `bytes_received`."""
+    """Bytes on the wire in this round; so are `bytes_received`."""
     bytes_received: int
     bytes_shared: int = 0
-    """Written for others to memory that peers on one machine share, and read there: no message has them."""
+    """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     steps_per_s: FloatOrNaN
     members: int
-    """Of the membership that made the round."""
+    """Number of members in the view that made the round."""
     missing: tuple[Missing, ...] = ()
     waited_for: str = ""
-    """Whose own part came late, and was waited for most of `wait_s`; empty: nobody's that this peer would see or, if it
-    came late for an evaluation, was told of."""
+    """The peer whose late contribution caused most of `wait_s`; empty: none that this peer could see or, for an
+    evaluation, was told of."""
     accuracy: float | None = None
     """From 0 to 1; None on a peer that did not evaluate."""
     caught_up: bool = False
@@ -118,26 +118,26 @@ class RoundRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class EventRecord:
-    """Something that happened to a peer, or that it saw happen to another."""
+    """An event that happened to a peer, or that it saw happen to another."""
 
     peer: str
-    """Who tells."""
+    """The peer that records the event."""
     time_s: float
-    """Seconds since the run started, on the teller's monotonic clock."""
+    """Seconds since the run started, on the recording peer's monotonic clock."""
     event: EventName
     about: str = ""
-    """Whom it happened to; empty: the teller itself."""
+    """The peer it happened to; empty: the recording peer itself."""
     why: str = ""
     work: str = ""
-    """What the subject is at, of `stalled`: 'local steps', 'evaluation'; empty: it has not said."""
+    """For `stalled`, the work of the subject: 'local steps', 'evaluation'; empty: unknown."""
     generation: int = 0
-    """Number of the membership that the teller had then."""
+    """Number of the recording peer's membership view at the time."""
     key: str = ""
-    """By which `about` is known, where it has come or gone: anybody may take any name."""
+    """The key of the peer `about`, where it joined, left or was lost: any peer may take any name."""
 
     @property
     def subject(self) -> str:
-        """Whom it happened to."""
+        """The peer it happened to."""
         return self.about or self.peer
 
     def to_json(self) -> str:
@@ -150,7 +150,7 @@ Record = RoundRecord | EventRecord
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PeerSummary:
-    """What one peer did in the whole run: totals of local steps, bytes on the wire, bytes shared, and seconds."""
+    """One peer's totals for the run: local steps, bytes on the wire, bytes shared, and seconds."""
 
     peer: str
     steps: int
@@ -162,18 +162,18 @@ class PeerSummary:
     wait_s: float
     transfer_s: float
     hidden_s: float = 0.0
-    """Of averaging, behind local steps."""
+    """Seconds of averaging behind local steps."""
     evaluation_wait_s: float = 0.0
-    """Of `wait_s`, as the peer that was waited for evaluated."""
+    """The part of `wait_s` in which the awaited peer was evaluating."""
     evaluate_s: float = 0.0
-    """Of evaluating."""
+    """Seconds of evaluating."""
     loss: FloatOrNaN
-    """In its last round."""
+    """The loss of its last round."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
-    """A peer that was there and went silent."""
+    """A member that went silent."""
 
     peer: str
     when: float
@@ -186,12 +186,12 @@ class Result:
     """How a run ended."""
 
     accuracy: float | None = None
-    """From 0 to 1; None when nobody evaluated."""
+    """From 0 to 1; None when no peer evaluated."""
     accuracy_round: int | None = None
-    """Of which round's model it is."""
+    """The round whose model was evaluated."""
     loss: FloatOrNaN
     wall_s: float
-    """Seconds that a person waited for it."""
+    """Wall-clock seconds of the run."""
     rounds: int
     peers: tuple[PeerSummary, ...] = ()
     lost: tuple[Lost, ...] = ()
@@ -199,16 +199,16 @@ class Result:
     run: str
     """The run folder."""
     report: str | None = None
-    """Where the report is; None when there is none."""
+    """Path of the report; None when there is none."""
     virtual_s: float | None = None
     """Simulations only: seconds that passed in the simulated world."""
     digest: str | None = None
-    """Simulations only: the same seed gives the same one."""
+    """Simulations only: a digest of the events, equal for equal seeds."""
     broken: str | None = None
     """Simulations only: the promise that did not hold, and how."""
 
     def to_json(self) -> str:
-        """One line, without the newline; what only a simulation has is left out of a real run's."""
+        """One line, without the newline. The fields of simulations are omitted for a real run."""
         row = dataclasses.asdict(self)
         for key in ("virtual_s", "digest", "broken"):
             if row[key] is None:
@@ -218,13 +218,13 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run folder, read."""
+    """The contents of a run folder."""
 
     folder: Path
     peers: tuple[str, ...]
     """Names in natural order: p2 before p10."""
     rounds: tuple[RoundRecord, ...]
-    """Those of all peers, in order of time; so are `events`."""
+    """The records of all peers, in order of time; so are `events`."""
     events: tuple[EventRecord, ...]
     result: Result | None = None
     """None while the run goes on, and when it was killed."""
@@ -235,8 +235,8 @@ class Run:
 
 
 def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
-    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'; of one
-    that is too long for a file's name, the beginning and a hash."""
+    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'. A name
+    too long for a file name is cut and given a hash."""
     quoted = quote(peer, safe="")
     if len(quoted) > _QUOTED_MAX:
         quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"
@@ -244,12 +244,12 @@ def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
 
 
 def read_record(text: str) -> Record:
-    """The record that `to_json` made this line of; a ValueError of one line if it is none."""
+    """The record in a line of `to_json`; raises a ValueError of one line if there is none."""
     return _record(parse(text.encode("utf-8", "replace"), "record"), "record")
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run folder, finished or not. A torn last line is skipped; other garbage is a ValueError of one line."""
+    """Read a run's folder, finished or not. A torn last line is skipped; other damage is a ValueError of one line."""
     files = sorted(folder.glob("peer-*.jsonl"))
     result = folder / RESULT_FILE
     if not files and not result.exists():

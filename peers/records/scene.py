@@ -1,6 +1,6 @@
-"""What a simulation knows beside what its peers tell: the network between them, who was up when, what befell whom.
+"""The scene of a simulation, beyond the peers' own records: the network between them, when each was up, and the faults.
 
-One `scene.json` in the run folder; a report made from that folder draws it.
+It is one `scene.json` in the run folder, which a report made from that folder draws.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BAD_ENDINGS: Final = ("crashed", "gave up", "out of memory")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A peer on the map: its site, its own connection, and what went over that."""
+    """A peer on the map: its site, its own connection, and the bytes over it."""
 
     peer: str
     site: str
@@ -33,7 +33,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Cable:
-    """Between two sites. `link`: empty where there is no trunk, only what their peers said to each other."""
+    """A cable between two sites. `link`: empty where there is no trunk, only traffic between the peers of the two."""
 
     a: str
     b: str
@@ -45,7 +45,7 @@ class Cable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Stay:
-    """One life of a peer: seconds since the run started."""
+    """One life of a peer. Times: seconds since the run started."""
 
     peer: str
     from_s: float
@@ -56,7 +56,7 @@ class Stay:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """Something that was done to peers, or to all: seconds since the run started; `until_s`: None: for good."""
+    """A fault applied to some or all peers. Times: seconds since the run started; `until_s` None: for good."""
 
     kind: str
     who: tuple[str, ...]
@@ -66,7 +66,8 @@ class Trouble:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """`lasted_s`: how long the run went on. `broken`: the promise that did not hold; empty: all did."""
+    """The scene of one run. `lasted_s`: duration of the run; `broken`: the promise that did not hold, empty: all
+    held."""
 
     lasted_s: float
     places: tuple[Place, ...]
@@ -80,6 +81,6 @@ class Scene:
 
 
 def read_scene(folder: Path) -> Scene | None:
-    """None: the run was no simulation. Raises a ValueError of one line."""
+    """The scene in a run folder; None: the run was no simulation. Raises a ValueError of one line."""
     file = folder / SCENE_FILE
     return build(Scene, parse(file.read_bytes(), str(file)), str(file)) if file.exists() else None

@@ -1,4 +1,4 @@
-"""What the records of a run add up to, taken in one by one: a few numbers, however long it goes."""
+"""Running totals over the records of a run, in constant memory for each peer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAVED = "round "
 
 
 class _Comer:
-    """A peer that others saw join, as the first of them told."""
+    """A peer that others saw join, as first recorded."""
 
     def __init__(self, joined: EventRecord) -> None:
         self.joined, self.since, self.rounds = joined, joined.generation, 0
@@ -34,28 +34,29 @@ class _Comer:
 
 
 class Tally:
-    """Of the records that it is told of, in order of time; `records`: how many, of those that are surely written."""
+    """Totals of the records given to `update` in order of time. `records`: how many of these are surely in the
+    files."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.records = self.rounds = 0
         self.saved: int | None = None
-        """The furthest round of which there is a checkpoint."""
+        """The latest round with a checkpoint."""
         self._peers: dict[str, PeerSummary] = {}
         self._lost: dict[str, Lost] = {}
         self.accuracy: float | None = None
-        """Of the latest model that was evaluated; None: none was."""
+        """Accuracy of the latest evaluated model; None: none was evaluated."""
         self.accuracy_round: int | None = None
-        """Of which round that model is."""
+        """The round of that model."""
         self._last = (0, -math.inf, math.nan)
-        """The round that was averaged last, when that was told last, and its loss."""
+        """The last averaged round, the time of its latest record, and its loss."""
         self._came: dict[str, _Comer] = {}
         for record in records:
             self.update(record)
 
     def update(self, record: Record) -> None:
-        """Take in what a peer tells."""
+        """Add a record."""
         restarted = isinstance(record, EventRecord) and record.event == "restarted"
-        self.records += not restarted  # it is written with the life's next record, and that life may have had none
+        self.records += not restarted  # it is written only with the new life's first record, which may never come
         before = self._peers.get(record.peer) or nothing(record.peer)
         self._peers[record.peer] = before if isinstance(record, EventRecord) else _added(before, record)
         if isinstance(record, EventRecord):
@@ -94,27 +95,27 @@ class Tally:
 
     @property
     def loss(self) -> float:
-        """Of the last round; NaN where there was none."""
+        """The loss of the last round; NaN before there is one."""
         return self._last[2]
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Every peer that was lost, as the first who missed it told; by time."""
+        """Every lost peer, by its earliest record; in order of time."""
         return tuple(sorted(self._lost.values(), key=lambda lost: lost.when))
 
     @property
     def peers(self) -> dict[str, PeerSummary]:
-        """What each did, by its own records, in natural order of their names."""
+        """Each peer's totals by its own records, in natural order of their names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
 
 
 def saved_text(round_: int) -> str:
-    """How a checkpoint's event tells of which round it is."""
+    """The text by which a checkpoint's event names its round."""
     return f"{_SAVED}{round_}"
 
 
 def nothing(peer: str) -> PeerSummary:
-    """Of a peer that has made no round."""
+    """The totals of a peer without a round."""
     none = dict.fromkeys(_SUMMED, 0)
     return PeerSummary(peer=peer, steps=0, rounds=0, loss=math.nan, **none)
 

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them; one wording for the terminal and for the report."""
+"""Numbers and names in words, shared by the terminal and the report."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def count_text(count: int, noun: str) -> str:
 
 
 def moment_text(seconds: float) -> str:
-    """When in a run: 9.31 -> '9.31 s', from a minute on as a clock shows it."""
+    """A moment in a run: 9.31 -> '9.31 s', from a minute on as a clock shows it."""
     return seconds_text(seconds) if seconds < 59.95 else clock_text(seconds)
 
 
 def loss_text(loss: float) -> str:
-    """Four significant digits; nothing for NaN, a loss that nobody told; an infinite one is spelled out."""
+    """Four significant digits; '-' for NaN, a loss that was not reported; 'not finite' for an infinite one."""
     if math.isnan(loss):
         return "-"
     return f"{loss:#.4g}".rstrip(".") if math.isfinite(loss) else "not finite"
@@ -63,14 +63,15 @@ def as_of(round_: int | None, accuracy: float, latest: int) -> str:
 
 
 def stay_text(one: Elsewhere) -> str:
-    """'in 34 rounds from 3.10 s on, there at the end', or until when and why not."""
+    """'in 34 rounds from 3.10 s on, there at the end', or with the time and the reason of its end."""
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "there at the end"
     why = f": {plain(one.why)}" if one.why else ""
     return f"in {count_text(one.rounds, 'round')} from {moment_text(one.joined_s)} on, {end}{why}"
 
 
 def plain(text: str, most: int = 200) -> str:
-    """Text of another peer, fit for a terminal: no control characters, no line breaks, at most `most` characters."""
+    """Another peer's text, made safe for a terminal: no control characters or line breaks, at most `most`
+    characters."""
     kept = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[: most + 1])
     return kept if len(text) <= most else kept[: most - 1] + "…"
 

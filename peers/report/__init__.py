@@ -1,1 +1,1 @@
-"""The report: one page, and a trace, from what a run has left behind."""
+"""The report of a run: an HTML page and a trace, made from its records."""

@@ -1,6 +1,7 @@
-"""The curves of a report, as plotly figures in plain data: plotly is not needed to make them, only to draw them.
+"""The curves of a report, as plotly figures in plain data: plotly draws them, but is not needed to make them.
 
-A curve keeps at most `MOST_POINTS`, whatever the size of the run. Text of peers is escaped: plotly reads tags in it.
+A curve keeps at most `MOST_POINTS`, whatever the size of the run. Peers' text is escaped, because plotly interprets
+tags.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Figure = dict[str, Any]
 
 MOST_POINTS: Final = 1500
 MOST_LOUD: Final = 12
-"""More losses than this are drawn faintly, or one would see nothing else."""
+"""With more losses than this, all are drawn faintly, so that they do not cover the curves."""
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
@@ -28,14 +29,14 @@ _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "byt
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
-    """What a curve shows."""
+    """The quantity of a curve."""
 
     title: str
     ink: str
     of: Callable[[Point], float | None]
     text: Callable[[float], str]
     steps: bool = False
-    """A point tells what held since the point before."""
+    """The value of a point held since the point before."""
 
 
 QUANTITIES: Final = {
@@ -52,26 +53,26 @@ QUANTITIES: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """What runs along the bottom of a chart, in a unit that suits the size of the run."""
+    """The horizontal axis of a chart, in a unit that suits the size of the run."""
 
     over: Literal["time", "bytes"]
     title: str
     unit: float
-    """Seconds or bytes in one of the axis' own unit."""
+    """Seconds or bytes in one unit of the axis."""
     end: float
     """In the axis' own unit."""
     points: Sequence[Point]
 
     def scaled(self, value: float) -> float:
-        """Seconds or bytes, in the axis' own unit."""
+        """Convert seconds or bytes to the axis' unit."""
         return _round(value / self.unit)
 
     def of(self, point: Point) -> float:
-        """Where a point of the run lies."""
+        """The position of a point of the run."""
         return self.scaled(point.time_s if self.over == "time" else point.bytes_sent)
 
     def at(self, time_s: float) -> float:
-        """Where a moment of the run lies."""
+        """The position of a moment of the run."""
         if self.over == "time":
             return self.scaled(time_s)
         before = bisect_right(self.points, time_s, key=lambda point: point.time_s)
@@ -97,7 +98,7 @@ def size_axis(end: float) -> Axis:
 
 
 def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
-    """One of `QUANTITIES` along an axis, with a line where a peer was lost; None when nobody measured it."""
+    """The curve of one of `QUANTITIES`, with a line where a peer was lost; None when there are no measurements."""
     quantity = QUANTITIES[name]
     points = [point for point in axis.points if quantity.of(point) is not None]
     points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
@@ -122,7 +123,7 @@ def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | N
 
 
 def base_layout(axis: Axis) -> Figure:
-    """What all charts share. The page sets the colour of text, for it knows whether it is light or dark."""
+    """The layout of all charts. The page sets the text colour, as it knows whether it is light or dark."""
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": "outside", "tickcolor": GRID}
     return {
         "height": 280,
@@ -138,7 +139,7 @@ def base_layout(axis: Axis) -> Figure:
 
 
 def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
-    """A dotted line where a peer was lost, with its name above; those close to each other share a label."""
+    """Dotted lines where peers were lost, with their names above; lines close to each other share a label."""
     places = sorted((axis.at(when), absence.peer) for absence in missing for when in absence.lost_s)
     faint = 1.0 if len(places) <= MOST_LOUD else 0.3
     dotted = {"color": LOST_INK, "width": 1, "dash": "dot"}
@@ -163,7 +164,7 @@ def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
 
 
 def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
-    """From the lowest to the highest loss among the peers, where they differ."""
+    """The band from the lowest to the highest loss among the peers, where they differ."""
     points = [point for point in points if math.isfinite(point.loss)]
     if all(point.high - point.low <= 1e-6 * abs(point.high) for point in points):
         return []
@@ -178,7 +179,7 @@ def _scale(name: str, values: Sequence[float]) -> Figure:
     if name == "loss" and low > 0 and high > 100 * low:
         return {"type": "log", "dtick": 1}
     if name == "accuracy":
-        room = max(0.06 * (high - low), 0.01)  # plotly would leave so much that it counts beyond 100 %
+        room = max(0.06 * (high - low), 0.01)  # plotly's own margin would exceed 100 %
         within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if low >= 0 and high <= 1 else {}
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
     if name == "loss":
@@ -194,7 +195,7 @@ def _hover(quantity: Quantity, point: Point) -> str:
 
 
 def _unit(end: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit that the end is three of, so that an axis never counts in fractions only."""
+    """The largest unit of which the end is at least three, so that an axis does not count in fractions only."""
     return next((choice for choice in units if end >= 3 * choice[0]), units[-1])
 
 

@@ -1,8 +1,8 @@
-"""The timeline of a report: a row a peer, and in it compute, wait, transfer and evaluation as they followed each other.
+"""The timeline of a report: a row for each peer, with its compute, wait, transfer and evaluation in order of time.
 
-At most `MOST_ROWS` peers and `MOST_SLOTS` stretches of four bars are drawn, so that a browser stays quick, and so few
-in a row that each bar is wide enough to be seen: in a longer run one is the sum of several rounds, and in a larger one
-those peers are left out that there is least to say about.
+To keep a browser fast, at most `MOST_ROWS` peers and `MOST_SLOTS` stretches of four bars are drawn, and few enough in a
+row that each bar is visible. In a longer run a stretch sums up several rounds; in a larger one the least interesting
+peers are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BACK_INK: Final = "#2f7d5f"
 
 
 def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
-    """Who gets a row: everyone, or else those that were missing and then those that take longest over a step."""
+    """The peers that get a row: all, or else those that were missing and then those with the slowest steps."""
     names = [peer.peer for peer in peers]
     if len(names) <= MOST_ROWS:
         return names
@@ -123,7 +123,7 @@ def _slot_text(slot: Slot, part: str, spent: float) -> str:
 
 
 def _awaited(slot: Slot) -> str:
-    """For whom it waited, in the longest wait of several."""
+    """The peer it waited for in the slot's longest wait."""
     record = slot.longest
     name = record.waited_for
     longest = "" if slot.first is slot.last else "longest "

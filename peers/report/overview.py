@@ -1,4 +1,4 @@
-"""A run in a few small tables, whatever its size: the curve of its learning, who was missing, and totals per peer."""
+"""A summary of a run of any size: its learning curve, the missing peers, and totals per peer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..records.records import PeerSummary, RoundRecord, Run
 from ..records.tally import Tally, nothing
 
 STRETCHES: Final = 300
-"""Points on the curve of a run whose peers do not keep in step."""
+"""Points on the curve of a run whose peers are not in step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """The whole run at one moment, over the peers that committed a round then."""
+    """The whole run at one moment, over the peers that then committed a round."""
 
     time_s: float
     round: int
     bytes_sent: int
-    """By all peers since the run started."""
+    """Bytes sent by all peers since the run started."""
     loss: float
-    """Mean of the finite ones; NaN when there are none. `low` and `high` are their extremes."""
+    """Mean of the finite losses; NaN when there are none. `low` and `high` are their extremes."""
     low: float
     high: float
     accuracy: float | None
@@ -37,35 +37,35 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Absence:
-    """A peer that the others had to do without."""
+    """A peer that the others had to train without."""
 
     peer: str
     address: str
     lost_s: tuple[float, ...]
-    """When it was given up: seconds since the run started; empty for a peer that only missed rounds."""
+    """Each time it was given up, in seconds since the run started; empty for a peer that only missed rounds."""
     missed: int
-    """Rounds that others made between its losses and its returns."""
+    """Rounds of the others between its losses and its returns."""
     back: bool
-    """It committed a round after that."""
+    """Whether it committed a round afterwards."""
     why: str
     advice: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Standstill:
-    """A peer that the others waited for, as its own work took far longer than usual."""
+    """A peer that others waited for because its own work took far longer than usual."""
 
     peer: str
     since_s: float
-    """When it was first told of: seconds since the run started."""
+    """When it was first recorded, in seconds since the run started."""
     why: str
-    """As told last."""
+    """The last recorded reason."""
     end: str = ""
-    """Whether it "went on" or was "lost"; empty: neither."""
+    """"went on" or "lost"; empty: neither."""
 
 
 def standstills(run: Run) -> list[Standstill]:
-    """All of them, in order of time; many tell of one."""
+    """All stalls, in order of time, each once however many peers recorded it."""
     under_way: dict[str, Standstill] = {}
     over: list[Standstill] = []
     for event in run.events:
@@ -80,7 +80,8 @@ def standstills(run: Run) -> list[Standstill]:
 
 
 def curve(run: Run) -> list[Point]:
-    """How the run went: a point a round, in order of time; a point a stretch of time if peers do not keep in step."""
+    """The curve of the run: a point for each round, in order of time; a point for each stretch of time if peers are not
+    in step."""
     averaged = [record for record in run.rounds if not record.caught_up] or list(run.rounds)
     times = [record.time_s for record in run.rounds]
     sent = list(accumulate((record.bytes_sent for record in run.rounds), initial=0))
@@ -93,7 +94,7 @@ def curve(run: Run) -> list[Point]:
 
 
 def absences(run: Run) -> list[Absence]:
-    """Everyone who was lost or missed a round, in order of the first loss."""
+    """All peers that were lost or missed a round, in order of the first loss."""
     lost: dict[str, list[tuple[float, str]]] = {}
     for event in run.events:
         if event.event == "lost":
@@ -102,7 +103,7 @@ def absences(run: Run) -> list[Absence]:
     causes: dict[str, str] = {}
     for peer in run.result.lost if run.result else ():
         if peer.why not in known.get(peer.peer, {""}):
-            causes[peer.peer] = peer.why  # who started the peers knows what the others only guess
+            causes[peer.peer] = peer.why  # the launcher knows the cause, the others only guess
         lost.setdefault(peer.peer, []).append((peer.when, peer.why))
     missed: dict[str, set[int]] = {}
     last_missing = {}
@@ -133,7 +134,7 @@ def absences(run: Run) -> list[Absence]:
 
 
 class _Made:
-    """Rounds by when the first peer had committed them. `by`: which ones a peer averaged itself."""
+    """Rounds with the time of their first commit. `by`: the rounds that each peer averaged itself."""
 
     def __init__(self, run: Run) -> None:
         first: dict[int, float] = {}
@@ -146,13 +147,13 @@ class _Made:
         self._times = [first[number] for number in self._rounds]
 
     def between(self, times: Iterable[tuple[float, float]]) -> set[int]:
-        """The rounds committed in any of these stretches of time."""
+        """The rounds committed within any of these spans of time."""
         spans = ((bisect_right(self._times, start), bisect_right(self._times, end)) for start, end in times)
         return {number for first, last in spans for number in self._rounds[first:last]}
 
 
 def _alive(run: Run) -> dict[str, list[float]]:
-    """When each peer wrote a record of a round."""
+    """The times of each peer's round records."""
     alive: dict[str, list[float]] = {}
     for record in run.rounds:
         alive.setdefault(record.peer, []).append(record.time_s)
@@ -160,7 +161,7 @@ def _alive(run: Run) -> dict[str, list[float]]:
 
 
 def _returns(run: Run) -> dict[str, list[float]]:
-    """When each peer took part: as its own records say, or else, if it wrote none here, as others saw it join."""
+    """The times at which each peer began to take part: by its own records, or else as others saw it join."""
     returns: dict[str, list[float]] = {}
     for record in run.rounds:
         if not record.caught_up:
@@ -173,7 +174,7 @@ def _returns(run: Run) -> dict[str, list[float]]:
 
 
 def totals(run: Run) -> list[PeerSummary]:
-    """What each peer did, from its own records; from the result where they are not here."""
+    """Each peer's totals, from its own records, or from the result where these are not here."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
     own = Tally(run.rounds).peers
     return [own.get(name) or told.get(name) or nothing(name) for name in run.peers]
@@ -203,7 +204,8 @@ def _point(group: Sequence[RoundRecord], bytes_sent: int) -> Point:
 
 
 def _episodes(when: Sequence[float], alive: Sequence[float]) -> tuple[float, ...]:
-    """Many peers tell of one loss: times with no sign of life between them are one, told first."""
+    """Separate losses of a peer. Many peers record the same loss: times without a sign of life between them are one
+    loss."""
     kept: list[float] = []
     for time in when:
         if not kept or bisect_right(alive, time) > bisect_right(alive, kept[-1]):

@@ -1,4 +1,4 @@
-"""The look of the report: its style sheet and the few lines of script that draw the figures."""
+"""The style sheet of the report, and the script that draws its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as one picture: how long each schedule takes, and what every peer sends when by the fastest of them."""
+"""A plan as one picture: the time of each schedule, and the messages of every peer under the fastest one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WIDTH, _LEFT, _RIGHT, _EDGE = 900.0, 160.0, 770.0, 24.0
 _BAR = 26.0
 _ROWS_MOST, _ROWS_FEW = 32, 12
 _LONGEST: Final = 8.0
-"""Times the shortest bar; whatever takes longer is cut off there."""
+"""The longest bar, as a multiple of the shortest; longer bars are cut off."""
 _TICKS: Final = 4
 _APART: Final = 3.0
-"""Strokes that are shorter than that, in pixels, are one with their neighbours."""
+"""Strokes closer or shorter than this, in pixels, are merged with their neighbours."""
 
 
 class Bar(NamedTuple):
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
 
 
 def plan_chart(title: str, bars: Sequence[Bar], peers: int, sent: Iterable[Sent]) -> str:
-    """An SVG file. ``bars``: the fastest first; ``sent``: what is sent by that one."""
+    """The chart as the text of an SVG file. ``bars``: the fastest first; ``sent``: the messages of the fastest."""
     parts = [*_bars(bars, 64.0)]
     top = 64.0 + len(bars) * _BAR + 40.0
     rows = min(peers, _ROWS_MOST)
@@ -88,7 +88,7 @@ def _timeline(best: Bar, rows: int, row_height: float, sent: Iterable[Sent], top
 
 
 def _strokes(times: list[tuple[float, float]], scale: float) -> Iterator[tuple[float, float]]:
-    """Where each begins and how long it is; what overlaps, or is too short to be told apart, is one."""
+    """The start and the length of each stroke. Strokes that overlap, or are too short to be seen apart, are merged."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted((start_s * scale, end_s * scale) for start_s, end_s in times):
         if merged and (start < merged[-1][1] - 1.0 or start < merged[-1][0] + _APART):

@@ -1,4 +1,4 @@
-"""The charts of a simulated world: who was up when and what befell them, and the bytes on each connection."""
+"""The charts of a simulated world: when each peer was up, the faults, and the bytes on each connection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ RECEIVED_INK: Final = "#5fa58c"
 
 
 def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
-    """A row for each of `names`: when it was up, and over that what was done to it; what befell all has its own row."""
+    """A row for each of `names`: when it was up, with its faults drawn over that; faults of all peers have a row of
+    their own."""
     all_row = [EVERYBODY] if any(not trouble.who for trouble in scene.troubles) else []
     row = {name: number for number, name in enumerate([*all_row, *names])}
     layout = base_layout(axis)
@@ -62,7 +63,7 @@ def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
 
 
 def bytes_chart(scene: Scene, names: Sequence[str]) -> Figure:
-    """The bytes on each connection, both ways, those between sites first."""
+    """The bytes on each connection in both directions, those between sites first."""
     shown = set(names)
     rows = [
         (f"{one.a} - {one.b}", one.link, ((one.Bps, one.bytes_ab), (one.Bps, one.bytes_ba))) for one in scene.cables

@@ -1,7 +1,7 @@
 """A map of a simulated network: sites, the peers at each, their connections and the cables between the sites.
 
-A connection is drawn the wider, the more bytes went over it, in the colour of its kind. Of many peers only so many are
-drawn as one can tell apart; the others are counted.
+The width of a connection shows its bytes, the colour its kind. Of many peers only a readable number is drawn; the
+others are counted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..records.units import bytes_text, count_text, plain
 MOST_SITES: Final = 12
 LINK_INKS: Final = ("#4a78b5", "#d08a3c", "#7a5ea8", "#3d8b6e", "#b5536b", "#57808f", "#9a8a3f")
 OTHER_INK: Final = "#8a94a3"
-"""Of the kinds of connections for which no colour is left."""
+"""The colour of further kinds of connections, when no other colour is left."""
 _WIDTH: Final = 1160.0
 _PEER_R: Final = 13.0
 _WIDEST: Final = 15.0
 _WIDEST_OPEN: Final = 6.0
-"""Of a line where there is no cable."""
+"""The width of the widest line where there is no cable."""
 _APART: Final = 50.0
-"""Between the middles of two neighbouring peers."""
+"""Distance between the centres of two neighbouring peers."""
 _ISLAND: Final = 44.0
-"""How far the ground of a site reaches beyond its peers."""
+"""Margin of a site's ground around its peers."""
 _BESIDE: Final = 70.0
-"""Room for what stands beside a site."""
+"""Room for the labels beside a site."""
 
 
 class _Spot(NamedTuple):
@@ -41,7 +41,8 @@ class _Spot(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """`outward`: the middle of the arc on which its peers stand; `arc`: how far that reaches, in radians."""
+    """A site on the map. `outward`: the middle of the arc on which its peers stand; `arc`: the arc's extent, in
+    radians."""
 
     name: str
     places: Sequence[Place]
@@ -52,7 +53,7 @@ class _Site(NamedTuple):
 
 
 class _Scale(NamedTuple):
-    """What colours and widths mean in this map."""
+    """The meaning of colours and widths in this map."""
 
     inks: Mapping[str, str]
     most: int
@@ -62,7 +63,7 @@ class _Scale(NamedTuple):
 
 
 def network_map(scene: Scene) -> str:
-    """The map as SVG, with its legend; its colours go with the page's."""
+    """The map as SVG, with its legend; its colours follow the page's."""
     sites, height = _laid_out(scene)
     kinds = Counter(place.link for place in scene.places)
     scale = _Scale(
@@ -101,7 +102,7 @@ def most_at(sites: int) -> int:
 
 
 def _laid_out(scene: Scene) -> tuple[list[_Site], float]:
-    """The sites on an ellipse, one alone in the middle; peers stand on the side away from the others."""
+    """The layout: sites on an ellipse, a single site in the middle; peers on the side away from the other sites."""
     by_site: dict[str, list[Place]] = {}
     for place in scene.places:
         by_site.setdefault(place.site, []).append(place)
@@ -125,7 +126,7 @@ def _laid_out(scene: Scene) -> tuple[list[_Site], float]:
 
 
 def _apart(spots: Sequence[_Spot], radii: Sequence[float]) -> bool:
-    """Whether no two sites, with what stands beside them, are in each other's way."""
+    """Whether no two sites, with their labels, overlap."""
     sites = list(zip(spots, radii, strict=True))
     return all(
         math.dist(one, other) >= reach + others + 2 * _ISLAND + 30

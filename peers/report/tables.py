@@ -1,4 +1,4 @@
-"""The written half of a report: headline numbers, who was missing, what each peer did, what happened; all escaped."""
+"""The text of a report: headline numbers, missing peers, totals of each peer, and events; all of it escaped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_name(run: Run) -> str:
 
 
 def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]) -> str:
-    """The numbers one looks for first. What an unfinished run has no result for is taken from its last round."""
+    """The headline numbers. For an unfinished run, which has no result, they come from its last round."""
     result = run.result
     told = result or Tally(run.rounds)
     measured = "not measured" if told.accuracy is None else ""
@@ -59,7 +59,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
 
 
 def command(run: Run) -> str:
-    """How to run it again, and how to tell that it went the same way, where that is known."""
+    """The command that repeats the run and, where known, the digest that tells whether the repetition was equal."""
     known = (("Run it again", run.command), ("Digest", run.result.digest if run.result else None))
     rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
@@ -72,7 +72,7 @@ def broken(run: Run) -> str:
 
 
 def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
-    """Where the seconds of all peers went, and for whom they waited most."""
+    """The division of all peers' seconds, and the peer that they waited for most."""
     spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]
     if not sum(spent):
         return ""
@@ -116,7 +116,7 @@ def missing_table(missing: Sequence[Absence]) -> str:
 
 
 def standstill_table(found: Sequence[Standstill]) -> str:
-    """Whom the others waited for as its own work took so long; nothing where there was nobody."""
+    """The peers that stalled; "" when none did."""
     if not found:
         return ""
     body = (
@@ -157,7 +157,7 @@ def peer_table(peers: Sequence[PeerSummary]) -> str:
 
 
 def elsewhere_table(run: Run) -> str:
-    """The peers that joined from other machines; nothing where none did."""
+    """The peers that joined from other machines; "" when none did."""
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""
@@ -167,7 +167,7 @@ def elsewhere_table(run: Run) -> str:
 
 
 def event_table(run: Run) -> str:
-    """All that happened, folded away: the headlines are above."""
+    """All events, folded: the headlines are above."""
     if not run.events:
         return ""
     body = (

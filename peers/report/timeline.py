@@ -1,8 +1,8 @@
-"""Where each peer's time went: rounds laid out on the clock as compute, waiting, transfer, evaluation.
+"""The time of each peer: rounds laid out on the clock as compute, waiting, transfer, evaluation.
 
-The records hold how long each part took, not when it began. A round's record is written when it is over, so its parts
-are laid out backwards from there, never reaching behind the record before. Where transfer overlapped compute, their sum
-is longer than the round: the parts are then drawn shorter, in proportion, and the measured seconds are kept beside.
+The records hold the duration of each part, not its start. A round's record is written at its end, so its parts are laid
+out backwards from there, never beyond the previous record. Where transfer overlapped compute, the sum of the parts
+exceeds the round: the parts are then drawn shorter in proportion, and the measured seconds are kept beside.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ class Slot:
     first: RoundRecord
     last: RoundRecord
     longest: RoundRecord
-    """With the longest wait."""
+    """The round with the longest wait."""
     start_s: float
     end_s: float
     spent_s: tuple[float, ...]
     """Seconds of each of `PARTS`, as measured."""
     hidden_s: float
-    """Of averaging, while local steps went on: it takes no place of its own."""
+    """Seconds of averaging behind local steps, which take no place of their own."""
 
     def parts(self) -> Iterator[tuple[str, float, float, float]]:
-        """Of each part that took time: its name, its place on the clock (start, length) and its measured seconds."""
+        """For each part that took time: its name, its position on the clock (start, length) and its measured
+        seconds."""
         total = sum(self.spent_s)
         shrink = min(1.0, (self.end_s - self.start_s) / total) if total > 0 else 0.0
         start = self.start_s
@@ -44,7 +45,7 @@ class Slot:
 
 
 def slots(rounds: Iterable[RoundRecord], *, most: int | None = None) -> list[Slot]:
-    """One slot a round, peer by peer; rounds are put together where there would be more than `most` slots."""
+    """One slot for each round, peer by peer; rounds are merged where there would be more than `most` slots."""
     by_peer: dict[str, list[Slot]] = {}
     for record in rounds:
         earlier = by_peer.setdefault(record.peer, [])
@@ -72,7 +73,7 @@ def _slot(record: RoundRecord, after_s: float) -> Slot:
 
 
 def _merged(row: list[Slot], until_s: float, bins: int) -> Iterator[Slot]:
-    """Slots that end in the same of `bins` stretches of time become one: a pause longer than a stretch stays a gap."""
+    """Merge the slots that end in the same of `bins` spans of time; a pause longer than a span remains a gap."""
 
     def stretch(slot: Slot) -> int:
         return min(bins - 1, int(slot.end_s / until_s * bins)) if until_s > 0 else 0

@@ -1,8 +1,8 @@
 """A run as a Chrome trace, to open in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-The format is Google's "Trace Event Format": a process a peer, in it a slice a round ('X') that holds slices of compute,
-wait, transfer and evaluation; counters ('C') of loss and period; instants ('i') for what happened. Times are whole
-microseconds.
+The format is Google's "Trace Event Format": a process for each peer, and in it a slice ('X') for each round, which
+holds slices of compute, wait, transfer and evaluation; counters ('C') of loss and period; instants ('i') for events.
+Times are whole microseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .timeline import Slot, slots
 TraceEvent = dict[str, Any]
 
 RUN_PID: Final = 0
-"""The process of what belongs to the run and not to one peer."""
+"""The process of the entries that belong to the run and not to one peer."""
 
 
 def write_trace(run: Run, target: Path) -> Path:
@@ -46,7 +46,7 @@ def _events(run: Run) -> Iterator[TraceEvent]:
             args = {"why": absence.why, "address": absence.address, "advice": absence.advice}
             yield _instant("lost", pids[absence.peer], when, args)
     for event in run.events:
-        if event.event != "lost":  # everyone who noticed tells of it: it stands above, once
+        if event.event != "lost":  # many peers record it: it stands above, once
             yield _instant(event.event, pids[event.subject], event.time_s, {"why": event.why, "told by": event.peer})
 
 

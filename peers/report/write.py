@@ -1,7 +1,7 @@
-"""The report of a run: one HTML file that holds all it needs, to open years later on a machine without a network.
+"""The report of a run: one self-contained HTML file, to open years later on a machine without a network.
 
-Nothing in it comes from elsewhere, and its own policy lets the browser run no script but the two that are hashed in its
-head: text that peers sent is escaped, and would be powerless if it were not.
+It loads nothing from elsewhere, and its content security policy allows only the two scripts that are hashed in its
+head: peers' text is escaped, and could not run even if it were not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def write_report(run: Run, target: Path) -> Path:
 
 
 def page(run: Run, plotly_js: str) -> str:
-    """The report as text, with the given plotly.js inside."""
+    """The report as HTML text, with the given plotly.js inside."""
     missing, peers, points = absences(run), totals(run), curve(run)
     charts = _charts(run, peers, points, missing)
     policy = f"default-src 'none'; script-src {_hash(plotly_js)} {_hash(SCRIPT)}"
@@ -136,7 +136,7 @@ lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 
 
 def _world(scene: Scene) -> str:
-    """What only a simulation knows."""
+    """The sections on a simulated world."""
     return f"""<h2>The network</h2>
 <p class="note">Each peer's connection and what went over it, both ways: the wider the line, the more bytes. Point at a
 line for more.</p>
@@ -150,7 +150,7 @@ its work was done.</p>
 
 
 def _json(charts: Mapping[str, Figure]) -> str:
-    """JSON that no text in it can end: the characters that mean something to HTML are spelled as escapes."""
+    """JSON that is safe inside HTML: characters with a meaning in HTML are escaped."""
     text = json.dumps(charts, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

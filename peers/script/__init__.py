@@ -1,1 +1,1 @@
-"""A user's own training loop as a peer: `samovar.join` and what it gives."""
+"""A user's own training loop as a peer: `samovar.join` and the `Run` that it returns."""

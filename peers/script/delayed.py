@@ -1,5 +1,5 @@
-"""Overlap in somebody's own loop: a round is averaged in the background while the script takes its next local steps.
-What comes out is what `overlap` says of task files."""
+"""Overlap in a user's own loop: a round is averaged in the background while the script takes its next local steps. The
+arithmetic is that of `overlap` for task files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..peer import Peer
 
 
 class Delayed:
-    """The round of a peer that is under way. What waits is called on the peer's event loop."""
+    """The background round of one peer. The async methods run on the peer's event loop."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -24,14 +24,14 @@ class Delayed:
         return self._outcome is not None
 
     async def begin(self, brought: Contribution) -> None:
-        """Begin to average; local steps go on from here."""
+        """Begin to average `brought`; local steps continue meanwhile."""
         self._brought = brought
         self._hidden.enter_context(self._peer.averaging.meter.hidden())
         averaging = self._peer.average(brought, compute_s=0.0, steps=0)
         self._outcome = asyncio.create_task(averaging, name="average")
 
     async def end(self) -> tuple[Contribution, Outcome]:
-        """Local steps wait for it now: what was brought, and what came of it."""
+        """Wait for the round, with local steps paused. Returns the contribution and the outcome."""
         assert self._brought is not None
         assert self._outcome is not None
         self._hidden.close()
@@ -39,7 +39,7 @@ class Delayed:
         return self._brought, outcome
 
     async def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel the round: nothing waits for it any more."""
         self._hidden.close()
         if self._outcome is not None:
             self._outcome.cancel()

@@ -1,4 +1,4 @@
-"""The second way in: somebody's own PyTorch loop, with at most five lines more.
+"""`samovar.join`: a user's own PyTorch loop becomes a peer, with at most five more lines.
 
     import samovar
     run = samovar.join()
@@ -6,7 +6,7 @@
     ...
     run.leave()
 
-What `join` gives is a `Run` (`run`).
+`join` returns a `Run` (`run`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def join(
 ) -> Run:
     """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
 
-    Without either a run begins here with ``peers=1``, and how others join it is printed. `settings` are those of
-    `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); what all peers share is the run's.
-    Raises ValueError, OSError and PeerLost, each with one clear line.
+    Without either, a new run begins here with ``peers=1``, and a printed line tells how others join it. `settings` are
+    those of `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); the settings that all peers
+    share come from the run. Raises ValueError, OSError and PeerLost, each with one clear line.
     """
     import_all_of_torch()
     background = Background()
     try:
         if CONTROL_VARIABLE in os.environ:
             opening = background.call(_launched())
-            torch.set_num_threads(opening.orders.threads)  # of this thread too: each has its own number
+            torch.set_num_threads(opening.orders.threads)  # for this thread too: the number is per thread
             return Run(background, opening, None)
         wished = _settings({"peers": 1, **settings})
         if address is None:
@@ -79,7 +79,7 @@ def _settings(wished: dict[str, Any]) -> Settings:
             {},
         )
     except SettingsError as error:
-        raise SettingsError(error.problem, error.name) from None  # a caller knows where it called
+        raise SettingsError(error.problem, error.name) from None  # without the place: the caller's traceback shows it
 
 
 async def _launched() -> Opening:

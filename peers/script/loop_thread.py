@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for a peer that lives beside somebody's own training loop."""
+"""An event loop in a thread of its own, for a peer beside a user's own training loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLOSE_S = 5.0
 
 
 class Background:
-    """Begins to run when it is made. The thread is a daemon: a program that just ends does not wait for it."""
+    """Starts its thread when made. The thread is a daemon: a program that ends without `close` does not wait for it."""
 
     def __init__(self) -> None:
         running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -22,15 +22,16 @@ class Background:
         self._loop, self._over = running.result()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` on the loop and wait for its result; whatever ends the waiting, e.g. Ctrl-C, ends the work."""
+        """Run `work` on the loop and wait for its result. An exception that ends the wait, e.g. Ctrl-C, cancels the
+        work."""
         return self.wait(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Do `work` on the loop."""
+        """Run `work` on the loop; returns its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, started: Future[T]) -> T:
-        """The result of what was started; whatever ends the waiting ends the work."""
+        """The result of the future `started`. An exception that ends the wait cancels the work."""
         try:
             return started.result()
         except BaseException:
@@ -38,11 +39,11 @@ class Background:
             raise
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Do on the loop, and do not wait for it."""
+        """Call `do` on the loop without waiting for it."""
         self._loop.call_soon_threadsafe(do)
 
     def close(self) -> None:
-        """Cancel what still goes on."""
+        """End the loop: tasks that are still running are cancelled."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(_CLOSE_S)
 

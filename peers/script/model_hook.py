@@ -1,4 +1,4 @@
-"""The model and the optimizer of somebody's own loop: what they bring to a round, and what they take from it."""
+"""The model and the optimizer of a user's own loop: their contribution to a round, and the load of its result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Losses:
-    """What the loop tells of its losses, batch by batch. `mean`: of the round, or the one before; nan: never told."""
+    """The losses that the loop reports, batch by batch. `mean`: of the present or the last round; nan: none was
+    reported."""
 
     def __init__(self) -> None:
         self.mean = math.nan
@@ -35,7 +36,7 @@ class Losses:
         self._count += 1
 
     def close(self) -> float:
-        """The round's mean, 0 when nobody has told one; a new round begins."""
+        """End the round and return its mean loss; 0 when none was ever reported."""
         if self._count and math.isfinite(mean := float(self._sum) / self._count):
             self.mean = mean
         self._sum, self._count = 0.0, 0
@@ -43,11 +44,11 @@ class Losses:
 
 
 class Wrapped:
-    """`gradients`: those are averaged, in place of the model; `inner`: the optimizer's own state is kept, reset,
-    or averaged with it."""
+    """`gradients`: the gradients are averaged in place of the model; `inner`: the optimizer's own state is kept, reset,
+    or averaged with the model."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, gradients: bool, inner: str) -> None:
-        """Raises ValueError for what cannot be averaged."""
+        """Raises ValueError for a model or optimizer that cannot be averaged."""
         self._optimizer, self._inner = optimizer, inner
         check_values(model)
         self._averaged = Averaged(
@@ -55,19 +56,19 @@ class Wrapped:
         )
         self.layout, self.agreement = self._averaged.layout, self._averaged.agreement()
         self.probe: Probe | None = None
-        """Looks at the model when the period is chosen by what it sees."""
+        """Measures how far the model moves, where the period policy asks for it."""
         self.variate: ControlVariate | None = None
-        """Added to local steps when their drift is corrected."""
+        """Corrects each local step for drift (SCAFFOLD), where that is set."""
 
     @property
     def parameters(self) -> int:
-        """Elements of the vector that are parameters."""
+        """How many elements of the vector are parameters."""
         return self._averaged.parameters
 
     def contribution(
         self, weight: float, *, loss: float, elapsed_s: float, filling: Filling | None = None, steps: int = 0
     ) -> Contribution:
-        """The model after `steps`, or the gradients that fill up. Raises Diverged."""
+        """The contribution: the model after `steps`, or the gradients that `filling` receives. Raises Diverged."""
         rate = float(self._optimizer.param_groups[0]["lr"])
         whole = finite(self._vector(), self.layout, rate) if filling is None else filling.vector
         motion = STILL if self.probe is None else self.probe.end(whole)
@@ -76,14 +77,14 @@ class Wrapped:
         return Contribution(whole, weight, loss, rate, elapsed_s, filling, motion, steps=steps)
 
     def stepped(self, *, halfway: bool) -> None:
-        """A local step is taken; `halfway`: half of them."""
+        """To be called after each local step. `halfway`: half of the round's steps are taken."""
         if self.variate is not None:
             self.variate.step(self._averaged.trained())
         if halfway and self.probe is not None:
             self.probe.amid(self._vector())
 
     def load(self, vector: torch.Tensor | None) -> None:
-        """Take over what a round came to; None: what was brought."""
+        """Load the result of a round. None: the result is this peer's own contribution."""
         if vector is not None:
             self.take_over(vector)
             if self.probe is not None:
@@ -92,11 +93,12 @@ class Wrapped:
             self._optimizer.state.clear()
 
     def merge(self, agreed: torch.Tensor, brought: torch.Tensor, part: Part, overlap_share: float | None) -> None:
-        """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
+        """Merge the `part` that a background round has averaged, with `brought` as this peer's contribution to it: see
+        `overlap`."""
         self.take_over(merged(self._vector(), agreed, brought, part, self.parameters, overlap_share))
 
     def take_over(self, vector: torch.Tensor) -> None:
-        """Go on from there amid a round."""
+        """Load `vector` into the model amid a round."""
         self._averaged.load(vector)
 
     def _vector(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The rounds of a peer that lives beside somebody's own loop, and the time it trained between them."""
+"""The rounds of a peer beside a user's own loop, and the time that the loop trained between them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .model_hook import Losses
 
 
 class ScriptRounds:
-    """One peer's, from when it has taken its place. All is called on the peer's event loop."""
+    """The rounds of one peer from when it takes part. All methods run on the peer's event loop."""
 
     def __init__(self, peer: Peer, losses: Losses) -> None:
         self._peer, self._losses = peer, losses
         self._train_on()
 
     def _train_on(self, trained_s: float = 0.0) -> None:
-        """The script goes on, and has trained for so long since the last round."""
+        """The script continues; it has trained for `trained_s` seconds since the last round."""
         self._trained_since_s = asyncio.get_running_loop().time() - trained_s
         self._local_steps = self._taking_steps()
 
@@ -30,7 +30,8 @@ class ScriptRounds:
         return self._peer.stalls.begin(LOCAL_STEPS, lambda: "in the script's own loop")
 
     async def average(self, brought: Contribution, steps: int) -> Tensor | None:
-        """The model after it; None when it is what was brought, as nobody else is there: only rounding would differ."""
+        """Average `brought`; returns the new model. None: this peer is alone and the result is `brought` itself, where
+        a load would only add rounding."""
         if brought.filling is None:
             self._local_steps.end()
         else:
@@ -41,7 +42,7 @@ class ScriptRounds:
         return None if outcome.vector is brought.vector else outcome.vector
 
     async def average_at_site(self, brought: Contribution) -> Tensor:
-        """The model to go on from, amid a round."""
+        """Average with the site amid a round; returns the model to continue from."""
         trained_s = self._trained_s
         self._local_steps.end()
         vector = await self._peer.average_at_site(brought)
@@ -49,13 +50,13 @@ class ScriptRounds:
         return vector
 
     async def begin(self, delayed: Delayed, brought: Contribution) -> None:
-        """Of one that goes on behind the next local steps."""
+        """Begin a round that runs behind the next local steps."""
         self._local_steps.end()
         await delayed.begin(brought)
         self._local_steps = self._taking_steps()
 
     async def end(self, delayed: Delayed, steps: int) -> tuple[Contribution, Outcome]:
-        """The end of one that was under way; its record is of the time, and the `steps`, since the one before."""
+        """Wait for the round in the background. Its record covers the time and the `steps` since the record before."""
         trained_s = self._trained_s
         self._local_steps.end()
         ended = await delayed.end()

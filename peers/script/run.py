@@ -1,8 +1,8 @@
-"""A peer's part in a run, as somebody's own PyTorch loop holds it: what `samovar.join` gives (`join`).
+"""A peer's part in a run, for a user's own PyTorch loop: the object that `samovar.join` returns (`join`).
 
 The peer lives on an event loop in a thread of its own. `wrap` hangs a hook on the optimizer, which stays the same
-object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period` steps the
-hook averages the model with the other peers; with `overlap` the loop goes on at once and waits a period later.
+object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period` steps the hook
+averages the model with the other peers; with `overlap` the loop continues at once and waits a period later.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ T = TypeVar("T")
 
 
 class Run:
-    """This process's part in a run. Also a context manager, which leaves at its end."""
+    """This process's part in a run. As a context manager it leaves at the end."""
 
     def __init__(self, background: Background, opening: Opening, invitation: dict[str, Any] | None) -> None:
         self._background, self._opening, self._invitation = background, opening, invitation
         self._peer: Peer | None = None
-        # Local steps since this peer brought its model, and since its last record; samples in a batch.
+        # Local steps since this peer's last contribution, and since its last record; samples in a batch.
         self._steps, self._untold, self._weight = 0, 0, 1.0
         self._losses = Losses()
         self._synchronous: Synchronous | None = None
@@ -56,8 +56,8 @@ class Run:
 
     @property
     def part(self) -> int:
-        """Which part of the data is this peer's own, from 0 to `parts` - 1; final once `wrap` has returned. Raises
-        ValueError before that where a run was joined by its address: its members have not said."""
+        """This peer's part of the data, from 0 to `parts` - 1; final once `wrap` has returned. Raises ValueError before
+        that in a run joined by address, whose members have not assigned it yet."""
         if self._peer is None and self._opening.control is None and not self._opening.orders.founder:
             raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
         return self._opening.orders.part if self._peer is None else self._peer.membership.me.data_part
@@ -68,12 +68,12 @@ class Run:
 
     @property
     def peers(self) -> int:
-        """How many peers train together now."""
+        """The number of peers that train together now."""
         return 1 if self._peer is None else len(self._peer.membership.view.members)
 
     @property
     def period(self) -> int:
-        """How many calls of step() make a round now, of this peer."""
+        """The number of this peer's step() calls in the present round."""
         return 0 if self._peer is None else self._peer.due
 
     @property
@@ -106,12 +106,12 @@ class Run:
         return optimizer
 
     def loss(self, loss: float | torch.Tensor) -> None:
-        """Tell the training loss of a batch: for the records, and for an adaptive period, which stays as it began when
-        nobody tells. One that is not finite, as under a GradScaler, makes the round tell the loss of the one before."""
+        """Report the training loss of a batch, for the records and an adaptive period, which never changes without it.
+        One that is not finite, as under a GradScaler, makes the round report the mean loss of the one before."""
         self._losses.add(loss)
 
     def samples(self, count: float) -> None:
-        """Tell how many samples the gradients that are averaged next stand for: their weight, until it is told anew."""
+        """Set the number of samples behind the gradients to be averaged next: their weight, until it is set again."""
         if not 0 < count < math.inf:
             raise ValueError(f"run.samples takes the number of samples in a batch, got {count}")
         self._weight = float(count)
@@ -129,14 +129,14 @@ class Run:
             gradients.accumulating = before
 
     def leave(self) -> None:
-        """Average once more what was trained since the last time, and go; the others go on."""
+        """Average the steps since the last round once more, and leave; the others continue."""
         if not self._gone and not self._opening.stop.flag:
             with self._ending_with_it():
                 self._catch_up_with_round()
                 if self._steps:
                     self._average()
                 if self._peer is not None and self._opening.settings.fragments > 1:
-                    self._take(self._peer.state.vector)  # its own of the others' turns is nobody else's
+                    self._take(self._peer.state.vector)  # drops progress that only this peer has
         self._go("its script is done", done=not self._opening.stop.flag)
 
     def __enter__(self) -> Self:
@@ -151,7 +151,7 @@ class Run:
             self._fail(error)
 
     async def _begin(self, brought: Contribution) -> torch.Tensor:
-        """Have the peer take part; returns the weights to begin with."""
+        """Start the peer; returns the weights to begin with."""
         opening, settings, orders = self._opening, self._opening.settings, self._opening.orders
         self._file, record = opening.recorder()
         self._peer = peer = Peer(
@@ -201,18 +201,18 @@ class Run:
         self._take(self._do(partial(self._rounds.average, self._trained(), self._untold)))
 
     def _trained(self) -> Contribution:
-        whole = self._steps if self._steps >= self.period else 0  # the few before it leaves count as they are
+        whole = self._steps if self._steps >= self.period else 0  # a last part-round before leaving is not rescaled
         return self._contribution(float(self._steps), steps=whole)
 
     def _average_behind(self) -> None:
-        """Take over the round that is under way, and begin the next."""
+        """Merge the round that is under way, and begin the next."""
         self._catch_up_with_round()
         if self._steps and self._delayed is not None:
             self._do(partial(self._rounds.begin, self._delayed, self._trained()))
             self._steps = 0
 
     def _catch_up_with_round(self) -> None:
-        """If one is under way; who catches up with the others loses its steps since."""
+        """Merge the round under way, if any. A peer that catches up with the others loses its steps since."""
         if self._delayed is not None and self._delayed.under_way:
             brought, outcome = self._do(partial(self._rounds.end, self._delayed, self._untold))
             self._untold = 0
@@ -244,7 +244,7 @@ class Run:
         self._steps = self._untold = 0
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work`, done in the background; when the run is stopped meanwhile, the script ends here."""
+        """Run `work` in the background and return its result; a stop of the run meanwhile ends the script here."""
         result = self._background.call(self._opening.stop.unless(work))
         if self._opening.stop.flag:
             self._stop()
@@ -252,8 +252,8 @@ class Run:
 
     @contextlib.contextmanager
     def _ending_with_it(self) -> Iterator[None]:
-        """What fails with the other peers, or is interrupted, cannot be gone on with: it ends this peer's part. The
-        error is the script's to handle, which may train on alone."""
+        """A failure or an interrupt of work with the others ends this peer's part. The script may catch the error and
+        train on alone."""
         try:
             yield
         except BaseException as error:
@@ -273,7 +273,7 @@ class Run:
 
     def _forgotten(self) -> None:
         """The script ended without leaving, or with an error: the others must not wait for this peer."""
-        if os.getpid() == self._process:  # a child that was forked has no part in the run
+        if os.getpid() == self._process:  # a forked child has no part in the run
             if self._steps and not self._gone:
                 self._opening.forgot = f"run.leave() was not called: {self._steps} local steps are lost"
                 print(f"samovar: {self._opening.forgot}", file=sys.stderr)
@@ -284,7 +284,7 @@ class Run:
         self._go("its script ended" if failed is None else f"its script failed: {one_line(failed)}", error=failed)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
-        """Tell the others, and end what runs in the background. `done`: when they have the last round's result."""
+        """Tell the others, with `done` once they have the last round's result, and end the background work."""
         if not self._gone:
             self._gone = True
             atexit.unregister(self._forgotten)

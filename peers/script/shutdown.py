@@ -1,4 +1,4 @@
-"""How a peer that lives beside somebody's own loop goes."""
+"""The departure of a peer beside a user's own loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..peer import Peer
 
 
 async def part(opening: Opening, peer: Peer | None, why: str, *, done: bool, error: BaseException | None) -> None:
-    """Tell the others, and close everything. `peer`: None when it never took part; `done`: when they have the last
-    round's result."""
+    """Tell the others, and close everything. `peer`: None when it never took part; `done`: it holds the last round's
+    result and waits until the others have it."""
     if peer is None:
         opening.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
@@ -32,7 +32,7 @@ async def part(opening: Opening, peer: Peer | None, why: str, *, done: bool, err
 
 
 async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
-    """A peer that goes waits for no longer than this, and what goes wrong with the others is theirs."""
+    """Await `farewell` for at most `limit_s`. Membership errors are ignored: this peer is leaving anyway."""
     with contextlib.suppress(TimeoutError, MembershipError, Expelled):
         async with asyncio.timeout(limit_s):
             await farewell

@@ -1,4 +1,4 @@
-"""Synchronous data parallel in somebody's own loop: every backward ends with the mean gradient of all peers."""
+"""Synchronous data parallel in a user's own loop: every backward ends with the mean gradient of all peers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .loop_thread import Background
 
 
 class Synchronous:
-    """Of one model. `average` is what the peer does with gradients that are still being filled in: it gives their mean
-    [n], None when there is nobody else. `guarded`: what goes wrong inside ends this peer's part."""
+    """Synchronous averaging for one model. `average` takes gradients that are still being filled in and returns their
+    mean [n], None when this peer is alone. `guarded`: a context in which an error ends this peer's part in the run."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Settings: flags, TOML files and what goes together."""
+"""Settings: flags, TOML files, and rules on which settings go together."""

@@ -1,4 +1,4 @@
-"""Which settings go together; the rest is refused, with the reason."""
+"""Which settings go together. All other combinations are refused, with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fields import Fields, SettingsError
 
 
 def check(wished: Fields) -> None:
-    """Raises SettingsError for the first that does not go with another."""
+    """Raises SettingsError for the first setting that does not go with another."""
     watched = parse_period(wished.period).watches
     if wished.quorum is not None and wished.quorum > wished.peers:
         raise SettingsError(f"must be at most the number of peers, {wished.peers}, got {wished.quorum}", "quorum")
@@ -48,7 +48,7 @@ def _as_usual(wished: Fields, usual: Mapping[str, object], why: str) -> None:
 
 
 def _synchronous(wished: Fields) -> None:
-    """Gradients are averaged in every step, as they are."""
+    """Gradients are averaged in every step, unmodified."""
     if wished.period not in ("adaptive", "1"):
         raise SettingsError(f"must be 1 when gradients are averaged, got {wished.period}", "period")
     if wished.codec != "none":
@@ -59,7 +59,7 @@ def _synchronous(wished: Fields) -> None:
 
 
 def _hierarchical(wished: Fields, site_period: int) -> None:
-    """Peers of a site are as far as each other, and compare nothing but whole models."""
+    """Peers of a site take equal steps, and may compare only whole models."""
     policy = parse_period(wished.period)
     if wished.site is None:
         raise SettingsError("needs to know who is where: say so with --site or in [[groups]]", "site_period")
@@ -78,7 +78,7 @@ def _hierarchical(wished: Fields, site_period: int) -> None:
 
 
 def _overlapped(wished: Fields) -> None:
-    """When a round ends, the next local steps are under way: how many, it cannot say any more."""
+    """When a round ends, the number of local steps under way is already fixed."""
     if not isinstance(parse_period(wished.period), Fixed):
         raise SettingsError(
             f"must be a number of local steps with --overlap, got {wished.period}; as in --period 16", "period"

@@ -1,4 +1,4 @@
-"""Every setting of a run: its default, what it may be, and a line of help."""
+"""Every setting of a run: its default, its rule, and a line of help."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from . import validators as rules
 from .validators import Rule, shown
 
 PROTOCOLS = ("allreduce",)
-"""All that ``--protocol`` takes; a sweep of simulations draws from them."""
+"""The choices of ``--protocol``; a sweep of simulations draws from them."""
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be: one line, for a person. `problem` follows the name in a sentence."""
+    """An invalid setting: one line, for a person. `problem` follows the name in a sentence."""
 
     def __init__(self, problem: str, name: str = "", place: str = "") -> None:
         super().__init__(f"{place or name} {problem}".strip())
@@ -27,15 +27,15 @@ class SettingsError(ValueError):
 
 
 def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False, former: str = "") -> Any:
-    """`help`: a few words, which fit into a line of 80 columns behind the flag. `agreed`: all peers of a run have the
-    same. `former`: the name that the setting had before, which is still taken. A default of None allows None."""
+    """`help`: a few words that fit behind the flag in a line of 80 columns. `agreed`: all peers of a run have the same
+    value. `former`: the setting's previous name, which is still accepted. A default of None allows None."""
     metadata = {"rule": rule, "help": help, "agreed": agreed, "former": former}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """Each is checked on its own when made: raises SettingsError."""
+    """The settings of a run. Construction checks each on its own and raises SettingsError."""
 
     peers: int = _setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
     protocol: str = _setting("allreduce", rules.one_of(*PROTOCOLS), "What peers say to each other.", agreed=True)

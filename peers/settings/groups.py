@@ -1,4 +1,4 @@
-"""Groups of peers in a settings file, as a scenario has them: how many, how each of them is connected, and where."""
+"""Groups of peers in a settings file, as in a scenario: how many peers, with which connection, at which site."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .toml_rows import TableError, rows
 
 
 def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
-    """What stands in the file, with its ``[[groups]]`` as the `peers`, the `link` and the `site` that they come to.
+    """The entries of the file, with its ``[[groups]]`` replaced by the equivalent `peers`, `link` and `site`.
 
-    Raises TableError, also when a flag or another line of the file says one of these.
+    Raises TableError, also when a flag or another line of the file gives one of these.
     """
     groups = rows(file, "groups", ("peers", "link", "site"))
     entries = [entry for entry in file.entries() if entry.key != "groups"]

@@ -1,4 +1,4 @@
-"""Links, and how people write them: ``10mbit,40ms``. Every quantity carries its unit."""
+"""Links as people write them: ``10mbit,40ms``. Every quantity carries its unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from ...protocols.link_spec import LinkSpec
 
 _Units = dict[str, Decimal]
-"""How many bytes a second, seconds or bytes each unit is. Exact, so that 200us are the very number that 0.0002 is."""
+"""Each unit in bytes a second, seconds or bytes. Decimals are exact, so 200us equals 0.0002."""
 _RATES: _Units = {
     f"{prefix}bit": Decimal(10**digits) / 8 for prefix, digits in zip(("", *"kmgt"), range(0, 15, 3), strict=True)
 }
@@ -17,11 +17,12 @@ _SPANS: _Units = {"s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": De
 _BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZES: _Units = {unit: Decimal(size) for unit, size in _BYTES.items()}
 _MOST = 1e15
-"""No quantity is larger, in seconds, bytes or bytes a second."""
+"""The largest quantity allowed, in seconds, bytes or bytes a second."""
 
 
 def parse_link(text: str) -> LinkSpec:
-    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter; ``50mbit/10mbit,20ms``: received and sent.
+    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter; ``50mbit/10mbit,20ms``: download/upload
+    bandwidth.
 
     Raises ValueError that says what is wrong.
     """
@@ -39,7 +40,7 @@ def parse_link(text: str) -> LinkSpec:
 
 
 def one_of(kinds: str, index: int) -> str:
-    """The link, or the site, of the peer with this number: of several, with semicolons between them, all take theirs in
+    """The link, or the site, of the peer with this number. Values separated by semicolons are assigned to the peers in
     turn."""
     each = kinds.split(";")
     return each[index % len(each)].strip()
@@ -69,7 +70,7 @@ def parse_size(text: str) -> int:
 
 
 def link_text(link: LinkSpec) -> str:
-    """What `parse_link` reads as this very link; so it is with the others."""
+    """The text that `parse_link` reads as this exact link. The other `_text` functions are exact inverses too."""
     rates = [link.bandwidth_Bps] if link.down_Bps is None else [link.down_Bps, link.bandwidth_Bps]
     times = [link.latency_s, *([link.jitter_s] if link.jitter_s else [])]
     return ",".join(("/".join(map(rate_text, rates)), *map(duration_text, times)))
@@ -98,7 +99,7 @@ def _quantity(text: str, units: _Units, what: str, example: str) -> float:
 
 
 def _written(value: float, units: _Units) -> str:
-    """In the unit that makes the shortest text, and no fraction of one, of those that lose nothing."""
+    """The value in the unit with the shortest exact text; a text without a leading "0." is preferred."""
     texts = []
     for name, unit in units.items():
         number = f"{(Decimal(repr(value)) / unit).normalize():f}"

@@ -1,4 +1,4 @@
-"""All settings of a run, in one place: flags, TOML files, spawned processes and newcomers read and check them here."""
+"""All settings of a run. Flags, TOML files, spawned processes and newcomers all read and check them here."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from .toml_file import Entry, read_toml
 from .validators import shown
 
 _KNOWN_LETTERS = 380
-"""Of the names of all settings, in an error's line."""
+"""At most so many characters of setting names appear in an error's line."""
 Tell = Callable[[str], None]
-"""Takes one line for the user: a setting was given by its former name."""
+"""Receives one line for the user, when a setting was given by its former name."""
 _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
-    """The first of those that are given (None: not given) though a training script decides that itself."""
+    """The first of `given` (None: not given) that a training script decides itself; None when there is none."""
     return next((name for name in _OF_TASKS if given.get(name) is not None), None)
 
 
 def aloud(line: str) -> None:
-    """Tell it on stderr."""
+    """Print the line on stderr."""
     print(f"samovar: {line}", file=sys.stderr)
 
 
 def silently(line: str) -> None:
-    """Tell nobody."""
+    """Drop the line."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Fields):
-    """Checked when made: raises SettingsError."""
+    """The settings of a run, checked together at construction. Raises SettingsError."""
 
     def __post_init__(self) -> None:
         Fields.__post_init__(self)
@@ -52,8 +52,8 @@ class Settings(Fields):
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """Flags (None: not given) over the TOML file over the defaults. `tell` is given a line for each setting that
-        goes by its former name. Raises SettingsError naming flag or line."""
+        """Flags (None: not given) override the TOML file, which overrides the defaults. `tell` receives a line for each
+        setting given by its former name. Raises SettingsError naming flag or line."""
         try:
             entries = without_groups(read_toml(toml), flags) if toml is not None else []
         except ValueError as error:
@@ -62,7 +62,7 @@ class Settings(Fields):
 
     @classmethod
     def from_entries(cls, entries: Iterable[Entry], flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """The same from what stands in a TOML file, or in a table of one."""
+        """As `read`, from the entries of a TOML file or of a table in one."""
         return cls()._with(_of_entries(entries, tell), _of_flags(flags, tell))
 
     def with_flags(self, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
@@ -70,7 +70,7 @@ class Settings(Fields):
         return self._with(_of_flags(flags, tell))
 
     def _with(self, *given: Mapping[str, _Given]) -> Settings:
-        """The last that is given counts. Errors name the place."""
+        """Later mappings override earlier ones. Errors name the place."""
         found = {name: one for some in given for name, one in some.items()}
         try:
             return dataclasses.replace(self, **{name: one.value for name, one in found.items()})
@@ -79,13 +79,14 @@ class Settings(Fields):
             raise SettingsError(error.problem, error.name, place) from None
 
     def of_peer(self, index: int) -> Settings:
-        """What the peer with this number goes by: of several links and sites, its own."""
+        """The settings of the peer with this number: of several links and sites, its own."""
         several = {"link": self.link, "site": self.site}
         own = {name: one_of(kinds, index) for name, kinds in several.items() if kinds is not None}
         return dataclasses.replace(self, **own)  # type: ignore[arg-type]
 
     def idle_sites(self) -> str:
-        """Why the sites of the peers that begin a run do nothing, in one line; "": they do, or there are none."""
+        """Why the sites of a run's first peers have no effect, in one line; "": they have one, or there are no
+        sites."""
         if self.site is None:
             return ""
         if self.site_period is None:
@@ -102,7 +103,7 @@ class Settings(Fields):
 
     @classmethod
     def from_json(cls, text: str, tell: Tell = silently) -> Settings:
-        """What `to_json` wrote, also before a setting was renamed. Raises SettingsError on anything else."""
+        """Settings that `to_json` wrote, also before a setting was renamed. Raises SettingsError on any other text."""
         return cls(**_exactly(_FIELDS, _parsed(text), tell))
 
     def agreed(self) -> dict[str, Any]:
@@ -113,19 +114,19 @@ class Settings(Fields):
         return json.dumps(self.agreed())
 
     def with_agreed(self, agreed: Mapping[str, object] | str) -> Settings:
-        """These settings with the shared ones of a run, as `agreed` or `agreed_json` gave them. They may come from a
-        stranger: raises SettingsError, never another error."""
+        """These settings with a run's shared ones, from `agreed` or `agreed_json`. They may come from a stranger: any
+        fault raises SettingsError, never another error."""
         values = _parsed(agreed) if isinstance(agreed, str) else agreed
         return dataclasses.replace(self, **_exactly(self.agreed(), values, silently))
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 _PRESENT = {former: name for name, field in _FIELDS.items() if (former := field.metadata["former"])}
-"""By the former name of a setting, its present one."""
+"""Former name of a setting -> its present name."""
 
 
 class _Given(NamedTuple):
-    """A setting's value, where it was given, and under which name: the present or the former one."""
+    """A setting's value, the place where it was given, and the name used there: the present or the former one."""
 
     value: Any
     place: str

@@ -1,4 +1,5 @@
-"""A TOML file of settings, read with the line of each key. Every fault is one line that names the file and its line."""
+"""A TOML file of settings, with the line number of each key. Every fault is one line that names the file and its
+line."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as it was written, its value, and where it stands."""
+    """A key as written, its value, and its place in the file."""
 
     key: str
     value: object
@@ -29,21 +30,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """A file that was read: its `table`, and where its keys stand."""
+    """A parsed file: its `table`, and the lines of its keys."""
 
     path: Path
     table: dict[str, Any]
     lines: dict[tuple[str | int, ...], int]
 
     def place(self, *keys: str | int) -> str:
-        """Where ``table[key][key]...`` stands: its own line if that is known, else that of the table around it."""
+        """The place of ``table[key][key]...``: its own line if that is known, else that of the table around it."""
         for depth in range(len(keys), 0, -1):
             if keys[:depth] in self.lines:
                 return f"{self.path}, line {self.lines[keys[:depth]]}"
         return str(self.path)
 
     def entries(self, *keys: str | int) -> list[Entry]:
-        """What stands in the table at `keys`, in order."""
+        """The entries of the table at `keys`, in order."""
         table: Any = self.table
         for key in keys:
             table = table[key]
@@ -51,7 +52,7 @@ class TomlFile:
 
 
 def read_toml(path: Path, what: str = "settings file") -> TomlFile:
-    """Accepts a byte order mark and CRLF. Raises ValueError."""
+    """Read a TOML file. A byte order mark and CRLF are accepted. Raises ValueError."""
     text = read_text(path, what)
     all_lines = text.rstrip().split("\n")
     for number, line in enumerate(all_lines, 1):
@@ -60,7 +61,7 @@ def read_toml(path: Path, what: str = "settings file") -> TomlFile:
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Not TOMLDecodeError alone: a number of 5000 digits and deep nesting fail in ways of their own.
+        # Not TOMLDecodeError alone: a number of 5000 digits and deep nesting raise other errors.
         said = " ".join(str(error).split())
         at = _AT.search(said)
         where = f", line {at[1] or len(all_lines)}" if at else ""
@@ -69,7 +70,7 @@ def read_toml(path: Path, what: str = "settings file") -> TomlFile:
 
 
 def read_text(path: Path, what: str = "settings file") -> str:
-    """The text of a file that may be anything. Raises ValueError."""
+    """The text of a file, checked for size and UTF-8. Raises ValueError."""
     try:
         with path.open("rb") as file:
             raw = file.read(BYTES_MAX + 1)
@@ -85,7 +86,7 @@ def read_text(path: Path, what: str = "settings file") -> str:
 
 
 def _lines(lines: Sequence[str]) -> dict[tuple[str | int, ...], int]:
-    """Where each key of the file, of its tables and of their rows stands first."""
+    """The first line of each key of the file, of its tables and of their rows."""
     found: dict[tuple[str | int, ...], int] = {}
     inside: tuple[str | int, ...] = ()
     rows: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""One table of a TOML file, taken key by key; what is wrong is one line that names file, line and key."""
+"""One table of a TOML file, read key by key. Every fault is one line that names file, line and key."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHOWN_CHARS = 60
 
 
 class TableError(ValueError):
-    """What a TOML file says cannot be: one line, for a person."""
+    """An invalid value in a TOML file: one line, for a person."""
 
 
 class Row:
-    """A table at `keys`, in which only `known` keys may stand, with dashes or underscores."""
+    """The table at `keys`, which may contain only `known` keys, with dashes or underscores."""
 
     def __init__(self, file: TomlFile, keys: tuple[str | int, ...], known: Collection[str]) -> None:
         self.name = " ".join(str(key) if isinstance(key, str) else f"number {key + 1}" for key in keys)
@@ -44,8 +44,8 @@ class Row:
         return key in self._found
 
     def take(self, key: str, how: Callable[[object], T], *default: U) -> T | U:
-        """The value of `key`, as `how` reads it: it raises ValueError on what cannot be. A key without a default has
-        to be there."""
+        """The value of `key`, read by `how`, which raises ValueError on an invalid one. A key without a default is
+        required."""
         if key not in self._found:
             if default:
                 return default[0]
@@ -56,7 +56,7 @@ class Row:
             raise self.wrong(key, str(error)) from None
 
     def wrong(self, key: str, problem: str) -> TableError:
-        """What to raise when `key` is right by itself and wrong with the others; '': the table as a whole."""
+        """The error for a `key` that is valid alone but not with the others; '': the table as a whole."""
         where = f"{self._found[key][1]}: {key}" if key in self._found else f"{self._place}: {self.name}"
         return TableError(f"{where}: {problem}")
 
@@ -70,12 +70,12 @@ def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
 
 
 def near(name: object, known: Collection[str]) -> str:
-    """What was probably meant."""
+    """A hint at the known name that was probably meant."""
     close = difflib.get_close_matches(str(name)[:100], known, n=1)
     return f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known)}"
 
 
-# How values are read; each raises ValueError.
+# Readers of values. Each raises ValueError.
 
 
 def whole(least: int, most: int) -> Callable[[object], int]:

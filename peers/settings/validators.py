@@ -1,4 +1,4 @@
-"""What a setting may be: each rule takes a value, gives it back in its one form, and raises ValueError on any other."""
+"""The rules for settings. A rule takes a value, returns its normal form, and raises ValueError on any other value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Value = int | float | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`said` follows "must be" in errors, `metavar` stands for the value in a usage line, `kind` is its type."""
+    """One rule. `said` follows "must be" in errors, `metavar` stands for the value in a usage line, `kind` is its
+    type."""
 
     take: Callable[[object], Value]
     said: str
@@ -182,7 +183,7 @@ def link() -> Rule:
 
 def sites() -> Rule:
     said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
-    one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, which elsewhere parts several: "a,a,b,b" is no site
+    one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, the separator elsewhere: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")
 
 
@@ -213,7 +214,7 @@ def step_time() -> Rule:
 
 
 def shown(value: object) -> str:
-    """A wrong value, in a few characters."""
+    """An invalid value, shortened for an error."""
     if isinstance(value, str):
         return ascii(value[:60])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):

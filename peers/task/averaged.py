@@ -1,5 +1,5 @@
-"""What peers average of one model, as one vector. Which tensors it is made of is settled when a run begins; the tensors
-themselves are looked up each time, as a model may assign its buffers anew, and a loop replace layers."""
+"""The part of a model that peers average, as one flat vector. The set of tensors is fixed when a run begins. The tensor
+objects are looked up at each use, because a model may reassign its buffers and a loop may replace layers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .tensors import buffers_of
 
 
 class Averaged:
-    """The trained parameters, then the floating-point buffers, then the optimizer's state if that is averaged too; or
-    the parameters with `gradients`, if those are averaged in place of all that."""
+    """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
+    is averaged too. With `gradients`: the gradients of the parameters in place of all these."""
 
     def __init__(self, model: nn.Module, inner_state: InnerState | None = None, *, gradients: bool = False) -> None:
         """Raises ValueError for a model that cannot be averaged."""
@@ -22,7 +22,7 @@ class Averaged:
         self._constants = Constants(model)
         self.layout = Layout.of(self.tensors())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
-        """Elements of the vector that are parameters: its first."""
+        """How many elements of the vector are parameters; they come first."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Name -> tensor, in the vector's order."""
@@ -43,16 +43,18 @@ class Averaged:
         return {name: parameter for name, parameter in self._model.named_parameters() if name not in constant}
 
     def begin(self) -> None:
-        """The model has been restored: its constants are what they are now."""
+        """To be called after a restore: the present values are the constants to compare with from now on."""
         self._constants.begin()
 
     def agreement(self) -> Agreement:
-        """What the models of all peers must have alike. Takes its time where constants are large."""
+        """The properties in which all peers' models must be equal. Slow where constants are large, as all are
+        hashed."""
         return Agreement.on(self.layout, self._constants.tensors())
 
     def vector(self) -> Tensor:
-        """A new vector of `layout`. Raises ValueError when the model is not made of the same tensors any more."""
-        if not self._gradients:  # every peer does the same to its constants where all have the same gradients
+        """A new vector of `layout`. Raises ValueError when the model's tensors or constants have changed since the run
+        began."""
+        if not self._gradients:  # equal gradients change constants equally on all peers
             self._constants.check()
         try:
             return self.layout.flatten(self.tensors())
@@ -60,7 +62,7 @@ class Averaged:
             raise _changed(error) from None
 
     def load(self, vector: Tensor) -> None:
-        """Write `vector` to the model. Raises as `vector`."""
+        """Write `vector` to the model. Raises ValueError as `vector()` does."""
         try:
             self.layout.load(vector, self.tensors())
         except ValueError as error:

@@ -1,7 +1,7 @@
 """A model's constants: frozen parameters, and buffers with elements that are not finite, such as a mask of -inf.
 
-They are the same on all peers and stay so. Peers compare them once, by a hash that a newcomer's request carries with
-its model's layout, and never send them: they cost no bytes, and no rounding moves them.
+They are equal on all peers and must stay so. Peers compare them once, by a hash that a newcomer's request carries with
+its model's layout, and never send them: they cost no bytes and no rounding changes them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ _Look = tuple[torch.dtype, torch.Size, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the models of all peers must have alike: `digest` of the layout and the constants; and it in words."""
+    """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants; `words`:
+    the same for messages."""
 
     digest: str
     words: str
 
     @classmethod
     def on(cls, layout: Layout, constants: Mapping[str, Tensor] | None = None) -> Agreement:
-        """Reads all of the constants, whose names and order count too."""
+        """The agreement on `layout` and `constants`. Every byte of the constants is hashed, with their names and
+        order."""
         words = f"{layout.size} elements in {len(layout.slots)} tensors"
         if not constants:
             return cls(layout.digest, words)
@@ -43,10 +45,10 @@ class Agreement:
 
 
 class Constants:
-    """Those of one model; which they are is settled when this is made."""
+    """The constants of one model. The set is fixed at construction."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Raises ValueError for one that cannot be compared."""
+        """Raises ValueError for a constant that cannot be compared."""
         self._model = model
         self.names = frozenset(
             [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
@@ -63,11 +65,11 @@ class Constants:
         return {name: tensor for name, tensor in now.items() if name in self.names}
 
     def begin(self) -> None:
-        """From now on they are to stay as they are."""
+        """Remember the present values, which `check` compares with."""
         self._looks = {name: _look(tensor) for name, tensor in self.tensors().items()}
 
     def check(self) -> None:
-        """Raises ValueError when one is trained now, or is another, as far as a look at a few elements tells."""
+        """Raises ValueError when a constant is trained now or was changed, as far as a sample of its elements shows."""
         now = self.tensors()
         for name, look in self._looks.items():
             tensor = now.get(name)
@@ -96,7 +98,7 @@ def _bytes_of(tensor: Tensor) -> Tensor:
 
 
 def _look(tensor: Tensor) -> _Look:
-    """A few elements, evenly spread: whoever writes to a whole tensor changes one of them."""
+    """A sample of evenly spaced elements: a write to the whole tensor changes at least one of them."""
     elements = _bytes_of(tensor).view(tensor.numel(), tensor.element_size())
     few = elements[:: max(1, len(elements) // _LOOKED_AT)]
     return tensor.dtype, tensor.shape, few.cpu().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Evaluation: a task's own judgement of the model, which leaves no trace on the training."""
+"""Evaluation: a task's own measure of the model, without any effect on the training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .task import Task
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation found, and how many seconds it took."""
+    """The result of an evaluation, and the seconds it took."""
 
     accuracy: float | None
     took_s: float
@@ -24,7 +24,7 @@ NOT_EVALUATED: Final = Evaluation(None, 0.0)
 
 
 def accuracy_of(model: nn.Module, task: Task) -> float | None:
-    """What the task's `evaluate` says of `model`; None where the task has none. Raises EvaluationFailed."""
+    """The result of the task's `evaluate` for `model`; None where the task has none. Raises EvaluationFailed."""
     if task.evaluate is None:
         return None
     with torch.no_grad(), _untouched(model):
@@ -34,14 +34,14 @@ def accuracy_of(model: nn.Module, task: Task) -> float | None:
             raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
     try:
         return float(found)
-    except (TypeError, ValueError, RuntimeError):  # the last: a tensor of several elements
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
         raise EvaluationFailed(f"{task.path}: evaluate() is to return a number, not {found!r:.60}") from None
 
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` is in eval mode and has copies of its buffers; afterwards it is in the modes and has the buffers
-    of before. Its parameters are not copied: that would take the memory of another model."""
+    """Inside, `model` is in eval mode and has copies of its buffers; afterwards its modes and its own buffers are
+    restored. Its parameters are not copied: that would take the memory of a second model."""
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     copies: dict[Tensor, Tensor] = {}
     for module, _, buffers in before:

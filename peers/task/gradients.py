@@ -1,12 +1,12 @@
-"""Gradients, averaged while backward still computes them: synchronous data parallel in somebody's own loop.
+"""Gradients, averaged while backward still computes them: synchronous data parallel in a user's own loop.
 
-Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2).
-A hook on every parameter copies its gradient as soon as it is there; a bucket that is complete goes out at once
-(`aggregation.buckets`); and when backward ends, it waits for the mean, which is then in every ``.grad``. So what the
-loop does with gradients afterwards, clipping for one, it does with the mean, and alike on all peers.
+Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2). A
+hook on every parameter copies its gradient as soon as it is computed. A complete bucket is sent at once
+(`aggregation.buckets`). At its end backward waits for the mean and writes it to every ``.grad``. Whatever the loop then
+does with gradients, e.g. clipping, applies to the mean, and is equal on all peers.
 
-A number for each parameter goes with them, 1 from who has a gradient for it and else 0. Where their mean is 0 nobody
-has one: then nobody gets one, as zeros are not none to an optimizer with momentum or weight decay.
+Each parameter has a flag in the vector: 1 from a peer that has a gradient for it, else 0. Where the mean of the flags
+is 0, no peer has a gradient and none gets one: to an optimizer with momentum or weight decay, zeros differ from None.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...aggregation.buckets import buckets
 from ...aggregation.vector import Layout
 
 HAD = "had a gradient."
-"""Among the parameters, none of which can have a name that ends so: whether each has a gradient."""
+"""Name of the flags' slot in the vector. No parameter's name can end so."""
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
@@ -32,7 +32,8 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def summed(model: nn.Module) -> dict[str, Tensor]:
-    """What peers sum. Which have a gradient is known last in a backward, and goes in a bucket with the first layer."""
+    """The tensors that peers sum. The flags stand second, in a bucket with the first layer, as both are known last in a
+    backward."""
     parameters = trained(model)
     tensors = [*parameters.items()]
     tensors.insert(1, (HAD, torch.zeros(len(parameters))))
@@ -40,9 +41,9 @@ def summed(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Gradients:
-    """Of one model. `begin` is called when a backward has its first gradient; `full(bucket)` when all of a bucket are
-    in `vector`; `mean()` at its end, for the mean [n] over all peers, None to leave the gradients as they are. What
-    goes wrong in a hook goes wrong within `guarded`."""
+    """The gradients of one model. `begin` is called at the first gradient of a backward; `full(bucket)` when all
+    gradients of a bucket are in `vector`; `mean()` at the end of backward, for the mean [n] over all peers, or None to
+    leave the gradients as they are. Hooks run within the context `guarded`."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Gradients:
         self.buckets = buckets(self.layout)
         self.vector = torch.zeros(self.layout.size, dtype=self.layout.dtype)
         self.accumulating = False
-        """Whether a backward only adds to the gradients that are there."""
+        """Whether a backward only accumulates locally, without averaging."""
         self._guarded, self._begin, self._full, self._mean = guarded, begin, full, mean
         self._bucket_of = {
             slot.name: number
@@ -68,9 +69,9 @@ class Gradients:
         }
         self._slots = {slot.name: slot for slot in self.layout.slots}
         self._had = {name: self._slots[HAD].start + number for number, name in enumerate(self._parameters)}
-        self._lock = threading.Lock()  # each device has a thread of its own in a backward
+        self._lock = threading.Lock()  # autograd runs one thread per device
         self._going: int | None = None
-        """The backward that is under way."""
+        """The autograd graph task id of the backward that is under way."""
         self._missing: set[str] = set()
         self._left: Counter[int] = Counter()
         self._hooks = [
@@ -80,12 +81,12 @@ class Gradients:
         ]
 
     def unhook(self) -> None:
-        """The model is as before."""
+        """Remove all hooks from the model."""
         for hook in self._hooks:
             hook.remove()
 
     def _computed(self, name: str) -> None:
-        """A parameter's gradient is complete."""
+        """The hook of a parameter, called when its gradient is complete."""
         if self.accumulating:
             return
         with self._guarded(), self._lock:
@@ -106,7 +107,7 @@ class Gradients:
         self._going = backward
         self._missing = self._bucket_of.keys() - {HAD}
         self._left = Counter(self._bucket_of.values())
-        # As DistributedDataParallel does it: there is no public way to be told that a backward ends.
+        # As in DistributedDataParallel: PyTorch has no public callback for the end of a backward.
         torch.autograd.Variable._execution_engine.queue_callback(self._ended)
         self._begin()
 
@@ -131,7 +132,8 @@ class Gradients:
             self._full(bucket)
 
     def _ended(self) -> None:
-        """What backward did not come to is brought as it is: nothing, or what was accumulated before."""
+        """The end of a backward. Parameters that it did not reach are contributed as they are: without a gradient, or
+        with one accumulated before."""
         with self._guarded():
             for name in [name for name in self._bucket_of if name in self._missing]:
                 self._bring(name)

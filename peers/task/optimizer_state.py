@@ -1,10 +1,11 @@
-"""The optimizer's own state, where peers average it with the model (``--inner averaged``).
+"""The optimizer's own state, averaged with the model (``--inner averaged``).
 
 Source: Yu, Jin & Yang, "On the linear speedup analysis of communication efficient momentum SGD" (ICML 2019, arXiv
-1905.03817), whose workers average their momentum buffers wherever they average their models; so too with the moments of
-Adam and its like, and with their count of steps, by which these are corrected: who comes late has all of it.
+1905.03817): workers average their momentum buffers whenever they average their models. The same is done here with the
+moments of Adam and similar optimizers, and with the step count of their bias correction, so that a latecomer receives
+the whole state.
 
-Cost: Adam's two moments make a round three times as many bytes, momentum twice as many.
+Cost: with Adam's two moments a round carries three times as many bytes, with momentum twice as many.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ STEP = "step"
 
 
 class InnerState:
-    """What of `optimizer`'s state is averaged: settled when this is made, whatever is frozen, set or added later."""
+    """The averaged part of `optimizer`'s state. The set is fixed at construction, whatever is frozen, set or added
+    later."""
 
     def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
-        """For the parameters of `model` that are trained. Raises ValueError for an optimizer whose state it does not
-        know."""
+        """Covers the trained parameters of `model`. Raises ValueError for an optimizer whose state is not known
+        here."""
         self._optimizer, self._model = optimizer, model
         groups = self._groups()
         self._kept = [
@@ -35,9 +37,9 @@ class InnerState:
         ]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Name -> the optimizer's own tensor, in the parameters' order, looked up anew. What is not there yet becomes
-        zeros, from which its first step goes on as from nothing (but for what SGD's dampening takes off). Raises
-        ValueError for a parameter that is the optimizer's no longer, as of a layer that was replaced."""
+        """Name -> the optimizer's own tensor, in the parameters' order, looked up at each call. Missing state is
+        created as zeros, from which the optimizer's first step gives the same result as from none (except under SGD's
+        dampening). Raises ValueError for a parameter that the optimizer no longer has, e.g. of a replaced layer."""
         groups, now = self._groups(), dict(self._model.named_parameters())
         found = {}
         for name, key in self._kept:
@@ -60,7 +62,7 @@ class InnerState:
 
 
 def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:
-    """What such an optimizer keeps for each parameter of the group."""
+    """The state keys that this optimizer keeps for each parameter of the group."""
     match optimizer:
         case SGD():
             kept = {"momentum_buffer": group["momentum"]}
@@ -79,6 +81,7 @@ def _keys(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _place(key: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.device:
-    """Where torch keeps it: the count of steps on the processor, unless it is counted beside the parameter."""
+    """The device on which torch keeps this state: the step count is on the CPU, unless capturable or fused puts it
+    beside the parameter."""
     beside = key != STEP or group.get("capturable") or group.get("fused")
     return parameter.device if beside else torch.device("cpu")

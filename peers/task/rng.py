@@ -1,7 +1,7 @@
-"""Chance: the random generators that a task may draw from, torch's, NumPy's and Python's, as one peer's own.
+"""The random generators that a task may draw from (torch's, NumPy's and Python's), kept separate for each peer.
 
-A process has one of each. Peers that share a process, as in simulation, take turns at them: whoever takes them finds
-them as it left them. Where there is only one peer, nothing is ever swapped.
+A process has one of each. Peers that share a process, as in simulation, take turns: each finds the generators as it
+left them. Where a process has one peer, nothing is ever swapped.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from torch import Tensor
 
 
 def derive(seed: int, *purpose: object) -> int:
-    """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, others unrelated ones."""
+    """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, different ones unrelated
+    seeds."""
     text = ":".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The generators as somebody left them. `device`: of an accelerator, if it computes on one."""
+    """A saved state of the generators. `device`: that of the peer's CUDA device, if it computes on one."""
 
     torch: Tensor
     device: Tensor | None
@@ -34,7 +35,8 @@ class _Left:
 
 
 class Chance:
-    """All that a task draws between two `take`s of different owners comes from what `seed` began."""
+    """One owner's generators, begun from `seed`. They are in force from its `take` to the next `take` of another
+    owner."""
 
     _owner: ClassVar[Chance | None] = None
 
@@ -43,7 +45,7 @@ class Chance:
         self._left: _Left | None = None
 
     def take(self) -> None:
-        """The process's generators are this one's until another takes them."""
+        """Install this owner's generators in the process, saving those of the previous owner."""
         if Chance._owner is self:
             return
         if Chance._owner is not None:
@@ -55,17 +57,17 @@ class Chance:
             self._restore(self._left)
 
     def begin(self, seed: int) -> None:
-        """Have all that is drawn from now on begin with `seed`."""
+        """Reseed all generators with `seed`."""
         # torch.manual_seed takes a stack trace for every device that is not in use.
         torch.default_generator.manual_seed(seed)
         if self._device.type == "cuda":
-            torch.cuda.init()  # before it there are no generators
+            torch.cuda.init()  # CUDA's generators exist only after this
             torch.cuda.default_generators[self._device.index or 0].manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What goes into a checkpoint: tensors, and numbers that JSON carries."""
+        """The state for a checkpoint: tensors, and values that JSON carries."""
         self.take()
         now = self._now()
         tensors = {"torch": now.torch} | ({} if now.device is None else {"device": now.device})
@@ -74,7 +76,8 @@ class Chance:
 
     @classmethod
     def from_plain(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], device: torch.device) -> Chance:
-        """As it was when `to_plain` told; on another kind of device that one's own chance begins anew."""
+        """The generators as `to_plain` saved them. On another kind of device that device's own generator starts
+        anew."""
         chance = cls(0, device)
         kind, words, *rest = numbers["numpy"]
         (version, state, gauss) = numbers["python"]

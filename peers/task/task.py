@@ -30,7 +30,7 @@ _TAKES = {
     "evaluate": ("model",),
     "optimizer": ("parameters",),
 }
-"""What each is called with."""
+"""The arguments that each function is called with."""
 
 
 class TaskError(ValueError):
@@ -72,7 +72,7 @@ def kind_of(path: Path) -> Literal["task", "script"]:
 
 
 def check_average(average: str, path: Path) -> None:
-    """Raises TaskError when a task's peers are to average gradients, which is for a script's own loop."""
+    """Raises TaskError when `average` is "gradients", which only a script's own loop supports."""
     if average == "gradients":
         raise TaskError(f"{path}: a task's peers average its model; gradients are for a script's own loop")
 
@@ -110,7 +110,7 @@ def load_task(path: Path) -> Task:
 def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of some functions in C nobody knows
+    except ValueError:  # some functions in C have no signature
         return
     try:
         signature.bind(*_TAKES[name])
@@ -164,14 +164,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
-    """What a function of `task` has made, if it is of that kind. Raises TaskError."""
+    """Returns `made`, the result of a function of `task`, if it is a `kind`. Raises TaskError."""
     if not isinstance(made, kind):
         raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {shown(made)}")
     return made
 
 
 def shown(made: object) -> str:
-    """What a task gave, in words."""
+    """A task's value in words, for an error."""
     if isinstance(made, Tensor):
         return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
     return "None: is its return missing?" if made is None else f"a {type(made).__name__}"

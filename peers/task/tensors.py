@@ -1,8 +1,8 @@
 """The tensors of a model and of a batch.
 
-Peers average parameters and floating-point buffers (BatchNorm's running statistics) alike; integer buffers (BatchNorm's
-batch counter) stay each peer's own, as a mean of counters means nothing, and so do those that no state_dict holds:
-caches. What is frozen is the same on all (`constants`). Tied parameters count once.
+Peers average parameters and floating-point buffers (BatchNorm's running statistics) alike. Integer buffers (BatchNorm's
+batch counter) stay each peer's own, as a mean of counters means nothing; so do buffers outside the state_dict, which
+are caches. Frozen parameters are equal on all peers (`constants`). Tied parameters count once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...aggregation.vector import Part
 
 
 def check_values(model: nn.Module) -> None:
-    """Raises ValueError, naming the tensor, where a model has one without values."""
+    """Raises ValueError, naming the tensor, where a model has a tensor without values."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise ValueError(
@@ -29,7 +29,7 @@ def check_values(model: nn.Module) -> None:
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> buffer, of those that a state_dict holds."""
+    """Name -> buffer, for the buffers in the state_dict."""
     caches = {
         f"{prefix}.{name}".lstrip(".")
         for prefix, module in model.named_modules()
@@ -39,13 +39,13 @@ def buffers_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor of all of a model: what is averaged, what is the same on all, and what stays each peer's own."""
+    """Name -> tensor, for all parameters and buffers in the state_dict, averaged or not."""
     return {**dict(model.named_parameters()), **buffers_of(model)}
 
 
 def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
-    """Have all of a model's tensors be as `saved`. Returns the name of one that is not there, or of another shape; then
-    nothing is changed."""
+    """Copy `saved` into all of a model's tensors. Returns the name of a tensor that is missing or has another shape,
+    without changing anything; None when all were copied."""
     tensors = tensors_of(model)
     for name, tensor in tensors.items():
         if name not in saved or saved[name].shape != tensor.shape:
@@ -59,9 +59,9 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
 def merged(
     now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, overlap_share: float | None
 ) -> Tensor:
-    """`now` [n], with what became of that `part` of `brought` in a round in its place: agreed + (now - brought), or
-    overlap_share * now + (1 - overlap_share) * agreed; for its `parameters`, the first elements. Buffers stay this
-    peer's own: a variance plus a difference of others may be below 0. Changes `now`."""
+    """`now` [n], with the mean of a round merged into that `part`: agreed + (now - brought), or overlap_share * now +
+    (1 - overlap_share) * agreed. Only parameters are merged, the first elements; buffers stay this peer's own, because
+    a variance plus a difference of others may be below 0. Changes `now`."""
     here = slice(part.start, min(part.stop, parameters))
     if overlap_share is None:
         now[here] += agreed[here] - brought[here]

@@ -1,4 +1,4 @@
-"""Where numerical work is done: off the event loop, so that heartbeats and other peers' chunks never wait for it."""
+"""A thread for numerical work beside the event loop: heartbeats and other peers' chunks never wait for a kernel."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ T = TypeVar("T")
 
 
 class Compute(Protocol):
-    """A place for numerical work; one piece at a time, in order."""
+    """An executor for numerical work: one piece at a time, in the order of the calls."""
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """The result of `work`, which takes `steps` local steps (what it costs in virtual time)."""
+        """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time."""
         ...
 
 
 class Quit(RuntimeError):
-    """A task's function asked for the end of the process, or of an iteration that is not its own."""
+    """A task's function raised SystemExit, KeyboardInterrupt or a stray StopIteration."""
 
 
 class ThreadCompute:
-    """One worker thread. torch releases the GIL in its kernels, so the loop goes on beside it."""
+    """One worker thread. torch releases the GIL in its kernels, so the event loop runs beside it."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute")
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Raises Quit in place of what would end the event loop, or could never come over to it."""
+        """Raises Quit in place of SystemExit and KeyboardInterrupt, which would end the event loop, and of
+        StopIteration, which no future can carry."""
 
         def whole() -> T:
             try:

@@ -1,4 +1,4 @@
-"""Which device a peer computes on, and whose turn it is at a machine's devices."""
+"""The choice of a peer's device, and seat numbers that spread a user's peers over the devices of a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..task.task import TaskError
 
 _SEATS = 1024
 _KEPT: list[socket.socket] = []
-"""The process's seats: each is free again when it has ended, however that was."""
+"""The sockets that hold this process's seats. The kernel frees a seat when the process ends, even by a kill."""
 
 
 def pick_device(wish: str, index: int) -> torch.device:
@@ -28,19 +28,20 @@ def pick_device(wish: str, index: int) -> torch.device:
 
 
 def check_devices(wish: str, peers: int) -> None:
-    """Raises TaskError when the device of one of these peers is not there."""
-    for index in range(min(peers, len(wish.split(",")))):  # then they come again
+    """Raises TaskError when a device that one of these `peers` would get does not exist."""
+    for index in range(min(peers, len(wish.split(",")))):  # later indexes repeat these choices
         pick_device(wish, index)
 
 
 def take_seat(index: int | None) -> int:
-    """This peer's number among those of its user on this machine, kept until its process ends: `index` for one of a
-    launcher's, which others may have too; None, for one that comes by itself: the first that nobody has."""
+    """The seat of this peer among all peers of its user on this machine, held until its process ends. `index`: the
+    number of a peer under a launcher, returned even if another launcher's peer has it. None: a peer that was started
+    alone gets the first free seat."""
     for seat in range(_SEATS) if index is None else [index]:
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             mark.bind(f"\0samovar-seat-{os.getuid()}-{seat}")
-        except OSError:  # somebody has it, or this system has no names without files
+        except OSError:  # the seat is taken, or this system has no abstract socket names
             mark.close()
         else:
             _KEPT.append(mark)

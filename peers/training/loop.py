@@ -1,4 +1,4 @@
-"""The training loop of a task: local steps, average, load, again; evaluation and checkpoints in between."""
+"""The training loop of a task: take local steps, average, load the mean, repeat; evaluate and checkpoint in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Ended:
 
 
 class Training:
-    """One peer's training run. `keep` writes a checkpoint; None: none is written."""
+    """One peer's training run. `keep` writes a checkpoint; with None no checkpoint is written."""
 
     def __init__(
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
@@ -54,24 +54,25 @@ class Training:
         self._begun_from: State | None = None
         self._outcome: Outcome | None = None
         self._saved_at = -math.inf
-        """The first round is due for a checkpoint, so that there is one however early Ctrl-C comes after it."""
+        """When the last checkpoint was due, on the loop's clock. The initial -inf makes the first round write one, so
+        that a Ctrl-C soon afterwards finds a checkpoint."""
         self._compute_s, self._computed_steps = 0.0, 0
         self._evaluation = NOT_EVALUATED
-        """Of the last round's outcome."""
+        """The evaluation of the last round's outcome."""
         self._saving: tuple[State, asyncio.Task[str]] | None = None
-        """The checkpoint that is written while this peer waits for others."""
+        """The checkpoint being written while this peer waits for others, and the state in it."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
         """Train until the run is over or stopped. `contact`: the peer to join through, None to found the run.
 
-        Raises the errors of the peer and of the trainer; the state that this peer has committed is saved before.
+        Raises the errors of the peer and of the trainer, after saving the state that this peer has committed.
         """
         try:
             return await self._run(contact)
         except Exception:
             if self._peer.started:
-                self._stop.set()  # what is averaged meanwhile is waited for no longer
+                self._stop.set()  # nothing waits any longer for a background average
                 await self._save(failed=True)
             raise
         finally:
@@ -79,15 +80,15 @@ class Training:
                 await self._saving[1]
 
     async def rehearse(self) -> None:
-        """Evaluate once before anything is trained, so that an `evaluate` that fails ends the run now and not after the
-        first rounds. It changes nothing. Raises EvaluationFailed."""
+        """Evaluate once before training, so that a broken `evaluate` ends the run now and not after the first rounds.
+        The model and the training are unchanged. Raises EvaluationFailed."""
         with self._peer.stalls.at_work(EVALUATION):
             await self._compute.run(self._trainer.evaluate)
 
     async def _run(self, contact: Awaitable[PeerId | None]) -> Ended:
         peer, trainer = self._peer, self._trainer
         if trainer.steps > 0:
-            # Resumed, with steps of its own since. If the others are further, the state that is fetched is another.
+            # Resumed amid a round. If the others are further, `start` fetches their state and these steps are lost.
             self._begun_from = peer.state
             self._computed_steps = trainer.steps_in_round  # no record has counted them yet
         late = await self._stop.unless(lambda: self._start(contact))
@@ -105,7 +106,7 @@ class Training:
             return Ended(False, None, unsaved)
         await peer.finish()
         accuracy = self._evaluation.accuracy
-        if accuracy is None and self._evaluates():  # the peer that was to do it has gone
+        if accuracy is None and self._evaluates():  # the coordinator that should have evaluated has left
             accuracy = await self._evaluated(peer.state)
         return Ended(True, accuracy, unsaved)
 
@@ -132,8 +133,8 @@ class Training:
             await self._average(brought)
 
     async def _local_steps(self) -> Contribution | None:
-        """The local steps of a round, from the agreed model. None when the run was stopped before the last of them, or
-        the round was over before."""
+        """Take the local steps of a round, starting from the agreed model. None: the run was stopped, or the round was
+        over, before the last step."""
         peer, trainer = self._peer, self._trainer
         state, elapsed_s = peer.state, peer.elapsed_s
         brought = await self._stretch(state, elapsed_s, trainer.steps_in_round if state is self._begun_from else 0)
@@ -148,8 +149,8 @@ class Training:
     async def _stretch(
         self, state: State, elapsed_s: float, taken: int, vector: Tensor | None = None
     ) -> Contribution | None:
-        """The local steps up to the next average, of the site or of all. `taken`: steps of the round so far; `vector`:
-        the model to start from, None: the trainer's as it is."""
+        """Take the local steps up to the next average, of the site or of all. `taken`: steps of the round so far;
+        `vector`: the model to start from, None: the trainer's present one."""
         began, due = asyncio.get_running_loop().time(), self._peer.stretch(taken)
 
         def local_steps() -> Contribution | None:
@@ -177,7 +178,7 @@ class Training:
             peer.note(self._evaluation)
 
     async def _after(self, outcome: Outcome | None) -> None:
-        """Evaluate a round's outcome and write a checkpoint, if they are due."""
+        """Evaluate a round's outcome and write a checkpoint, each if it is due."""
         if outcome is None:
             return
         self._outcome = outcome
@@ -193,15 +194,15 @@ class Training:
             self._saved_at = asyncio.get_running_loop().time()
 
     def _evaluates(self) -> bool:
-        """Whether this peer evaluates: of all members, the coordinator does."""
+        """Whether this peer evaluates. Only the coordinator of the members does."""
         return self._trainer.task.evaluate is not None and self._peer.membership.coordinator == self._peer.endpoint.id
 
     async def _evaluated(self, state: State) -> float | None:
         return await self._from(state, self._trainer.evaluate)
 
     def _save_meanwhile(self) -> None:
-        """Write a checkpoint while this peer waits for others. They may not come back; whatever ends this peer then,
-        the state that it has committed is safe."""
+        """Start to write a checkpoint while this peer waits for others. They may never come back; the committed state
+        is then safe on disk, however this peer ends."""
         state = self._peer.state
         if self._peer.started and self._keep is not None and (self._saving is None or self._saving[0] is not state):
             self._saving = state, asyncio.create_task(self._save_amid(), name="checkpoint")
@@ -211,8 +212,8 @@ class Training:
         return await self._save()
 
     async def _save(self, *, failed: bool = False) -> str:
-        """Write a checkpoint; returns why it could not be written, "" if it was. `failed`: the training failed; a
-        model that has numbers that are not finite goes back to the agreed one first."""
+        """Write a checkpoint; returns why it could not be written, "" if it was. `failed`: the training failed. A model
+        or loss that is not finite is then reset to the agreed model before it is written."""
         state = self._peer.state
         write = self._writer(state)
 
@@ -224,7 +225,8 @@ class Training:
         return await self._written(self._from(state, recovered), state)
 
     def _writer(self, state: State) -> Callable[[], None]:
-        """A function that writes the trainer as it is when called, with `state` and the present residual and time."""
+        """A function that writes a checkpoint: the trainer as it is at the call, with `state` and the present residual
+        and time."""
         keep, elapsed_s, residual = self._keep, self._peer.elapsed_s, self._peer.averaging.residual
 
         def write() -> None:
@@ -234,7 +236,8 @@ class Training:
         return write
 
     async def _written(self, writing: Awaitable[None], state: State) -> str:
-        """Write a checkpoint of `state`, and record the outcome; returns why it could not be written, "" if it was."""
+        """Await `writing`, a checkpoint of `state`, and record the outcome. Returns why it could not be written, "" if
+        it was."""
         try:
             with self._peer.stalls.at_work("writing a checkpoint"):
                 await writing
@@ -264,8 +267,8 @@ def with_state(trainer: Snapshot, state: State, elapsed_s: float, residual: Tens
 
 
 def resume(snapshot: Snapshot, trainer: Trainer) -> tuple[State, float, Tensor | None]:
-    """Bring `trainer` back to where `snapshot` was taken; returns the agreed state, the seconds trained before, and
-    the codec's residual.
+    """Restore `trainer` from `snapshot`. Returns the agreed state, the seconds trained before, and the codec's
+    residual.
 
     Raises CheckpointError.
     """

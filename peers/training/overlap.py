@@ -4,20 +4,20 @@ Delayed averaging: Zhu et al., "Delayed gradient averaging" (NeurIPS 2021, arXiv
 in local SGD; and the overlap of Douillard et al., "Streaming DiLoCo" (arXiv 2501.18512), section 2.3, with a delay of
 one whole period. At peer i, with H local steps to a round:
 
-    x_i <- H local steps from x_i;    b_i = x_i, brought to round k
+    x_i <- H local steps from x_i;    b_i = x_i, contributed to round k
     meanwhile: H local steps from x_i
-    x_i <- m_k + (x_i - b_i),         what becomes of the b_j in round k, and what i has done since; then b_i = x_i ...
+    x_i <- m_k + (x_i - b_i),         the mean m_k of the b_j, plus the progress of i since; then b_i = x_i ...
 
-So the mean of all x_i is m_k plus the mean of what all have done since, as if nobody had been ahead. With an
-``--overlap-share`` alpha the last line is x_i <- alpha x_i + (1 - alpha) m_k, as Streaming DiLoCo has it: that holds
-peers closer together and forgets some of what they have done since. With fragments both are for the one of round k. It
-is merged where the local steps end, not when m_k is there: the same run gives the same bits on any link. Nothing is
-left to do meanwhile in the last round: it is waited for, and its result is what all end with.
+So the mean of all x_i is m_k plus the mean of all progress since, as if no peer had run ahead. With an
+``--overlap-share`` alpha the last line is x_i <- alpha x_i + (1 - alpha) m_k, as in Streaming DiLoCo: this holds the
+peers closer together and forgets some of their progress since. With fragments, either formula applies only to the
+fragment of round k. The mean is merged where the local steps end, not when it arrives, so the same run gives the same
+bits on any link. The last round has no local steps to hide behind: each peer waits for it and ends with its result.
 
-Cost: a round takes max(local steps, averaging), and memory for one more model. On loss and death the round is decided
-as without it. Who catches up takes the model that it fetches as it is, and its next local steps from there: what it has
-done since its last contribution is lost, and the others may wait for those steps. Who is stopped amid a round keeps
-what it brought to that, and the steps since only if the round is over here.
+Cost: a round takes max(local steps, averaging), and memory for one more model. Losses and deaths are handled as without
+overlap. A peer that catches up adopts the fetched model as it is and continues from there: its steps since its last
+contribution are lost, and the others may wait for its next ones. A peer that is stopped amid a round keeps its
+contribution to that round, and its steps since only if the round is already committed here.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from .trainer import Trainer
 def training_of(
     peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
 ) -> Training:
-    """As `--overlap` has it."""
+    """The training loop that `--overlap` selects."""
     return (Overlapped if peer.settings.overlap else Training)(peer, trainer, compute, stop, keep)
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A round that is averaged: what this peer brought to it after so many `steps`, and how many it takes meanwhile."""
+    """A round that is being averaged. `brought`: this peer's contribution, made after `steps` local steps; `meanwhile`:
+    the local steps to take in the meantime."""
 
     brought: Contribution
     steps: int
@@ -56,7 +57,7 @@ class UnderWay:
 
 
 class Overlapped(Training):
-    """A round's record is of the time from the one before to when its mean is taken over."""
+    """The loop with overlap. A round's record covers the time from the previous merge to its own."""
 
     def __init__(
         self, peer: Peer, trainer: Trainer, compute: Compute, stop: Stop, keep: Callable[[Snapshot], None] | None = None
@@ -64,7 +65,7 @@ class Overlapped(Training):
         super().__init__(peer, trainer, compute, stop, keep)
         self._under_way: UnderWay | None = None
         self._told = trainer.steps
-        """Local steps up to the last record."""
+        """The local steps counted in all records so far."""
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
         try:
@@ -91,8 +92,8 @@ class Overlapped(Training):
         self._trainer.begin_round()
 
     async def _steps_amid(self, under_way: UnderWay) -> Contribution | None:
-        """Local steps while that round is averaged, whose mean is then taken over; None when stopped, or when the mean
-        is another's."""
+        """Take local steps while that round is averaged, then merge its mean. None when stopped, or when the mean was
+        adopted from another peer."""
         peer, trainer, loop = self._peer, self._trainer, asyncio.get_running_loop()
         began, elapsed_s, due = loop.time(), peer.elapsed_s, under_way.meanwhile
         with peer.averaging.meter.hidden(), self._taking_steps():
@@ -124,21 +125,23 @@ class Overlapped(Training):
         return await self._compute.run(lambda: self._trainer.evaluate(state.vector))
 
     async def _save_amid(self) -> str:
-        """With what was brought, which is not averaged: the steps since may be in no checkpoint without its mean."""
+        """Write a checkpoint of the contribution, which is not averaged yet. The steps since must not be in a
+        checkpoint without the mean of their round."""
         under_way, state = self._under_way, self._peer.state
         if under_way is None:
             return await self._save()
         write = self._writer(state)
 
         def write_as_brought() -> None:
-            if under_way is self._under_way and state is self._begun_from:  # or there is a later one to be written
+            if under_way is self._under_way and state is self._begun_from:  # else a later checkpoint is due
                 with self._trainer.gone_back(under_way.brought, under_way.steps):
                     write()
 
         return await self._written(self._compute.run(write_as_brought), state)
 
     async def _save(self, *, failed: bool = False) -> str:
-        """Amid a round only when stopped, or failed: with what is known of it."""
+        """Write a checkpoint. `_save` runs amid a round only when the run was stopped or has failed. It then merges the
+        round's outcome if there is one, and else goes back to the contribution."""
         if (under_way := self._under_way) is not None:
             (outcome,) = await asyncio.gather(under_way.outcome, return_exceptions=failed)
             if isinstance(outcome, Outcome):

@@ -17,7 +17,7 @@ class Stopped(SystemExit):
 
 
 class Stop:
-    """Set once. `flag` may be read from any thread, between two local steps."""
+    """A flag that is set once. `flag` may be read from any thread, between two local steps."""
 
     def __init__(self) -> None:
         self.flag = False
@@ -30,7 +30,7 @@ class Stop:
             work.reschedule(0.0)
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """The result of `work`, or None when told to stop before it was done; it is cancelled then."""
+        """The result of `work`, or None when the flag was set before `work` was done; `work` is then cancelled."""
         if self.flag:
             return None
         limit = asyncio.timeout(None)

@@ -1,4 +1,4 @@
-"""The trainer: one peer's model, data and optimizer, and its local steps: plain PyTorch that knows of no other peer."""
+"""The trainer: one peer's model, data and optimizer, and its local steps. Plain PyTorch that knows of no other peer."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MEND = "lower the learning rate or clip gradients"
 
 
 class Diverged(ValueError):
-    """The training loss or the weights are not numbers any more."""
+    """The training loss or the weights are no longer finite."""
 
 
 def finite(vector: Tensor, layout: Layout, learning_rate: float) -> Tensor:
-    """`vector`, unless the model has diverged. Raises Diverged."""
+    """Returns `vector`. Raises Diverged when it holds numbers that are not finite."""
     if not all_finite(vector):
         first = next(slot.name for slot in layout.slots if not all_finite(vector[slot.start : slot.stop]))
         weights = f"the model's weights are not finite any more (learning rate {learning_rate:g})"
@@ -48,7 +48,7 @@ class Trainer:
     ) -> None:
         """All peers of one seed begin with the same weights; their data order and dropout differ by `part`. `inner`:
         whether the optimizer's state is kept, reset or averaged too at each average. Raises ValueError for a model or
-        optimizer that cannot be averaged, TaskError for a task that does not give one."""
+        optimizer that cannot be averaged, TaskError when the task returns none."""
         self.task, self.device, self._inner = task, device, inner
         self._seed, self._part, self._parts = seed, part, parts
         Chance(derive(seed, "model"), device).take()
@@ -61,11 +61,11 @@ class Trainer:
         self.steps = 0
         self.steps_in_round = 0
         self.at = "data()"
-        """What it is at in a local step."""
+        """The part of a local step that is running, for messages."""
         self.probe: Probe | None = None
-        """Looks at the model when the period is chosen by what it sees."""
+        """Measures how far the model moves, where the period policy asks for it."""
         self.variate: ControlVariate | None = None
-        """Added to local steps when their drift is corrected."""
+        """Corrects each local step for drift (SCAFFOLD), where that is set."""
         self._samples = 0
         self._losses: list[Tensor] = []
         self._epoch, self._batch = 0, 0
@@ -75,21 +75,21 @@ class Trainer:
 
     @property
     def layout(self) -> Layout:
-        """Of what is averaged."""
+        """The layout of the averaged vector."""
         return self._averaged.layout
 
     @property
     def parameters(self) -> int:
-        """Elements of the vector that are parameters: its first."""
+        """How many elements of the vector are parameters; they come first."""
         return self._averaged.parameters
 
     @property
     def vector(self) -> Tensor:
-        """What would be averaged now, as a new vector."""
+        """The model as a new flat vector, as it would be averaged now."""
         return self._averaged.vector()
 
     def agreement(self) -> Agreement:
-        """What the models of all peers must have alike."""
+        """The properties in which the models of all peers must be equal."""
         return self._averaged.agreement()
 
     @property
@@ -97,7 +97,7 @@ class Trainer:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def take_part(self, part: int, parts: int) -> None:
-        """Which part of the data is this peer's own, known once it has joined."""
+        """Set this peer's part of the data, known once it has joined. A change restarts its data and generators."""
         if (part, parts) != (self._part, self._parts):
             self._part, self._parts = part, parts
             self._epoch = self._batch = 0
@@ -105,7 +105,7 @@ class Trainer:
             self._chance = Chance(derive(self._seed, "steps", part), self.device)
 
     def train(self, steps: int, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Take up to `steps` local steps; fewer only when `stopping`. Returns how many. Raises Diverged."""
+        """Take up to `steps` local steps; fewer only when `stopping()`. Returns how many. Raises Diverged."""
         taken = 0
         self._chance.take()
         self.model.train()
@@ -122,10 +122,10 @@ class Trainer:
         return taken
 
     def _diverged(self, taken: int) -> Diverged:
-        """What to tell of a loss that is not finite, when so many steps were taken since it was looked at."""
+        """The error for a loss that is not finite, found after `taken` steps whose losses had not been checked yet."""
         finite_ones = torch.stack(self._losses[-taken:]).isfinite().tolist()
         step = self.steps - taken + 1 + finite_ones.index(False)
-        if step == 1:  # no step was taken before, so none was too long
+        if step == 1:  # there was no earlier step that could have been too large
             return Diverged("the loss of the first batch is not finite: look into data(), model() and loss()")
         rate = f"(learning rate {self.learning_rate:g})"
         return Diverged(f"the loss is not finite any more at local step {step} {rate}; {_MEND}")
@@ -147,7 +147,7 @@ class Trainer:
         self.steps_in_round += 1
 
     def contribution(self, elapsed_s: float) -> Contribution:
-        """What this peer brings to the round: its model, weighted by the samples it saw."""
+        """This peer's contribution to the round: its model, weighted by the samples it saw."""
         vector = finite(self.vector, self.layout, self.learning_rate)
         motion = STILL if self.probe is None else self.probe.end(vector)
         return Contribution(
@@ -161,15 +161,15 @@ class Trainer:
         )
 
     def _mean_loss(self) -> float:
-        """Of the local steps since the last average; only here the losses are waited for, if on another device."""
+        """Mean over the local steps since the last average. Only this call waits for losses on another device."""
         return torch.stack(self._losses).double().mean().item() if self._losses else 0.0
 
     def take_over(self, vector: Tensor) -> None:
-        """Go on from there amid a round."""
+        """Load `vector` into the model amid a round."""
         self._averaged.load(vector)
 
     def load(self, vector: Tensor) -> None:
-        """Take over the average and begin the next round."""
+        """Load the average and begin the next round."""
         self.take_over(vector)
         if self.probe is not None:
             self.probe.begin(vector)
@@ -178,16 +178,16 @@ class Trainer:
         self.begin_round()
 
     def begin_round(self) -> None:
-        """Count anew, from the model as it is."""
+        """Reset the counts of the round; the model stays as it is."""
         self.steps_in_round = self._samples = 0
         self._losses.clear()
 
     def merge(self, agreed: Tensor, brought: Tensor, part: Part, overlap_share: float | None = None) -> None:
-        """Take over what became of that `part` of `brought` in a round amid the next local steps: see `overlap`."""
+        """Merge the mean of `part` from a background round to which this peer contributed `brought`: see `overlap`."""
         self.take_over(merged(self.vector, agreed, brought, part, self.parameters, overlap_share))
 
     def go_back(self, to: Contribution, steps: int) -> None:
-        """Be as after the so many local steps of that contribution, but for the optimizer and the place in the data."""
+        """Return to the contribution `to`, of `steps` local steps; the optimizer and the place in the data stay."""
         self.take_over(to.vector)
         self.steps -= self.steps_in_round
         self.steps_in_round, self._samples = steps, int(to.weight)
@@ -195,7 +195,7 @@ class Trainer:
 
     @contextmanager
     def gone_back(self, to: Contribution, steps: int) -> Iterator[None]:
-        """Be so inside, and afterwards as before."""
+        """Apply `go_back` inside the context, and undo it at the end."""
         vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses)
         self.go_back(to, steps)
         try:
@@ -205,8 +205,8 @@ class Trainer:
             self.steps, self.steps_in_round, self._samples, self._losses = now
 
     def recover(self, vector: Tensor) -> None:
-        """Where local steps have led to numbers that are none: be back at `vector`, from which they were taken, and
-        let an optimizer that holds such numbers begin anew."""
+        """If the model or the loss is not finite, return to `vector`, from which the local steps began, and clear the
+        state of an optimizer that holds numbers that are not finite."""
         if all_finite(self.vector) and math.isfinite(self._mean_loss()):
             return
         self.steps -= self.steps_in_round
@@ -216,8 +216,8 @@ class Trainer:
             self.optimizer.state.clear()
 
     def evaluate(self, vector: Tensor | None = None) -> float | None:
-        """The task's accuracy of the present model, or of what `vector` makes of it; None where the task has no
-        `evaluate`. It leaves no trace on the training: see `evaluation`. Raises EvaluationFailed."""
+        """The task's accuracy of the present model, or of `vector` loaded into it; None where the task has no
+        `evaluate`. The training is unaffected: see `evaluation`. Raises EvaluationFailed."""
         if vector is not None:
             now = self.vector
             self.take_over(vector)
@@ -229,7 +229,7 @@ class Trainer:
         return accuracy_of(self.model, self.task)
 
     def snapshot(self) -> Snapshot:
-        """Everything that the next local step depends on."""
+        """All that the next local step depends on."""
         tensors = {f"model/{name}": tensor.detach() for name, tensor in tensors_of(self.model).items()}
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
@@ -252,7 +252,7 @@ class Trainer:
         return Snapshot(tensors, numbers)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on exactly where `snapshot` was taken. Raises CheckpointError when it is of another model."""
+        """Restore the exact state at which `snapshot` was taken. Raises CheckpointError when it is of another model."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"

@@ -1,1 +1,1 @@
-"""Scenarios: what a simulated world is told, in a file or drawn from a seed."""
+"""Scenarios: the input of a simulation, from a file or drawn from a seed."""

@@ -1,4 +1,4 @@
-"""Draws a whole scenario from one seed: how many peers, on what links, by which protocol, and what befalls them."""
+"""Draws a whole scenario from one seed: the number of peers, their links, the settings, and the faults."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def draw(seed: int) -> Scenario:
     elif settings.pace == "equal" and settings.site_period is None:
         settings = _streaming(settings, random.Random(f"fragments {seed}"))
     peers = founders + late
-    # Half of all scenarios are gentle: all must live through what is over before anybody's patience ends.
+    # Half of all scenarios are gentle: all faults are over before any patience ends, and every peer must survive.
     for_s = chance.choice((0.7, 3.0)) * patience_s
     faults = tuple(_fault(chance, peers, for_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))))
     faults = tuple(_slowed_down(fault, groups, random.Random(f"slow link {seed}")) for fault in faults)
-    # So large a model takes chunks and credit, and its vectors are all kept to be judged: a few rounds are enough.
+    # So large a model exercises chunks and credit. All its vectors are kept for the checks, so a few rounds suffice.
     toy_size = chance.choices((TOY_SIZE, 2_000, 100_000), (14, 5, 1))[0]
     if toy_size > 2_000:
         settings = replace(settings, steps=min(settings.steps, 3 * int(settings.period)))
@@ -95,7 +95,7 @@ def draw(seed: int) -> Scenario:
 
 
 def _streaming(settings: Settings, chance: random.Random) -> Settings:
-    """Perhaps in fragments, and mixed where it is overlapped."""
+    """Perhaps add fragments, and an overlap share where there is overlap."""
     fragments = chance.choice((1, 1, 1, 2, 3))
     if settings.codec == "none" or parse_codec(settings.codec).family != "sketch":
         settings = replace(settings, fragments=fragments)
@@ -157,7 +157,7 @@ def _fault(chance: random.Random, peers: int, for_s: float) -> Fault:
 
 
 def _slowed_down(fault: Fault, groups: tuple[Group, ...], chance: random.Random) -> Fault:
-    """Half of the connections that become others are only slower than before: so much that the others may not wait."""
+    """Turn half of the link changes into mere slow-downs, so large that the others may not wait."""
     if fault.kind is not Kind.LINK or chance.random() < 0.5:
         return fault
     link, factor = groups[-1].link, chance.choice((10, 30, 100))

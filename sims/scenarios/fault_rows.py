@@ -23,7 +23,7 @@ _ONLY = {
     "link": Kind.LINK,
     **dict.fromkeys(_NOISE, Kind.NOISE),
 }
-"""Keys of a fault that one kind alone has a use for."""
+"""Keys of a fault that only one kind uses."""
 FAULT = ("kind", "who", "at", "at_event", "at_step", "at_message", "for", *_ONLY)
 _WHEN = ("at", "at_event", "at_step", "at_message")
 _WAYS = ("sent", "received")
@@ -88,7 +88,7 @@ _FACTOR: dict[Kind, Callable[[Row], float]] = {
 
 
 def _element(value: object) -> float:
-    """What one element of a model may be spoiled to."""
+    """The value to which one element of a model is spoiled."""
     return math.inf if value == math.inf else read.number(value)
 
 
@@ -129,7 +129,7 @@ def peer_number(value: object, peers: int) -> int:
 
 
 def _who(value: object, groups: Sequence[Group]) -> tuple[int | str, ...]:
-    """Numbers, roles and sites; a site is all the peers there."""
+    """Peer numbers, roles and sites; a site stands for all peers there."""
     ones, peers = value if isinstance(value, list) else [value], sum(group.peers for group in groups)
     if len(ones) > peers:
         raise ValueError(f"more faults than peers: {len(ones)} are meant, there are {peers}")

@@ -1,11 +1,11 @@
-"""Scenario files: a whole simulated run in TOML. What cannot be is told in one line that names file, line and key.
+"""Scenario files: a whole simulated run in TOML. A fault in one is reported as one line that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
 faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
-                              [[traces]]    file: who comes, goes and changes links, as CSV
+                              [[traces]]    file: arrivals, departures and changes of links, as CSV
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _TOP = (
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """`task`: what is trained; None: the toy task."""
+    """A parsed scenario file. `task`: the task to train; None: the toy task."""
 
     scenario: Scenario
     task: Path | None
 
 
 def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: Tell = aloud) -> ScenarioFile:
-    """`flags` win over ``[settings]``; `tell` is given a line for each setting that goes by its former name. Raises
-    TableError."""
+    """Read a scenario file. `flags` override ``[settings]``; `tell` receives a line for each setting given by its
+    former name. Raises TableError."""
     try:
         file = read_toml(path, "scenario")
     except ValueError as error:
@@ -91,7 +91,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
 def _settings(
     file: TomlFile, flags: Mapping[str, object], tell: Tell, founders: int | None = None, kinds: Sequence[Row] = ()
 ) -> Settings:
-    """`founders`: how many found the run when nothing says so; `kinds`: groups, which may say who is where."""
+    """The settings of the run. `founders`: the number of founders when no setting gives it; `kinds`: the groups, which
+    may give sites."""
     if not isinstance(table := file.table.get("settings", {}), dict):
         raise TableError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})

@@ -1,4 +1,4 @@
-"""What makes a drawn scenario harsher: misfortunes that are rare, but that a month of real machines brings."""
+"""Makes a drawn scenario harsher, by misfortunes that are rare but occur in a month on real machines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HUGE = (math.inf, 1.7e38, 1e30)
 
 
 def harsher(scenario: Scenario, *, but: Collection[str] = ()) -> Scenario:
-    """`scenario` with what its seed draws of each harshness, `but` for those."""
+    """`scenario` with the harshnesses that its seed draws, except those in `but`."""
     for name, (odds, add) in HARSHNESS.items():
         chance = random.Random(f"{name} {scenario.settings.seed}")
         if chance.random() < odds and name not in but:
@@ -54,8 +54,8 @@ def _anybody(scenario: Scenario, chance: random.Random) -> int | str:
 
 
 def _joiners_at_once(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Up to half of all peers come within some milliseconds, and perhaps they go in the same way, or who lets them in,
-    or makes them members, goes amid that."""
+    """Up to half of all peers join within some milliseconds. Perhaps they leave as fast, or the peer that admits them,
+    or the coordinator that adds them, crashes meanwhile."""
     settings = scenario.settings
     late = range(max(2, scenario.peers // 2), scenario.peers)
     at_s = chance.uniform(0.1, 4.0)
@@ -77,7 +77,7 @@ def _quick_s(scenario: Scenario, chance: random.Random) -> float:
 
 
 def _quick_faults(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Restarts under the same key within a patience, and all else that is over as soon."""
+    """Restarts under the same key within a patience, and other faults as short."""
 
     def fault() -> Fault:
         at_event = chance.randint(1, 800) if chance.random() < 0.6 else None
@@ -96,8 +96,8 @@ def _quick_faults(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _amid_messages(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Who speaks or hears at some step of a change, of a vote or of the way in is gone at that moment; and somebody
-    before, so that there is a change."""
+    """The sender or the receiver of some message of a change, a vote or an admission fails at that moment; an earlier
+    failure makes sure that there is a change."""
     patience_s, peers = scenario.settings.patience_s, scenario.peers
 
     def fault() -> Fault:
@@ -119,8 +119,8 @@ def _amid_messages(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _late_leaders(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Somebody goes amid a round, and who leads the change is held up amid that, until about when another leads, or has
-    led."""
+    """A peer fails amid a round, and the leader of the resulting change is delayed until about when another peer leads,
+    or has led."""
     patience_s, peers = scenario.settings.patience_s, scenario.peers
     gone = Fault(
         kind=chance.choice((Kind.CRASH, Kind.RESTART, Kind.CUT_OFF)),
@@ -150,8 +150,8 @@ def _late_leaders(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _duels(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Who coordinates stands still until another leads, whose decree is under way still when the first has woken and
-    decides another; and that is not heard of before the first decree arrives."""
+    """The coordinator is paused until another leads. The other's decree is still under way when the first wakes up and
+    decides a different one, which is not heard of before the first decree arrives."""
     patience_s, at_s = scenario.settings.patience_s, chance.uniform(0.2, 2.5)
     pause = Fault(kind=Kind.PAUSE, who=("coordinator",), at_s=at_s, for_s=chance.uniform(1.15, 1.4) * patience_s)
 
@@ -170,7 +170,7 @@ def _duels(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _broken_pairs(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Two of all do not reach each other, for a while or until all is healed."""
+    """Two peers cannot reach each other, for a while or until all faults are healed."""
     patience_s, others = scenario.settings.patience_s, list(range(scenario.peers))
     pair: tuple[int | str, ...] = ("coordinator", "second")
     if chance.random() < 0.4:
@@ -180,7 +180,7 @@ def _broken_pairs(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _hung_steps(scenario: Scenario, chance: random.Random) -> Scenario:
-    """A local step that does not end, for long or until all is healed; the others may wait only so long."""
+    """A local step hangs, for long or until all faults are healed; the others may wait only so long."""
     patience_s = scenario.settings.patience_s
     for_s, who = chance.choice((1.0, 10.0, 0.0)) * patience_s, chance.randrange(scenario.peers)
     if chance.random() < 0.7:
@@ -196,7 +196,7 @@ def _bad_numbers(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _hostile_keys(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Keys that an invite has let in, or a member, say whatever can be said."""
+    """Keys that an invite has admitted, or a member, send any well-formed messages."""
     patience_s = scenario.settings.patience_s
     who = (chance.randrange(scenario.peers),) if chance.random() < 0.3 else ()
     at_s, for_s = chance.uniform(0.1, 3.0), chance.uniform(0.5, 3.0) * patience_s
@@ -204,7 +204,7 @@ def _hostile_keys(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _bad_disks(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Full ones for everybody, or lost ones for some of those who restart at once."""
+    """Full disks for all peers, or lost disks for some of those that restart at once."""
     everybody = tuple(range(scenario.peers))
     if chance.random() < 0.5:
         full = Fault(kind=Kind.FULL_DISK, who=everybody, at_s=chance.uniform(0.1, 5.0), for_s=chance.uniform(0.1, 5.0))
@@ -217,7 +217,7 @@ def _bad_disks(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _uneven_checkpoints(scenario: Scenario, chance: random.Random) -> Scenario:
-    """All begin the run again, from checkpoints of different rounds."""
+    """All peers restart the run, from checkpoints of different rounds."""
     settings = replace(scenario.settings, checkpoint_every_s=0.0)
     outage = Fault(kind=Kind.OUTAGE, at_event=chance.randint(100, 120 * scenario.peers), for_s=settings.patience_s / 2)
     after = Fault(
@@ -244,4 +244,4 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "uneven checkpoints": (0.15, _uneven_checkpoints),
     "priorities": (0.35, _priorities),
 }
-"""How likely each is, and what it adds."""
+"""The probability of each harshness, and the function that adds it."""

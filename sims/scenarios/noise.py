@@ -1,4 +1,4 @@
-"""What goes wrong on links."""
+"""Random faults of links."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What happens to frames by chance, as probabilities: to be lost, to arrive twice, to be overtaken, to be garbled.
+    """Random faults of frames, as probabilities: loss, duplication, overtaking, garbling.
 
-    A garbled frame fails the transport's own check (CURVE's, or TCP's), which breaks the connection: what was under way
-    on it is lost, and it is made again.
+    A garbled frame fails the transport's own check (CURVE's, or TCP's), which breaks the connection: the frames under
+    way on it are lost, and it is made again.
     """
 
     loss: float = 0.0

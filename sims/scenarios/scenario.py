@@ -1,5 +1,5 @@
-"""A scenario: all that decides how a simulated run goes. One value, printed before anything runs; the same scenario
-gives the same run, to the last bit."""
+"""A scenario: the whole input of a simulated run, as one value that is printed before the run. Equal scenarios give
+equal runs, to the last bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .noise import QUIET, Noise
 
 
 class Kind(StrEnum):
-    """What the nemesis can do."""
+    """The kinds of faults."""
 
     CRASH = "crash"  # as kill -9
     PAUSE = "pause"  # as SIGSTOP, and SIGCONT after `for_s`
@@ -27,43 +27,43 @@ class Kind(StrEnum):
     RING = "ring"  # every peer reaches only its neighbours to the left and right: majorities that overlap
     CLOG = "clog"  # what the targets send is held up
     NOISE = "noise"  # frames are lost, doubled, overtaken and garbled
-    LINK = "link"  # the targets' connection becomes another
+    LINK = "link"  # the targets' links change
     FULL_DISK = "full_disk"  # checkpoints cannot be written
     CLOCK = "clock"  # the targets' wall clocks, or all, jump by `factor` seconds and drift
-    PART = "part"  # no two of the targets reach each other; all others reach each of them
-    HANG = "hang"  # the targets' numerical work does not end; all else of them goes on
-    OUTAGE = "outage"  # all crash, and begin the run again after `for_s`, with checkpoints of different rounds
-    HOSTILE = "hostile"  # the targets, or keys that were let in, say well-formed messages of every kind and any value
-    SPOIL = "spoil"  # one element of what the targets bring next is `factor`: huge, or not finite
+    PART = "part"  # no two of the targets can reach each other; all others can reach them
+    HANG = "hang"  # the targets' numerical work does not end; their other code runs on
+    OUTAGE = "outage"  # all crash, and restart the run after `for_s`, from checkpoints of different rounds
+    HOSTILE = "hostile"  # the targets, or admitted keys, send well-formed messages of every kind with any values
+    SPOIL = "spoil"  # one element of the targets' next contribution becomes `factor`: huge, or not finite
 
 
 ROLES = ("coordinator", "founder", "newest", "second")
-"""Whom a fault may be aimed at beside numbers of peers. `second`: who would coordinate without the coordinator."""
+"""Targets of a fault besides numbers of peers. `second`: the peer that would coordinate without the coordinator."""
 SPEAKERS = ("sender", "receiver")
-"""Likewise, where it falls at a message."""
+"""Further targets for a fault that strikes at a message."""
 PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK, Kind.PART)
-"""What makes peers hold others for dead that live."""
+"""Faults by which live peers may be declared dead."""
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
-"""What befalls the world, whomever it is aimed at."""
+"""Faults of the whole world, whatever their targets."""
 AIMLESS = (*FOR_ALL, Kind.CLOCK, Kind.HOSTILE)
-"""What need not be aimed at anybody."""
+"""Faults that need no target."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
-"""What does not last."""
+"""Faults without a duration."""
 FACTORS = (Kind.SLOW, Kind.CLOCK, Kind.SPOIL)
-"""What has a use for a factor."""
+"""Faults that use a factor."""
 
 
 USUAL_LINK = "100mbit,5ms"
-"""When nobody says how peers are connected."""
+"""The default link."""
 TOY_SIZE, TOY_SIZE_MAX = 6, 10_000_000
 PRIORITIES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the message of that kind with that number was just `sent`, or else was just received: counted from 1, over
-    all peers, from the fault's `at_s` on, and from the first of the kind `after` on that was received, if any is
-    given."""
+    """The moment at which the message of that kind and number was `sent`, or else received. Messages are counted from
+    1, over all peers, from the fault's `at_s` on, and only once a message of the kind `after`, if given, was
+    received."""
 
     message: str
     number: int
@@ -73,11 +73,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that happens: at a message, before the delivery of that number, when the first target takes that local
-    step, or at a time, whichever is given.
+    """One fault. It strikes at a message, before the delivery with that number, at that local step of its first target,
+    or at a time, whichever is given.
 
-    who: numbers of peers, or roles. for_s: how long it lasts; 0: for good. drift: seconds a second. What a kind has no
-    use for is dropped, so that faults that do the same are equal.
+    who: numbers of peers, or roles. for_s: duration; 0: for good. drift: seconds a second. Fields that a kind does not
+    use are cleared, so that equivalent faults are equal.
     """
 
     kind: Kind
@@ -113,8 +113,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Peers of one kind: how many, at which site, on which link, how long a local step takes, how much memory each has
-    (0: enough)."""
+    """A group of equal peers: their number, site, link, duration of a local step, and memory of each (0: enough)."""
 
     peers: int
     site: str = ""
@@ -125,13 +124,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`settings`: what a run on real machines would be given as well; `settings.peers` of the groups' peers found it.
+    """The whole input of a simulated run.
 
-    trunks: between two sites, shared by all. arrivals: number of a peer -> when it comes; the others are there from the
-    start. faults_until_s: when all that can be healed is, and nothing breaks any more; None: never. buggify: whether
-    our own code does what is legal but unlikely. toy_size: inputs of the toy task's model, which is trained when there
-    is no other. priorities: messages are delivered by priorities of their ways, with so many changes of these
-    (`sims.world.priorities`); None: as they come.
+    `settings`: as for a run on real machines; `settings.peers` of the groups' peers found the run. trunks: between two
+    sites, shared by all. arrivals: number of a peer -> when it joins; the others are there from the start.
+    faults_until_s: when all faults are healed and no more occur; None: never. buggify: whether the library's own code
+    does legal but unlikely things. toy_size: inputs of the toy task's model, used when there is no other task.
+    priorities: messages are delivered by priorities of their ways, with so many changes of these
+    (`sims.world.priorities`); None: in order of arrival.
     """
 
     settings: Settings
@@ -146,7 +146,7 @@ class Scenario:
 
     @classmethod
     def plain(cls, settings: Settings) -> Scenario:
-        """All peers alike and nothing goes wrong."""
+        """A scenario of equal peers without faults."""
         step_s = parse_duration(settings.step_time)
         links = groupby(usual_link(settings, index) for index in range(settings.peers))
         groups = (Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s) for link, alike in links)
@@ -158,25 +158,25 @@ class Scenario:
 
     @property
     def peaceful(self) -> bool:
-        """Whether nothing is to go wrong."""
+        """Whether there are no faults."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
 
     @property
     def has_hostile_member(self) -> bool:
-        """Whether a member is to say what is not true: the others cannot know, and only go on."""
+        """Whether a member is hostile: the others cannot detect its lies, and can only continue."""
         return any(fault.kind is Kind.HOSTILE and fault.who for fault in self.faults)
 
     @property
     def buggify_until_s(self) -> float:
-        """Until when our own code does what is unlikely: it is healed as all else is."""
+        """When buggify ends, together with all faults."""
         if not self.buggify:
             return 0.0
         return math.inf if self.faults_until_s is None else self.faults_until_s
 
     @property
     def brief(self) -> bool:
-        """Whether all that parts peers, or makes them stand still, is together over before anybody gives up. What has
-        left on a slower link comes when it can, however soon that is as fast again."""
+        """Whether all faults that part or stop peers last, taken together, less than any patience. Frames sent on a
+        slower link arrive late, however soon it is fast again."""
         links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
         if any(map(self._is_slower, links)):
             return False
@@ -197,5 +197,5 @@ class Scenario:
 
 
 def usual_link(settings: Settings, index: int) -> str:
-    """The link of the peer, or group of peers, with this number, of which nothing else is said."""
+    """The default link of the peer, or group of peers, with this number."""
     return one_of(settings.link or USUAL_LINK, index)

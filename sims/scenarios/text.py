@@ -1,4 +1,4 @@
-"""A scenario as the text of a scenario file, which reads as the same scenario."""
+"""A scenario as the text of a scenario file; `read_scenario` reads it as an equal scenario."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 
 def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
-    """`task`: as the file is to name it; None: the toy task. What has its default is left out."""
+    """The text of the file. `task`: the task's name in it; None: the toy task. Default values are omitted."""
     return "\n".join(_lines(scenario, task)) + "\n"
 
 
@@ -84,5 +84,5 @@ def moment_text(moment: Moment) -> str:
 
 
 def _value(value: object) -> str:
-    """JSON says it as TOML does, but for what TOML alone wants escaped."""
+    """A value in TOML: as in JSON, except for characters that only TOML escapes."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""A task for sweeps: a model so small that the conversations are all that takes time. Every peer pulls it elsewhere."""
+"""A task for sweeps: its model is so small that only communication takes time. Each peer has different data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BATCHES = 8
 
 
 def toy_task(size: int = TOY_SIZE) -> Task:
-    """Least squares on noise of so many inputs, different on every peer."""
+    """Least squares on noise with `size` inputs, different on every peer."""
 
     def model() -> nn.Module:
         return nn.Linear(size, 1)

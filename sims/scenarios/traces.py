@@ -1,11 +1,11 @@
-"""Traces: who was up when and on which link, as somebody measured it, as CSV; turned into arrivals and faults.
+"""Traces: measured times of peers going up and down and of their links, as CSV; turned into arrivals and faults.
 
 time,peer,what          the first line may name the columns
-0s,3,up                 peer 3 comes; those of whom nothing is told are there from the start
+0s,3,up                 peer 3 comes; peers without a line are there from the start
 12.5s,3,down            it goes, without a word
 40s,3,up                it comes back, with its disk
-41s,0,"2mbit,80ms"      the link of peer 0 becomes another; the quotes may be left out
-60s,0,usual             it is its own again
+41s,0,"2mbit,80ms"      the link of peer 0 changes; the quotes may be left out
+60s,0,usual             its link is its own again
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAYS = ("up", "down")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`arrivals`: number of a peer -> when it comes, in seconds."""
+    """The contents of a trace. `arrivals`: number of a peer -> when it comes, in seconds."""
 
     arrivals: dict[int, float]
     faults: list[Fault]
@@ -42,7 +42,7 @@ class _Row:
 
 
 def read_trace(path: Path, peers: int) -> Trace:
-    """Of a world with so many peers. Raises ValueError of one line that names file and line."""
+    """Read the trace of a world with so many peers. Raises ValueError of one line that names file and line."""
     changes: dict[int, list[_Row]] = defaultdict(list)
     trace = Trace({}, [])
     links: dict[int, list[_Row]] = defaultdict(list)
@@ -59,7 +59,7 @@ def read_trace(path: Path, peers: int) -> Trace:
 
 
 def _follow(peer: int, changes: Sequence[_Row], trace: Trace) -> None:
-    """One peer's ups and downs."""
+    """Turn one peer's rows into its arrival and its faults."""
     for before, row in pairwise(changes):
         if before.what == row.what:
             raise ValueError(f"{row.place}: peer {peer} is {row.what} already")

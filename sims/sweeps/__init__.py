@@ -1,1 +1,1 @@
-"""Sweeps: many drawn worlds held against promises, and what is done with one that breaks them."""
+"""Sweeps: many drawn scenarios are checked against promises, and failing ones are minimised."""

@@ -1,4 +1,4 @@
-"""What must hold in every simulation: pure predicates over the event log. Each says what is broken, or nothing."""
+"""The promises that must hold in every simulation: pure predicates over the event log. Each yields how it is broken."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _WHATEVER_A_MEMBER_SAYS = (
     "each message is handed on once and in order",
     "a peer becomes only what the table of states says",
 )
-"""What holds beside a hostile member, too."""
+"""The promises that hold even with a hostile member."""
 
 
 def promise(check: Promise) -> Promise:
-    """Register a predicate; what it yields says how its promise is broken."""
+    """Register a predicate, which yields a line for each way in which its promise is broken."""
 
     def of_each_run(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
         for run in _runs(entries):
@@ -46,7 +46,7 @@ def promise(check: Promise) -> Promise:
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Those that were begun again from checkpoints, each on its own."""
+    """The runs of a simulation: a run restarted from checkpoints is checked on its own."""
     ends = [place for place, entry in enumerate(entries) if isinstance(entry.event, Resumed)]
     if not ends:
         yield entries
@@ -55,8 +55,7 @@ def _runs(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def broken(scenario: Scenario, entries: Sequence[Entry]) -> str | None:
-    """The first promise that does not hold, and how; None when all hold. Of those who believe a hostile member not all
-    is promised."""
+    """The first broken promise, and how; None when all hold. With a hostile member only some promises are checked."""
     for name, check in PROMISES.items():
         if scenario.has_hostile_member and name not in _WHATEVER_A_MEMBER_SAYS:
             continue
@@ -71,7 +70,7 @@ def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Seq
     begun = False
     for _, life, event in entries:
         begun = begun or (isinstance(event, Committed) and event.key is not None)
-        if isinstance(event, Committed) and begun:  # before, a checkpoint's state may be fetched, and lost again
+        if isinstance(event, Committed) and begun:  # earlier, a checkpoint's state may be fetched and lost again
             bits = event.vector.numpy().tobytes()
             who, theirs = first.setdefault(event.round, (life, bits))
             if theirs != bits:
@@ -80,7 +79,8 @@ def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Seq
 
 @promise
 def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A result is the weighted mean of what its members brought to that attempt, each once; of nothing, no change."""
+    """A result is the weighted mean of its members' contributions to that attempt, each counted once. Without
+    contributions the model stays unchanged."""
     brought: dict[Key, dict[str, Contributed]] = defaultdict(dict)
     models: dict[int, torch.Tensor] = {}
     for _, life, event in entries:
@@ -100,22 +100,23 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
                 continue
             settings = scenario.settings
             if settings.codec != "none" or settings.outer != "plain" or settings.fragments > 1:
-                continue  # what a codec leaves out is not in it, and the mean need not be the model
+                continue  # a codec leaves parts out, and the model need not be the mean
             if not is_mean(event.vector, there):
                 yield f"round {event.round} at {life} is not the mean of what was brought"
 
 
 @promise
 def a_site_takes_the_mean_of_what_each_brought_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What a peer takes is the weighted mean of what the members of that attempt brought to it, the same bits for all
-    who take it. Of two attempts at one turn of one round whose means are taken, nobody is in both."""
+    """The mean of a site that a peer adopts is the weighted mean of the contributions to that attempt, with equal bits
+    on all peers that adopt it. Of two attempts at one turn of one round whose means are adopted, no peer is in both."""
     yield from wrong_site_means(entries)
 
 
 @promise
 def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer commits what was computed in its present generation, or what the change to it handed on; and it never goes
-    back. But a run that died before its first round may be founded anew, with generations from 1 on."""
+    """A peer commits only results of its present generation, or the result that the change to it handed on. Generations
+    and rounds never decrease, except that a run which died before its first round may be founded anew, with generations
+    from 1 on."""
     views: dict[str, Installed] = {}
     rounds: dict[str, int] = {}
     foundings, founded = 0, dict[str, int]()
@@ -139,9 +140,9 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
 
 @promise
 def one_generation_has_one_view(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """All who come to a generation find the same members there and go on from the same round. But a run that died
-    before its first round may be founded anew, with generations from 1 on, while the views of the former one are still
-    told of: until somebody commits a round there are two runs then, of which one at most can."""
+    """All peers in a generation have the same members and continue from the same round. A run that died before its
+    first round may be founded anew, with generations from 1 on, while views of the former run are still recorded. Until
+    a round is committed there are two runs then, at most one of which can commit."""
     if scenario.settings.quorum is not None:
         return  # with half or less both halves of a split may go on
     views: dict[int, tuple[str, Installed]] = {}
@@ -172,8 +173,8 @@ def each_message_is_handed_on_once_and_in_order(scenario: Scenario, entries: Seq
 
 @promise
 def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Whatever happens while a peer fetches a state, it keeps the parts that it has; but one may come just when nobody
-    waits for it any more."""
+    """A peer that fetches a state keeps the parts that it has, whatever happens; but a part may arrive just when it is
+    no longer awaited."""
     came: Counter[tuple[str, int, int]] = Counter()
     for _, life, event in entries:
         if isinstance(event, Fetched):
@@ -184,7 +185,8 @@ def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Seque
 
 @promise
 def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Unless a change of the view, which more than half agreed on, hands it on; and who is alone has nobody to ask."""
+    """More than half of an attempt's members have its result when it is committed. Exceptions: a result that a change
+    of the view, agreed on by more than half, hands on; and a peer that is alone."""
     if scenario.settings.quorum is not None:
         return
     members: dict[Key, int] = {}
@@ -220,7 +222,7 @@ def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry
 
 @promise
 def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer ends with an error that says what to mend, and nothing goes wrong where nobody is told."""
+    """A peer ends only with an error that says what to mend, and no error occurs where nothing can report it."""
     for _, life, event in entries:
         if isinstance(event, Gone) and not event.foreseen:
             yield f"{life} failed: {event.error}"
@@ -237,8 +239,8 @@ def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entrie
 
 @promise
 def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once a view goes on from a round that was averaged, whoever comes is a learner first, until it has fetched what
-    was committed or has it from a checkpoint; but who alone holds what all go on from is a member at once."""
+    """Once a view continues from an averaged round, a newcomer is a learner until it has fetched the committed state or
+    has it from a checkpoint. A peer that alone holds the state from which all continue is a member at once."""
     first, averaged, late = 0, False, set[int]()
     views, has = dict[str, Installed](), set[str]()
     for _, life, event in entries:
@@ -252,7 +254,7 @@ def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Seque
         elif isinstance(event, Began):
             has |= {life} if event.round else set()
         elif isinstance(event, Moved) and event.now is State.LEARNER:
-            # All have what the first round begins from, and may be told late of the view that does.
+            # All peers have the state of the first round, but may learn late of the view that begins with it.
             has |= {life} if len(late) <= 1 else set()
         elif isinstance(event, Moved) and event.before in _WITHOUT_VOTES and event.now in _WITH_VOTES:
             view, learned = views.get(life), event.before is State.LEARNER and life in has
@@ -262,7 +264,7 @@ def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Seque
 
 @promise
 def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Until it is let in again: nobody would tell it how that attempt ends."""
+    """Until it is admitted again, an expelled peer contributes nothing: it would not learn how that attempt ends."""
     now: dict[str, State] = {}
     for _, life, event in entries:
         if isinstance(event, Moved):
@@ -273,6 +275,6 @@ def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[E
 
 @promise
 def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """From the moment on at which enough peers can go on together, somebody ends the run, and nobody gives up who was
-    let in. But the others may end it while it is held for dead: then there is nobody left to come back to."""
+    """Once enough peers can continue together, some peer ends the run, and no admitted peer gives up. Exception: the
+    others may end the run while a peer is declared dead, which then finds no peer to return to."""
     yield from unfinished(scenario, entries)

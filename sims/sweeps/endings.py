@@ -1,4 +1,4 @@
-"""Who has to come to the end of a simulated run, and did not: judged by what was witnessed of who lived when."""
+"""Finds peers that should have finished a simulated run and did not, from the events of who was alive when."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..world.event_log import Began, Entry, Fell, Gone
 
 
 def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What breaks the promise that who lives finishes (`checkers`)."""
+    """The violations of the promise `who_lives_finishes` (`checkers`)."""
     always = scenario.brief and _more_than_half_live(scenario, entries)
-    # Who does what is unlikely may hold all others for dead, for as long as it does.
+    # A peer under buggify may declare all others dead, for as long as buggify lasts.
     since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)
     if since_s is None:
         return
@@ -35,7 +35,7 @@ def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _over_s(entries: Sequence[Entry]) -> float | None:
-    """When more than half of the newest view's members had ended the run; never, if fewer did; None: nobody has."""
+    """When more than half of the newest view's members had ended the run; infinite if fewer did; None: none has."""
     members: tuple[str, ...] = ()
     generation, over_s, finished = 0, None, set[str]()
     for time_s, life, event in entries:
@@ -50,13 +50,13 @@ def _over_s(entries: Sequence[Entry]) -> float | None:
 
 
 _SETTLE = 10
-"""How long after the last fault, in patiences, whoever still tries is taken to succeed. Without a quorum peers give up
-after 8; and who was not heard of for so long is held for dead by all."""
+"""Patiences after the last fault in which peers that still try must succeed. Without a quorum peers give up after 8,
+and a peer silent for so long is declared dead by all."""
 
 
 def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
-    """Whether, until the first has finished, more than half of the newest view's members live, but for less than a
-    patience now and then."""
+    """Whether more than half of the newest view's members are alive until the first has finished, apart from gaps
+    shorter than a patience."""
     living, too_few_s = _Living(scenario.settings.patience_s), math.inf
     for time_s, life, event in entries:
         if isinstance(event, Gone) and event.finished:
@@ -81,13 +81,14 @@ class _Living:
         self._settle_s = _SETTLE * patience_s
         self._began: dict[str, float] = {}
         self._faithful: set[str] = set()
-        """Lives that are the first of their peer, or know what the one before has promised."""
+        """Lives that are the first of their peer, or have the votes of the life before."""
         self._running: dict[str, str] = {}
         self._seen: dict[str, int] = {}
         self._newest, self._since_s = Installed(0, (), 0, ()), 0.0
         self._overruled: set[str] = set()
         self._counts: set[str] = set()
-        """Peers that have gathered before the first round, or learned, or held a result since: others are no loss."""
+        """Peers that gathered before the first round, or have learned or held a result since; the loss of other peers
+        does not count."""
         self._begun = False
         self._has: Counter[str] = Counter()
         """The last round whose result each life holds."""
@@ -132,7 +133,7 @@ class _Living:
 
 
 def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
-    """When all faults are long over and more than half of the newest view's members are still there; None: never."""
+    """When all faults are long over and more than half of the newest view's members are still alive; None: never."""
     if scenario.faults_until_s is None or scenario.settings.quorum is not None:
         return None
     healed_s = scenario.faults_until_s + _SETTLE * scenario.settings.patience_s
@@ -154,7 +155,8 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
 
 
 def _went(life: str, event: object) -> bool:
-    """Whether that life has decided a view without itself, as another had begun to: others may not know it."""
+    """Whether that life has decided a view without itself, continuing the decree of another; others may not know of
+    it."""
     return isinstance(event, Decided) and f"peer-{peer_of(life)}" not in event.members
 
 

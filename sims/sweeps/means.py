@@ -1,4 +1,4 @@
-"""Whether the means that were taken are those of what was brought."""
+"""Checks adopted means against the contributions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..world.event_log import Entry
 
 
 def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:
-    """Means of sites that are none, that differ, or that count a peer twice, in words."""
+    """Messages on site means that are wrong, that differ between peers, or that count a peer twice."""
     brought: dict[Attempt, dict[str, SiteContributed]] = defaultdict(dict)
     taken: dict[tuple[int, int], dict[frozenset[str], tuple[str, torch.Tensor]]] = defaultdict(dict)
     for _, life, event in entries:
@@ -37,7 +37,7 @@ def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def is_mean(vector: torch.Tensor, brought: Sequence[Contributed | SiteContributed]) -> bool:
-    """Whether `vector`, of n elements, is the weighted mean of those that were `brought`."""
+    """Whether `vector` [n] is the weighted mean of the contributions `brought`."""
     mean = torch.stack([each.vector.double() * each.weight for each in brought]).sum(0)
     scale = max(float(each.vector.abs().max()) for each in brought)
     weight = sum(each.weight for each in brought)

@@ -1,5 +1,5 @@
-"""Minimising: the smallest scenario that still breaks the same promise, by greedy search: each time the first of many
-smaller ones that does takes the place of the one before (delta debugging, Zeller & Hildebrandt, TSE 2002)."""
+"""Minimising: a greedy search for a small scenario that still breaks the same promise. At each step, the first of many
+smaller scenarios that breaks it replaces the present one (delta debugging, Zeller & Hildebrandt, TSE 2002)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 _PLAIN = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.01)
 _STEP_S = 0.01
 _SHORT_S = 0.1
-"""Faults, and what comes before them, are not made shorter than that."""
+"""Faults, and the times before them, are not made shorter than this."""
 _TRIES = 5
-"""With fewer peers everything happens at other times: so many times what befalls them is tried at other moments too."""
+"""Tries at other moments for the faults: with fewer peers everything happens at other times."""
 _RUNS_MAX = 400
 
 
@@ -31,7 +31,7 @@ def minimise(
     progress: Callable[[Verdict | None], object] = lambda smaller: None,
 ) -> Verdict:
     """The verdict on the smallest scenario found that breaks the same promise as `failed`, after at most `runs_max`
-    runs. `progress` hears of each run: the smaller scenario's verdict, or None."""
+    runs. `progress` is called after each run with the smaller scenario's verdict, or None."""
     best, runs = failed, 0
     while True:
         for candidate in _smaller(best.scenario):
@@ -49,7 +49,7 @@ def minimise(
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios that are a step simpler, those that are much simpler first."""
+    """Scenarios that are one step simpler, the much simpler ones first."""
     for faults in _fewer(scenario.faults):
         yield replace(scenario, faults=faults)
     for count in sorted({2, 3, 4, scenario.peers // 2, scenario.peers - 1}):
@@ -85,10 +85,10 @@ def _fewer(these: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
 
 
 def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
-    """The same with so many peers, those that a fault is aimed at and that come late among them if there is room."""
+    """The same with so many peers. Targets of faults and latecomers are kept first."""
     late, aimed = dict(scenario.arrivals), {target for fault in scenario.faults for target in fault.who}
     wanted = sorted(range(scenario.peers), key=lambda index: (index not in aimed, index not in late, index))
-    # Two at least are there from the start.
+    # At least two are there from the start.
     founders = [index for index in wanted if index not in late][:2]
     kept = sorted({*founders, *[index for index in wanted if index not in founders][: count - len(founders)]})
     fewer = _only(scenario, kept)
@@ -113,7 +113,7 @@ def _sooner(fault: Fault, part: float) -> Fault:
 
 
 def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
-    """The same with only these peers, who move up."""
+    """The same with only these peers, renumbered."""
     moved: dict[int | str, int] = {index: place for place, index in enumerate(kept)}
     groups, first = [], 0
     for group in scenario.groups:
@@ -132,7 +132,7 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:
-    """A shorter run, and a plainer one."""
+    """Shorter and plainer runs."""
     settings = scenario.settings
     if settings.steps > 1:
         yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
@@ -156,7 +156,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
-    """Fewer targets, sooner, shorter."""
+    """The fault with fewer targets, sooner, or shorter."""
     if len(fault.who) > 1 and fault.kind is not Kind.PART:
         yield from (replace(fault, who=(target,)) for target in fault.who)
     if fault.for_s > 2 * _SHORT_S:

@@ -1,4 +1,4 @@
-"""``samovar simulate --sweep``: how far it is, what broke, and with which one command that is seen again."""
+"""``samovar simulate --sweep``: its progress, the failures, and the command that reproduces each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sweep import SAME_AGAIN, sweep, unmet
 from .verdict import Verdict
 
 TOLD = 3
-"""Failures that are told in full; of the others only the seed and the promise."""
+"""Failures that are printed in full; for the others only the seed and the promise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Failure:
 
     @property
     def replay(self) -> str:
-        """The command that shows it again."""
+        """The command that reproduces it."""
         how = f"--sweep 1 --seed {self.seed}" if self.minimal is None else f"--scenario {self.minimal}"
         return f"samovar simulate {how}"
 
@@ -61,7 +61,7 @@ class Failure:
 
 
 class _Told:
-    """The progress: a bar on a terminal, elsewhere a line now and then; nothing when it is to be quiet."""
+    """The progress: a bar on a terminal, elsewhere a line now and then; nothing when quiet."""
 
     def __init__(self, count: int, *, quiet: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, quiet=quiet)
@@ -80,7 +80,7 @@ class _Told:
         self._bar.stop()
 
     def judged(self) -> None:
-        """One more, told from whatever thread."""
+        """Count one more verdict, from any thread."""
         self._bar.advance(self._task)
 
     def so_far(self, done: int, broken: int) -> None:
@@ -93,7 +93,8 @@ class _Told:
 
 
 def show_sweep(first_seed: int, count: int, *, smallest: bool, as_json: bool, quiet: bool) -> int:
-    """Judge `count` seeds; the exit code. `smallest`: minimise what fails, into files ``minimal-SEED.toml``."""
+    """Judge `count` seeds; returns the exit code. `smallest`: minimise the failures, into files
+    ``minimal-SEED.toml``."""
     began, reached = time.monotonic(), Counter[str]()
     failures: list[Failure] = []
     seeds, workers = range(first_seed, first_seed + count), min(count, os.cpu_count() or 1)

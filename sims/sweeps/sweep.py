@@ -62,8 +62,8 @@ TOO_RARE = (
     "nobody there had what is committed",
     "parts by bandwidth",
 )
-"""Places that some hundred seeds may all miss: it takes several misfortunes at the same moment, or a large model on
-unequal links."""
+"""Places that some hundred seeds may all miss: they take several faults at one moment, or a large model on unequal
+links."""
 NOISES = ("lost", "doubled", "overtaken", "garbled", "cut")
 REQUIRED = (
     *PLACES,
@@ -73,22 +73,22 @@ REQUIRED = (
     *(f"fault: {kind}" for kind in Kind),
     *(f"buggify: {site}" for site in SITES),
 )
-"""What a sweep must have met: one that did not shows nothing about it."""
+"""The places that a sweep must have reached: otherwise it shows nothing about them."""
 REQUIRED_FROM = 300
-"""A sweep of so many seeds meets all of it."""
+"""From this number of seeds on, a sweep must reach all of them."""
 SAME_AGAIN = "the same seed gives the same run"
-"""The promise that no single run can break."""
+"""The promise that only two runs can check."""
 _TWICE = 0.05
-"""How many seeds are judged twice: equal runs have equal digests."""
+"""The share of seeds that are judged twice: equal runs have equal digests."""
 
 
 def unmet(verdicts: int, reached: Counter[str]) -> list[str]:
-    """What a sweep of so many verdicts should have met and did not."""
+    """The places that a sweep of so many verdicts should have reached and did not."""
     return [what for what in REQUIRED if reached[what] == 0] if verdicts >= REQUIRED_FROM else []
 
 
 def judge_seed(seed: int) -> Verdict:
-    """The verdict on the scenario of `seed`, of which some are run twice."""
+    """The verdict on the scenario of `seed`. Some seeds are run twice."""
     verdict = judge(draw(seed))
     if verdict.broken is None and random.Random(f"twice {seed}").random() < _TWICE:
         again = judge(draw(seed))
@@ -100,8 +100,8 @@ def judge_seed(seed: int) -> Verdict:
 def sweep(
     seeds: Iterable[int], *, workers: int | None = None, progress: Callable[[], object] = lambda: None
 ) -> Iterator[Verdict]:
-    """The verdicts in the order of `seeds`. `progress` is called, maybe in another thread, whenever there is one more.
-    `workers`: processes, None for one a core; with 1 all is done in this one."""
+    """The verdicts in the order of `seeds`. `progress` is called after each verdict, perhaps in another thread.
+    `workers`: processes, None for one a core; with 1 all work is done in this process."""
     workers = os.cpu_count() or 1 if workers is None else workers
     if workers == 1:
         for seed in seeds:

@@ -1,4 +1,4 @@
-"""What a person is told of a simulation that went wrong: what was witnessed last, a line each."""
+"""The text for a failed simulation: its last events, one a line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _short(value: object) -> str:
 
 
 def story(scenario: Scenario, entries: Sequence[Entry], wrong: str) -> tuple[str, ...]:
-    """The last events up to the one with which the promise was broken; of the whole run, if it was not one of them."""
+    """The last events up to the one that broke the promise, or of the whole run if no event did."""
     check = PROMISES.get(wrong.split(":")[0])
     end = len(entries)
     if check is not None and next(check(scenario, ()), None) is None:

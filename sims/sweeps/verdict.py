@@ -18,14 +18,14 @@ _BOUND_S = 2_000.0
 
 
 def bound_s(scenario: Scenario) -> float:
-    """When everything has to be over, in virtual time, with the toy task."""
+    """When a run of the toy task must be over, in virtual time."""
     return (scenario.faults_until_s or 0.0) + _BOUND_S
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`broken`: the promise that did not hold, and how; None: all did. `reached`: how often which rare place was.
-    `last`: what was witnessed last, a line each."""
+    """The judgement on one scenario. `broken`: the promise that did not hold, and how; None: all did. `reached`: how
+    often each rare place was reached. `last`: the last events, one a line."""
 
     scenario: Scenario
     broken: str | None
@@ -41,16 +41,16 @@ class Verdict:
 
 
 def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, str | None]:
-    """Run `world` to its end and look at what was witnessed: the first promise that did not hold, and how.
+    """Run `world` to its end and check the promises; returns also the first that did not hold, and how.
 
-    Raises what is wrong with the task: no promise is made about that.
+    Raises the errors of the task itself, about which there is no promise.
     """
     scenario, wrong = world.scenario, None
     try:
         simulated = run_virtual(world.run(within_s=within_s), seed=scenario.settings.seed)
     except (TaskError, Diverged):
         raise
-    except Exception as error:  # it does not end, or the world itself fails, or a peer to which nothing was done
+    except Exception as error:  # the run hangs, the world itself fails, or a peer fails without any fault
         ends = isinstance(error, Hung | Deadlock)
         wrong = f"everybody comes to an end: {error}" if ends else f"no error is a surprise: {error!r}"
         entries = world.log.entries
@@ -59,7 +59,7 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
 
 
 def judge(scenario: Scenario) -> Verdict:
-    """Run `scenario` with its toy task in a world of its own, with a bound on how long that takes there."""
+    """Run `scenario` with its toy task in a world of its own, with a bound on its virtual time."""
     world = World(toy_task(scenario.toy_size), scenario)
     _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened

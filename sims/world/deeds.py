@@ -1,4 +1,4 @@
-"""What can be done to a simulated world, and how each of it is undone."""
+"""The faults of a simulated world: how each is applied and undone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .wall_clock import WallClock
 
 
 class Stage(Protocol):
-    """What the nemesis must know of the world, and may ask of it."""
+    """The nemesis's interface to the world."""
 
     scenario: Scenario
     network: Network
@@ -39,7 +39,7 @@ class Stage(Protocol):
 
 
 Heal = Callable[[], object]
-"""How a fault is undone."""
+"""Undoes a fault."""
 
 
 def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable[[Life], None]) -> Heal:
@@ -54,7 +54,7 @@ def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable
 
 
 class Deeds:
-    """Those that the nemesis does; each returns how it is undone, if it can be."""
+    """The faults that the nemesis applies. Each method returns the function that undoes it, if it can be undone."""
 
     def __init__(self, world: Stage) -> None:
         self._world = world
@@ -82,14 +82,15 @@ class Deeds:
         }
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
-        """Do it to `targets`; it is to last until `until_s`, None: for good."""
+        """Apply `fault` to `targets`, and return the function that undoes it. `until_s`: the planned end; None: for
+        good."""
         if fault.kind is Kind.CLOG:
             self._clog(targets, until_s or 0.0)
             return None
         return self._do[fault.kind](fault, targets)
 
     def close(self) -> None:
-        """End what has a task of its own."""
+        """End the faults that have a task of their own."""
         for hostile in self._hostile_ones:
             hostile.stop()
 
@@ -154,7 +155,7 @@ class Deeds:
         return join
 
     def _clog(self, targets: list[Life], until_s: float) -> None:
-        """A frame that is held up is under way: when it goes on is settled from the start, and needs no healing."""
+        """Hold up frames. The time at which a held frame continues is fixed at the start, so this needs no healing."""
         for life in targets:
             for other in self._world.ids:
                 self._world.network.clog(life.id, other, until_s)
@@ -180,7 +181,7 @@ class Deeds:
                 connect(life)
 
         def connect(life: Life) -> None:
-            """By the latest of the connections that it was given."""
+            """Give the life the latest link set for it."""
             own = self._world.scenario.group_of(life.index).link
             links = [fault.link for fault in self._relinked[life.index] if fault.link is not None]
             self._world.network.links[life.id] = links[-1] if links else own

@@ -1,4 +1,5 @@
-"""The event log: what the peers of a simulation saw, in order, for the checkers; and who disturbs their code."""
+"""The event log: what the peers of a simulation saw, in order, for the checkers; and buggify, which disturbs their
+code."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .machine import MACHINE
 
 
 class Entry(NamedTuple):
-    """`life`: the peer's name and how often it was started, as ``3.1``."""
+    """One event. `life`: the peer's number and that of its life, as ``3.1``."""
 
     time_s: float
     life: str
@@ -23,7 +24,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """The nemesis did something: its kind, to which lives, until when; None: for good."""
+    """The nemesis applied a fault: its kind, the affected lives, and its end; None: for good."""
 
     kind: str
     who: tuple[str, ...]
@@ -32,8 +33,8 @@ class Fell:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A peer was started; `remembers`: with the record of what it had promised in its life before; `round`: of the
-    checkpoint that it begins from, 0: none."""
+    """A peer was started. `remembers`: with the votes of its life before; `round`: of the checkpoint that it begins
+    from, 0: none."""
 
     remembers: bool = False
     round: int = 0
@@ -41,8 +42,8 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A peer's process is no more: it `finished` the run, was `crashed`, or gave up with an `error`; `foreseen`: one of
-    those that a peer may end with."""
+    """A peer's process has ended: it `finished` the run, was `crashed`, or gave up with an `error`; `foreseen`: an
+    error with which a peer may end."""
 
     finished: bool = False
     crashed: bool = False
@@ -52,19 +53,19 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """All peers have crashed; what follows is another run, which goes on from their checkpoints."""
+    """All peers have crashed; the following events are of another run, which continues from their checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complained:
-    """An error came up where nobody could be told of it: in a callback, or in a task that nobody waits for."""
+    """An error occurred where nothing could report it: in a callback, or in a task that is never awaited."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A peer needed more memory than it has, and was killed for it."""
+    """A peer needed more memory than it has and was killed for it."""
 
     needed_bytes: int
     memory_bytes: int
@@ -72,14 +73,14 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How much had arrived at a peer and was not used up yet."""
+    """How many bytes had arrived at a peer and were not consumed yet."""
 
     inbound_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An honest peer was taken for one that misbehaves."""
+    """A peer refused messages of another as misbehaviour."""
 
     who: str
     why: str
@@ -87,7 +88,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Misdelivered:
-    """A peer was handed a message of `sender`, the one with that `number` on its lane, when another one was `due`."""
+    """A peer was delivered the message of `sender` with that `number` on its lane, when another one was `due`."""
 
     sender: str
     what: str
@@ -99,15 +100,15 @@ _JUDGED = Fetched | Contributed | Computed | Committed | SiteContributed | SiteC
 
 
 class Log:
-    """Everything that was witnessed, and how often each `sometimes` place was reached."""
+    """All events, and how often each `sometimes` place was reached."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.reached: Counter[str] = Counter()
         self.judged = True
-        """Whether what only checkers look at is kept: the vectors of all rounds."""
+        """Whether to keep data that only checkers use: the vectors of all rounds."""
         self.closed = False
-        """Set when the world ends: what is cleaned up then is no part of the story."""
+        """Set when the world ends: the clean-up afterwards is not recorded."""
 
     def add(self, life: str, event: object) -> None:
         if not self.closed and (self.judged or not isinstance(event, _JUDGED)):
@@ -120,8 +121,9 @@ _FIRST_FIRES = 0.25
 
 
 class Observer:
-    """One life of a peer under observation (`protocols.testpoints`). Until `buggify_until_s` a quarter of all sites of
-    a run are active, and each fires at one visit in twenty, and at the first in four: to some places few ever come."""
+    """The observer of one life of a peer (`protocols.testpoints`). Until `buggify_until_s` a quarter of all sites of a
+    run are active. Each active site fires at one visit in twenty, and at the first one in four, because some sites are
+    rarely visited."""
 
     def __init__(self, log: Log, life: str, seed: int, *, buggify_until_s: float) -> None:
         self._log, self._life, self._seed, self._until_s = log, life, seed, buggify_until_s
@@ -129,7 +131,7 @@ class Observer:
 
     def saw(self, event: object) -> None:
         if (machine := MACHINE.get()) is not None and machine.dead:
-            return  # what its last callback does after the crash never was
+            return  # the callback that crashed it runs on; its events do not count
         self._log.add(self._life, event)
 
     def sometimes(self, what: str) -> None:

@@ -1,7 +1,8 @@
-"""Hostile keys: they say well-formed messages of every kind, with extreme values, or what honest peers say, altered.
+"""Hostile keys: they send well-formed messages of every kind, with extreme values, or altered copies of honest
+messages.
 
-A key that was let in and is no member, one that holds the run's invite alone, and a member that does all else as the
-others do. A key is soon cut off, so that ever new ones come.
+The senders are keys that were admitted and are no members, keys that hold only the run's invite, and members that
+otherwise behave like the others. A key is soon cut off, so new ones keep coming.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from .transport import SimulatedTransport
 from .ways import Frame
 
 KEY, GUEST = "hostile", "guest"
-"""What the ids of those that are no members begin with, and an invite's key."""
+"""Prefixes of the ids of hostile keys: non-members, and holders of an invite's key."""
 EVERY_S = 0.05
 _KEY_FOR = 20
-"""How many messages until another key comes."""
+"""How many messages a key sends before another replaces it."""
 _HEARD_MAX = 256
 _OUT_OF_THE_WORLD = ("reach.AskReach",)
-"""It has its receiver open a real connection."""
+"""Messages not sent: this one makes its receiver open a real connection."""
 _INTS = (0, 1, 2, 3, 1 << 16, 1 << 31, 1 << 36, 1 << 37, 1 << 62, INT_MAX)
 _FLOATS = (0.0, -1.0, 0.5, 3600.0, 5e-324, 1e308, -1e308)
 _TEXTS = ("", "x", "sim://nowhere", "tcp://127.0.0.1:1", "é" * 200)
@@ -44,22 +45,22 @@ _BLOBS = (b"", bytes(32), b"\xff" * 200)
 
 
 class Speech:
-    """What is said: drawn by the schema alone, or by a message of an honest peer that was overheard."""
+    """Draws hostile messages: by the schema alone, or from an overheard message of an honest peer."""
 
     def __init__(self, chance: random.Random, peers: Sequence[PeerId]) -> None:
         self._chance, self._peers = chance, peers
         self._heard: deque[tuple[str, object]] = deque(maxlen=_HEARD_MAX)
         self._channel_of: dict[str, str] = {}
-        """On which channel each family of messages was heard."""
+        """Family of messages -> the channel on which it was heard."""
         self._ints: deque[int] = deque(maxlen=_HEARD_MAX)
 
     @property
     def channels(self) -> list[str]:
-        """Those that were heard, and that of nobody."""
+        """The channels that were heard, and one that does not exist."""
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
-        """Something that an honest peer says."""
+        """Record a message of an honest peer."""
         try:
             frame = decode(header, payload_bytes)
         except PeerMisbehaved:
@@ -70,7 +71,7 @@ class Speech:
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
 
     def next(self) -> tuple[str, object, bytes]:
-        """On which channel something is said, the message and its payload."""
+        """The next message: its channel, the message and its payload."""
         if self._heard and self._chance.random() < 0.5:
             channel, message = self._chance.choice(self._heard)
             message = self._altered(message)
@@ -128,8 +129,8 @@ def vars_of(message: object) -> dict[str, object]:
 
 
 def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
-    """Send it if it goes out at once. Messages of the link itself are left out."""
-    with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or that is too much for one message
+    """Send the message if it goes out at once. Messages of the link itself are left out."""
+    with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
         elif lane_of(message) is Lane.DATA:
@@ -139,8 +140,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
 
 
 class Hostile:
-    """Says something every `EVERY_S`, from each of `members`, if there are any, or else from keys of its own, to those
-    that `lives` gives, until it is stopped."""
+    """Sends a message every `EVERY_S` to peers that `lives` gives, until stopped: from each of `members`, or, if there
+    are none, from keys of its own."""
 
     def __init__(self, network: Network, seed: str, lives: Callable[[], list[Life]], members: list[Life]) -> None:
         self._network, self._lives, self._members = network, lives, members
@@ -170,7 +171,7 @@ class Hostile:
             await asyncio.sleep(EVERY_S)
 
     async def _come(self) -> None:
-        """With keys that nobody has seen, as an invite lets in any."""
+        """Connect with fresh keys, as an invite admits any."""
         self._go()
         number = self._said // _KEY_FOR
         for key in (f"{KEY}-{number}", f"{GUEST}/{number}"):
@@ -198,7 +199,7 @@ class Hostile:
         self._own.clear()
 
     def stop(self) -> None:
-        """Say no more."""
+        """Stop sending."""
         self._task.cancel()
         self._go()
         if self._hear in self._network.seen:

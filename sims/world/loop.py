@@ -1,8 +1,8 @@
-"""Virtual time: an asyncio loop whose clock jumps to the next thing that is due, as nothing real is waited for.
+"""Virtual time: an asyncio loop whose clock jumps to the next due timer, because it waits for nothing real.
 
-Only time is virtual: the code that runs on the loop is the code that runs on a real one. What would go to a thread
-runs at once, on the spot, so that a run is a function of its seed. Timers that are due at the same time go off in an
-order that the seed draws: what holds only because of the order in which timers were set does not hold.
+Only time is virtual: the loop runs the same code as a real one. Work for a thread runs at once, on the spot, so that a
+run is a function of its seed. Timers due at the same time fire in an order drawn from the seed, so code that relies on
+the order in which timers were set fails.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Ts = TypeVarTuple("Ts")
 
 
 PASSES_MAX = 10**6
-"""How often the loop goes round at one moment of virtual time before that is called endless."""
+"""Passes of the loop at one moment of virtual time, after which it counts as endless."""
 
 
 _RESOLUTION_S = 1e-9
 
 
 class Deadlock(RuntimeError):
-    """Every task waits and nothing is due, or tasks run for ever while no time passes: no real network would bring it
-    to an end either."""
+    """Every task waits and no timer is due, or tasks run for ever while no time passes: a real network would not end
+    this either."""
 
 
 class _Handle(asyncio.Handle):
@@ -48,8 +48,8 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """`time()` starts at 0 and advances only when there is nothing left to do now. It has no files, hence no selector:
-    to wait is to move the clock. A callback runs only if its machine does."""
+    """An event loop on virtual time. `time()` starts at 0 and advances only when nothing is left to do now. It has no
+    files and so no selector: to wait is to advance the clock. A callback runs only if its machine runs."""
 
     _ready: deque[_Handle | _Timer]
     _stopping: bool
@@ -59,8 +59,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = _RESOLUTION_S
         self._now = 0.0
         self._tie = random.Random(seed).random
-        # Tuples, which compare in C: when it is due, which of those due at the same time goes first, its number, and
-        # what it is: a timer, or what to do with what.
+        # Tuples, which compare in C: the due time, the rank among those due at the same time, a number, and
+        # a timer, or a function with its arguments.
         self._timers: list[tuple[float, float, int, _Timer | None, Callable[..., object], tuple[Any, ...]]] = []
         self._set = self._cancelled_timers = 0
         self._moment, self._passes = 0.0, 0
@@ -72,7 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         machine = MACHINE.get() if context is None else context.get(MACHINE)
-        # Each machine draws for itself: one timer more on one of them does not reshuffle the others'.
+        # Each machine has its own generator: one more timer on one does not reshuffle those of the others.
         tie = self._tie() if machine is None else machine.tie()
         timer = _Timer(when, callback, args, self, context)
         self._set += 1
@@ -81,8 +81,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def happen(self, when: float, tie: float, do: Callable[[*Ts], object], *what: *Ts) -> None:
-        """Do at that time what is nobody's work, and cannot be cancelled. `tie`: whether before or after what else is
-        due then."""
+        """Call `do` at that time, outside any machine; it cannot be cancelled. `tie`: its rank among all that is due
+        then."""
         self._set += 1
         heapq.heappush(self._timers, (when, tie, self._set, None, do, what))
 
@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """Run what is ready, and what is due; if nothing is ready, at the time of the next timer."""
+        """Run the ready and the due callbacks; if none is ready, advance to the next timer."""
         timers, ready = self._timers, self._ready
         while timers and (timer := timers[0][3]) is not None and timer.cancelled():
             heapq.heappop(timers)
@@ -131,17 +131,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if when <= self._now:
             return
         self._now = when
-        # Never finer than the clock's own digits: else a timer that is due would be taken for one that is just not.
+        # Never finer than the clock's own resolution: else a due timer could count as not yet due.
         resolution_s = self._clock_resolution = max(_RESOLUTION_S, 4 * math.ulp(when))
-        if when - self._moment > resolution_s:  # time that moves by less than the clock shows stands still too
+        if when - self._moment > resolution_s:  # an advance below the clock's resolution is none
             self._moment, self._passes = when, 0
 
     def _livelock(self) -> Deadlock:
-        self._passes = 0  # what it leaves behind can still be cancelled
+        self._passes = 0  # remaining tasks can still be cancelled
         return Deadlock(f"livelock: tasks run for ever at {self._now:g} s, and no time passes")
 
     def _timer_handle_cancelled(self, handle: _Timer) -> None:
-        """Those that were cancelled go when they come up, or when they are most of all."""
+        """Cancelled timers are removed when they come up, or when they are the majority."""
         if not handle._scheduled:
             return
         self._cancelled_timers += 1
@@ -151,7 +151,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 0
 
     def again(self, handle: asyncio.Handle) -> None:
-        """Run a callback, whose machine did not take it when it was due, as soon as possible."""
+        """Run a callback, which its machine did not take when it was due, as soon as possible."""
         self._ready.append(handle)  # type: ignore[arg-type]
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
@@ -163,19 +163,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _write_to_self(self) -> None:
-        """Nobody wakes this loop from another thread."""
+        """Does nothing: no other thread wakes this loop."""
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
-    """Run `main` on a new virtual loop, cancel what it leaves behind, and return its result. Raises Deadlock."""
+    """Run `main` on a new virtual loop, cancel the remaining tasks, and return its result. Raises Deadlock."""
     with _little_garbage_collection(), asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
         return runner.run(main)
 
 
 @contextmanager
 def _little_garbage_collection() -> Iterator[None]:
-    """A world has many objects that live as long as it does: to look through them again and again takes more time than
-    all messages."""
+    """Collect garbage rarely. A world has many objects that live as long as it does: scanning them repeatedly takes
+    more time than all messages."""
     before = gc.get_threshold()
     gc.set_threshold(50_000, 50, 100)
     try:

@@ -1,7 +1,7 @@
-"""A machine: what runs one simulated peer, and what may befall it: it dies, stands still, or slows down.
+"""A machine: it runs one simulated peer, and can be crashed, paused or slowed down.
 
-All that a peer does runs in its machine's context (`contextvars`), which every task and callback inherits; so the loop
-knows whose turn it is, and passes over those of a machine that is dead and keeps those of one that stands still.
+All code of a peer runs in its machine's context (`contextvars`), which every task and callback inherits. So the loop
+knows whose callback it runs, and holds back those of a dead or paused machine.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
-"""Whose code is running."""
+"""The machine whose code is running."""
 
 
 class Machine:
-    """`slowness`: how many times longer than usual its numerical work takes."""
+    """One simulated machine. `slowness`: how many times longer than usual its numerical work takes."""
 
     def __init__(self, name: str, again: Callable[[asyncio.Handle], None], seed: int = 0) -> None:
-        """`again`: how to have a callback run after all (`VirtualLoop.again`). `seed` draws which of the timers that
-        are due at the same time goes off first."""
+        """`again`: runs a kept callback after all (`VirtualLoop.again`). `seed` draws the order of timers that are due
+        at the same time."""
         self.name, self._again = name, again
         self.tie = random.Random(f"{seed} {name}").random
         self.slowness = 1.0
         self.spoils: float | None = None
-        """What one element of the next contribution becomes here: it miscalculates once."""
+        """The value that one element of the next contribution becomes: a single miscalculation."""
         self.dead = False
         self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
@@ -41,12 +41,12 @@ class Machine:
 
     @property
     def host(self) -> str:
-        """Its hardware, which has one machine after the other: ``3`` had 3.0 and has 3.1."""
+        """The name of its hardware, shared by successive machines: ``3`` for 3.0 and 3.1."""
         return self.name.partition(".")[0]
 
     @property
     def prompt(self) -> bool:
-        """Whether what comes may run at once: it runs, and nothing older still waits its turn."""
+        """Whether a new callback may run at once: the machine runs, and no older callback is waiting."""
         return not (self.dead or self._stops or self._behind)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
@@ -56,18 +56,18 @@ class Machine:
         return task
 
     def takes(self, handle: asyncio.Handle) -> bool:
-        """Whether `handle` may run now. If not, it is kept until the machine goes on, or the world ends."""
+        """Whether `handle` may run now. If not, it is kept until the machine resumes, or the world ends."""
         runs = not (self.dead or self._stops)
         if not runs:
             self._waiting.append(handle)
         return runs
 
     def crash(self) -> None:
-        """As kill -9: from now on nothing runs here, not even what would clean up."""
+        """As kill -9: nothing runs here any more, not even clean-up."""
         self.dead = True
 
     def pause(self) -> None:
-        """As SIGSTOP. What arrives waits; clocks go on. Who was stopped twice goes on after the second `resume`."""
+        """As SIGSTOP. Arrivals wait; clocks run on. A machine paused twice needs two `resume` calls."""
         self._stops += 1
 
     def resume(self) -> None:
@@ -77,7 +77,7 @@ class Machine:
             self._go_on()
 
     def hang(self) -> None:
-        """Numerical work does not end any more; all else goes on."""
+        """Numerical work no longer ends; all other code runs on."""
         self._hangs += 1
 
     def unhang(self) -> None:
@@ -103,7 +103,7 @@ class Machine:
         self._behind = False
 
     def bury(self) -> None:
-        """The world ends: what was left undone here may be cleaned up."""
+        """To be called at the end of the world: the remaining callbacks may run, to clean up."""
         self.dead, self._stops = False, 0
         self._go_on()
         for task in self._tasks:

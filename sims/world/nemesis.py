@@ -1,4 +1,4 @@
-"""The nemesis: does to the world what the scenario says, at the moment it says, to whom it says."""
+"""The nemesis: applies the faults of a scenario to the world, at their moments and to their targets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .simulated_peer import Life
 from .ways import Frame
 
 VECTORS = 4
-"""Of the model's size, that a peer that trains holds: the model, its gradients, what is averaged, and its sum."""
+"""Vectors of the model's size that a training peer holds: the model, its gradients, its contribution, and the sum."""
 
 
 @dataclass(slots=True, eq=False)
 class _Awaited:
-    """A fault that falls at a message, when `left` more of its kind were seen; but of the kind `after` one was not yet,
-    "": it was."""
+    """A fault that strikes at a message, once `left` more of its kind are seen. The count begins when a message of the
+    kind `after` was received; "": it has begun."""
 
     fault: Fault
     left: int
@@ -38,12 +38,12 @@ class Nemesis:
         self._over = False
         self._number: dict[PeerId, int] = {}
         self._at_message: dict[tuple[str, bool], list[_Awaited]] = defaultdict(list)
-        """By kind of message, and whether it is then sent."""
+        """Faults by kind of message, and whether they strike at its sending."""
         self._deeds = Deeds(world)
         self._heals: list[Heal] = []
 
     def arm(self) -> None:
-        """Wait for the moments of all faults."""
+        """Schedule all faults."""
         loop, scenario = asyncio.get_running_loop(), self._world.scenario
         at_event: dict[int, list[Fault]] = defaultdict(list)
         for fault in scenario.faults:
@@ -67,7 +67,7 @@ class Nemesis:
             self._world.network.after.append(self._weigh)
 
     def _see(self, frame: Frame, sent: bool) -> None:
-        """Strike amid whatever its sender, or its receiver, does at that moment."""
+        """Strike amid the work of the frame's sender or receiver."""
         if not {frame.sender, frame.to} <= self._number.keys():
             return
         kind, now = kind_of(frame.header), asyncio.get_running_loop().time()
@@ -85,13 +85,14 @@ class Nemesis:
             awaited.after = "" if awaited.after == kind else awaited.after
 
     def stepped(self, index: int, step: int) -> None:
-        """The peer with this number takes its local step of that number."""
+        """To be called when the peer with this number takes that local step."""
         for fault in [fault for fault in self._at_step if fault.at_step == step and fault.who[:1] == (index,)]:
             self._at_step.remove(fault)
             asyncio.get_running_loop().call_soon(self.strike, fault, context=Context())
 
     def _weigh(self, peer: PeerId) -> None:
-        """Kill who needs more memory than it has; but none before its run has begun, who would only be started anew."""
+        """Kill a peer that needs more memory than it has; but none before the run has begun, when it would only be
+        restarted."""
         if peer not in self._number:
             return
         memory_bytes = self._world.scenario.group_of(self._number[peer]).memory_bytes
@@ -104,8 +105,8 @@ class Nemesis:
             Context().run(life.crash)
 
     def strike(self, fault: Fault) -> None:
-        """Do it now, unless the time for faults is over or nobody is there to whom it could be done."""
-        Context().run(self._strike, fault)  # whoever's turn it is: what follows is not for its machine to do
+        """Apply `fault` now, unless all faults are over or no target is there."""
+        Context().run(self._strike, fault)  # outside the context of the machine that is running
 
     def _strike_all(self, faults: Iterable[Fault]) -> None:
         for fault in faults:
@@ -147,7 +148,7 @@ class Nemesis:
             heal()
 
     def close(self) -> None:
-        """The world ends."""
+        """To be called at the end of the world."""
         self._deeds.close()
 
     def _heal_all(self) -> None:

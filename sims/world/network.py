@@ -2,10 +2,10 @@
 
 Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
 up-link and its receiver's down-link for `link_bytes` / bandwidth each, at the same time (cut-through), so many senders
-share one receiver's down-link; between sites with a trunk it occupies that too. Each is taken in the order in which
-first bytes come to it: what is still far away keeps nobody waiting. What is under way when its way is cut, or its
-receiver closed, is lost, and so is what waited for its up-link when its sender closed. Every way draws its chance from
-a generator of its own.
+share one receiver's down-link. Between sites with a trunk it occupies that too. Each link serves messages in the order
+in which their first bytes reach it, so a message that is still far away delays no other. Messages under way are lost
+when their way is cut or their receiver closed; messages that wait for an up-link are lost when their sender closes.
+Every way draws from a random generator of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .ways import Frame, Port, Way
 
 Ts = TypeVarTuple("Ts")
 LINGER_S = 0.3
-"""For how long what a socket holds still leaves after it was closed (`protocols.zeromq.transport`)."""
+"""How long a socket's queued messages still leave after it was closed (`protocols.zeromq.transport`)."""
 
 
 class Network:
@@ -44,18 +44,18 @@ class Network:
         """Peers whose connection is not the common `link`."""
         self.site: dict[PeerId, str] = {}
         self.trunks: dict[frozenset[str], LinkSpec] = {}
-        """What two sites share between them; none: the peers' own links are all there is."""
+        """The link that two sites share; without one, the peers' own links are all there is."""
         self.delivered = 0
         self.happened: Counter[str] = Counter()
-        """How often a frame was lost, doubled, overtaken or garbled by chance, or dropped on a way that was cut."""
+        """How often a frame was lost, doubled, overtaken or garbled by chance, or dropped on a cut way."""
         self.carried: Counter[tuple[PeerId, PeerId]] = Counter()
         """Bytes sent, by way."""
         self.before: dict[int, Callable[[], None]] = {}
-        """What to do right before the delivery of that number, counted from 1: crash somebody, cut a way."""
+        """Delivery number, counted from 1 -> function to call right before it, e.g. to crash a peer or cut a way."""
         self.after: list[Callable[[PeerId], None]] = []
-        """What to do after every delivery, with the receiver."""
+        """Functions called after every delivery, with the receiver."""
         self.seen: list[Callable[[Frame, bool], None]] = []
-        """Who sees each frame twice: when it was just sent, and when it was just received."""
+        """Functions called with each frame twice: when it was just sent, and when it was just received."""
         self.priorities: Priorities | None = None
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
@@ -68,7 +68,8 @@ class Network:
 
     @cached_property
     def _loop(self) -> VirtualLoop:
-        """That of its peers. To ask which one is running costs more than all else that is done for a frame."""
+        """The loop of the peers, kept: asking asyncio for the running one costs more than all other work for a
+        frame."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "a virtual network needs virtual time"
         return loop
@@ -84,13 +85,13 @@ class Network:
         self._ports[peer] = Port(arrivals, machine, copy_context() if machine is None else machine.context)
 
     def close(self, peer: PeerId, *, linger_s: float = 0.0) -> None:
-        """From now on `peer` neither sends nor receives; but what begins to leave within `linger_s` still does."""
+        """From now on `peer` neither sends nor receives; but frames that begin to leave within `linger_s` still do."""
         if (port := self._ports.pop(peer, None)) is not None:
             port.sends_until_s = self._loop.time() + linger_s
         self._admitted.pop(peer, None)
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
-        """From now on nothing comes through from `sender` to `to`; the other direction stays as it is."""
+        """Cut the way from `sender` to `to`; the other direction stays as it is."""
         self._cut[sender, to] += 1
 
     def join(self, sender: PeerId, to: PeerId) -> None:
@@ -98,7 +99,7 @@ class Network:
         self._cut[sender, to] -= 1
 
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
-        """What `sender` sends `to` arrives at `until_s` at the earliest."""
+        """Frames from `sender` to `to` arrive at `until_s` at the earliest."""
         way = self._way(sender, to)
         way.clogged_until_s = max(way.clogged_until_s, until_s)
 
@@ -145,8 +146,8 @@ class Network:
         return latency_s + way.chance.uniform(0.0, jitter_s) if jitter_s else latency_s
 
     def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
-        """Do on the line to that peer what is nobody's work: no fault of a machine keeps it, and what else is due at
-        the same time comes first or last by a chance of the line's own."""
+        """Call `do` on the line to that peer, outside any machine, so that no machine's fault delays it. Its order
+        among events of the same time is drawn by the line."""
         tie = self._ties.get(to)
         if tie is None:
             tie = self._ties[to] = random.Random(f"{self._seed} line to {to}").random
@@ -161,7 +162,7 @@ class Network:
         self._fly(frame, entered_s + latency_s, max(sent_s, left_s) + latency_s)
 
     def _fly(self, frame: Frame, first_s: float, last_s: float) -> None:
-        """Its first and its last byte come to the down-link then, but behind what was sent before it on this way."""
+        """Let the first and the last byte reach the down-link at these times, but behind earlier frames of this way."""
         way = frame.way
         if way.source is not frame.source:
             way.source, way.entered_s = frame.source, 0.0
@@ -214,7 +215,8 @@ class Network:
         return True
 
     def _arrive(self, frame: Frame, there: Port | None, garbled: bool) -> None:
-        """The last byte is there. `there`: who was open when the first one came; another life knows nothing of it."""
+        """The last byte has arrived. `there`: the port open when the first byte came; another life does not get the
+        frame."""
         if self._cut and self._cut[frame.sender, frame.to] > 0:
             self.happened["cut"] += 1
             return
@@ -246,7 +248,7 @@ class Network:
             see(frame, False)
 
     def _break(self, way: Way, sender: PeerId, to: PeerId) -> None:
-        """The connection broke; it is made again at once, of which its dialler learns."""
+        """Break the connection. It is made again at once, and its dialler is told."""
         way.connection += 1
         port = self._ports.get(sender)
         if port is not None:

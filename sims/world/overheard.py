@@ -1,4 +1,4 @@
-"""A simulated peer's endpoint: it tells when it is handed a message that is not the next one of its lane."""
+"""A simulated peer's endpoint, which records the delivery of a message that is not the next one of its lane."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .event_log import Misdelivered
 
 
 class Overheard(Endpoint):
-    """Between a frame's arrival and its message's being handed on stands all of delivery, which is to hand on each
-    message of a link once, and those of a lane in their order."""
+    """An endpoint that checks delivery, which lies between the arrival of a frame and the handing on of its message:
+    each message of a link is delivered once, and those of a lane in order."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         super().__init__(transport, patience_s=patience_s, rng=rng)
         self._waiting: dict[int, Frame] = {}
-        """What has arrived and was not handed on yet, by the identity of its message."""
+        """Frames that have arrived and were not delivered yet, by the identity of their message."""
         self._handed_on: dict[PeerId, tuple[Link, dict[Lane, int]]] = {}
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
@@ -29,7 +29,7 @@ class Overheard(Endpoint):
         super()._arrived(sender, frame, payload, cost)
         link, handed_on = self._handed_on.get(sender, (None, {}))
         if link is self.links.get(sender) and frame.seq < handed_on.get(frame.lane, 0):
-            self._waiting.pop(id(frame.message), None)  # it had come before
+            self._waiting.pop(id(frame.message), None)  # a duplicate
 
     def _deliver(self, link: Link, arrival: Arrival) -> None:
         frame = self._waiting.pop(id(arrival.message))

@@ -1,10 +1,9 @@
-"""Deliveries in an order that is drawn: each directed way has a priority, and the lower it is, the later arrives what
-goes there.
+"""A random order of deliveries: each directed way has a priority, and the lower it is, the later its messages arrive.
 
 Probabilistic concurrency testing (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
 bugs", ASPLOS 2010), for messages (Ozkan et al., "Randomized testing of distributed systems with probabilistic
-guarantees", OOPSLA 2018). Which of two messages comes first is no more a matter of how far their senders are, but of
-the ways' ranks, which a permutation draws; at some drawn messages the way of that message falls to the lowest.
+guarantees", OOPSLA 2018). The order of two messages then depends not on the distance of their senders but on the ranks
+of the ways, which are a random permutation. At some drawn messages the way of that message falls to the lowest rank.
 
 | paper | here |
 |---|---|
@@ -12,8 +11,8 @@ the ways' ranks, which a permutation draws; at some drawn messages the way of th
 | its priority | the extra latency of the way: its rank as a part of `bound_s` |
 | d - 1 priority change points among k steps | `changes` of the first `_SENT` messages that are sent |
 
-As nobody may be taken for dead, it differs in two things: nothing waits for longer than `bound_s`, which is at most a
-quarter of the patience, and heartbeats wait only behind what was sent before them. A way keeps its order.
+No peer may be declared dead by this, hence two differences: no message waits longer than `bound_s`, which is at most a
+quarter of the patience, and heartbeats wait only behind messages sent before them. A way keeps its order.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from ...protocols.transport import PeerId
 from ..frames import kind_of
 
 _BOUNDS = (1 / 64, 1 / 16, 1 / 4)
-"""The longest that anything waits, in patiences."""
+"""The longest extra wait, in patiences."""
 _SENT = 3000
-"""Up to which message a priority changes."""
+"""The number of the last message at which a priority may change."""
 
 
 class Priorities:
-    """Those of the ways between `peers`, as `seed` draws them, with so many `changes`."""
+    """The priorities of the ways between `peers`, drawn from `seed`, with so many `changes`."""
 
     def __init__(self, peers: Sequence[PeerId], seed: int, *, changes: int, patience_s: float) -> None:
         chance = random.Random(f"{seed} priorities")
@@ -45,7 +44,7 @@ class Priorities:
         self._sent = 0
 
     def extra_s(self, sender: PeerId, to: PeerId, header: bytes) -> float:
-        """How much later than else a frame arrives that is sent now, in seconds."""
+        """The extra latency, in seconds, of a frame that is sent now."""
         if kind_of(header) == Pulse.__name__:
             return 0.0
         self._sent += 1

@@ -59,11 +59,11 @@ class Shelf:
         return not self._entries
 
     def load(self, name: str) -> bytes | None:
-        """What was saved last under `name`; None: nothing."""
+        """The entry last saved under `name`; None: there is none."""
         return self._entries.get(name)
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Raises OSError when there is no room; what was saved before is still there."""
+        """Save an entry. Raises OSError on a full disk; the previous entry is still there."""
         await asyncio.sleep(SYNC_S)
         if self._disk.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -77,16 +77,16 @@ class Shelf:
 
 
 class Disk:
-    """Where one machine keeps its checkpoint, and the record of what it has promised: `record`."""
+    """One machine's disk, with its checkpoint, and its votes in `record`."""
 
     def __init__(self) -> None:
         self.full = 0
-        """How many have filled it up."""
+        """The number of faults that fill it now."""
         self._checkpoints: deque[Snapshot] = deque(maxlen=_CHECKPOINTS)
         self.record = Shelf(self)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Raises CheckpointError when there is no room; the checkpoint before is still there."""
+        """Save a checkpoint. Raises CheckpointError on a full disk; the previous checkpoint is still there."""
         if self.full:
             raise CheckpointError("cannot save the checkpoint: no space left on device")
         if dead():
@@ -96,19 +96,19 @@ class Disk:
 
     @property
     def kept(self) -> Snapshot | None:
-        """The checkpoint that is there."""
+        """The last checkpoint."""
         return self._checkpoints[-1] if self._checkpoints else None
 
     def resume(self, older: int) -> None:
-        """Whoever begins a run again has the checkpoint that was there `older` times of saving before, as if it saved
-        less often than the others; and no record, as it is another run."""
+        """For a restarted run: go back to the checkpoint of `older` saves ago, as if this peer saved less often than
+        the others; and drop the votes, because it is another run."""
         for _ in range(min(older, len(self._checkpoints) - 1)):
             self._checkpoints.pop()
         self.record = Shelf(self)
 
 
 class VirtualCompute:
-    """Does the work at once and lets the time pass that it would have taken on this machine."""
+    """Runs numerical work at once, and lets its virtual time on this machine pass."""
 
     def __init__(self, machine: Machine, step_s: float, stepped: Callable[[int], None]) -> None:
         self._machine, self._step_s, self._stepped = machine, step_s, stepped
@@ -128,7 +128,7 @@ class VirtualCompute:
 
 
 class Life:
-    """`number` counts the lives of one peer, from 0. `ended` is set when its process is no more."""
+    """One life of a peer. `number` counts the lives of one peer, from 0. `ended` is set when its process has ended."""
 
     def __init__(
         self,
@@ -148,8 +148,8 @@ class Life:
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
-        """`records`: whether it keeps its votes for its next life. `stepped` is told of (index, local step) before that
-        step counts as done, `on_end` of its end."""
+        """`records`: whether it keeps its votes for its next life. `stepped` is called with (index, local step) before
+        that step counts as done, `on_end` at its end."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
@@ -233,7 +233,7 @@ class Life:
         self._end(finished=self.result is not None and self.result.finished)
 
     def crash(self) -> None:
-        """Nothing of it is done any more, from here on."""
+        """Crash the process: none of its code runs from here on."""
         self.machine.crash()
         self._network.close(self.id)
         self._end(finished=False, crashed=True)

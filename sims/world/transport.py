@@ -1,4 +1,4 @@
-"""The simulated transport: what an endpoint has for a way to the others in a virtual network."""
+"""The simulated transport: an endpoint's access to a virtual network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SimulatedTransport:
         self._network.open(self._id, arrivals)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Every peer can be reached."""
+        """Does nothing: every peer can be reached."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._network.admit(self._id, peer)
@@ -41,7 +41,7 @@ class SimulatedTransport:
         return self._network.carry(self._id, peer, header, payload)
 
     async def self_test(self) -> None:
-        """A stranger is refused by `Network`, which delivers only from whom the receiver admitted."""
+        """Does nothing: `Network` delivers only from senders that the receiver has admitted."""
 
     def whence(self, peer: PeerId) -> str:
         return f"sim://{peer}"
@@ -50,7 +50,7 @@ class SimulatedTransport:
         return None
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Nothing to close."""
+        """Does nothing: there is no connection to close."""
 
     def close(self) -> None:
         self._network.close(self._id, linger_s=LINGER_S)

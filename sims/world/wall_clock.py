@@ -1,4 +1,4 @@
-"""The wall clocks of a simulated world: they jump and drift, and nothing may come of it."""
+"""The wall clocks of a simulated world: they jump and drift, which must have no effect on a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EPOCH_S = 1_700_000_000.0
 
 
 class _Skew:
-    """How far a clock is off: `offset_s` at `since_s`, and `rate` seconds a second more from there on."""
+    """The error of a clock: `offset_s` at `since_s`, growing by `rate` seconds a second."""
 
     def __init__(self) -> None:
         self._offset_s = self._rate = self._since_s = 0.0
@@ -26,8 +26,8 @@ class _Skew:
 
 
 class WallClock:
-    """The time of day, as each host has it: an epoch, the virtual time, what befell all clocks and what befell its own.
-    A clock belongs to the hardware (`Machine.host`): who is started anew finds it as it was."""
+    """The time of day on each host: an epoch, plus the virtual time, plus the errors of all clocks and of its own. A
+    clock belongs to the hardware (`Machine.host`): a restarted peer finds it unchanged."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -35,21 +35,21 @@ class WallClock:
         self._own: dict[str, _Skew] = {}
 
     def read(self) -> float:
-        """Seconds since the epoch, for whose code is running."""
+        """Seconds since the epoch, on the machine whose code is running."""
         now, machine = self._now(), MACHINE.get()
         own = None if machine is None else self._own.get(machine.host)
         return _EPOCH_S + now + self._all.at(now) + (0.0 if own is None else own.at(now))
 
     def change(self, hosts: Collection[str], *, jump_s: float = 0.0, drift: float = 0.0) -> None:
-        """Somebody sets the clocks of these hosts, and from now on they gain `drift` seconds a second more; no hosts:
-        all clocks there are."""
+        """Set the clocks of these hosts ahead by `jump_s`; from now on they gain `drift` more seconds a second. No
+        hosts: all clocks."""
         for skew in [self._own.setdefault(host, _Skew()) for host in hosts] or [self._all]:
             skew.change(self._now(), jump_s, drift)
 
     @contextmanager
     def on_the_wall(self) -> Iterator[None]:
-        """While the world goes on, its time of day is everybody's."""
-        real = time.time  # noqa: TID251  # to put another in its place
+        """Inside the context, `time.time` reads this clock."""
+        real = time.time  # noqa: TID251  # to replace it
         time.time = self.read  # noqa: TID251
         try:
             yield

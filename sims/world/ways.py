@@ -1,4 +1,4 @@
-"""What a virtual network knows of its peers, of the ways between them, and of each frame on one."""
+"""A virtual network's state: its ports, the ways between them, and the frames on a way."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .machine import Machine
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """Where a peer that is open takes frames, in whose name, and how busy its links are. What would leave after
-    `sends_until_s` never does."""
+    """The port of an open peer: its receiver of frames, its machine's context, and how busy its links are. Frames that
+    would leave after `sends_until_s` never do."""
 
     arrivals: Arrivals
     machine: Machine | None
@@ -28,9 +28,9 @@ class Port:
 
 @dataclass(slots=True)
 class Way:
-    """From one peer to another. `connection`: how often it was made; frames of a broken one are lost. `entered_s`: when
-    the last byte so far of `source` comes to the down-link; `last_s`: when the last frame so far is through to `there`.
-    Another life of either queues behind nothing of the old one's."""
+    """The way from one peer to another. `connection`: how often it was made; frames of a broken one are lost.
+    `entered_s`: when the last byte so far of `source` reaches the down-link; `last_s`: when the last frame so far is
+    through to `there`. Frames of another life of either peer do not queue behind those of the old one."""
 
     name: bytes
     chance: random.Random
@@ -43,7 +43,7 @@ class Way:
 
 
 class Frame(NamedTuple):
-    """`start_s`: when its first byte leaves `source`."""
+    """A frame on a way. `start_s`: when its first byte leaves `source`."""
 
     sender: PeerId
     to: PeerId

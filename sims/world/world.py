@@ -1,5 +1,5 @@
 """A world of simulated peers: the same peers, trainers and conversations as on real machines, on a virtual network and
-in virtual time. The numerical work is really done, and charged at a given time a local step."""
+in virtual time. The numerical work is really done, and charged with a given virtual time for each local step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """How a simulation ended. `virtual_s`: how long it took in its own world."""
+    """The result of a simulation. `virtual_s`: its duration in virtual time."""
 
     accuracy: float | None
     virtual_s: float
@@ -39,11 +39,11 @@ class Simulated:
 
 
 class Hung(Exception):
-    """Peers that live were still at it when all should have been over."""
+    """Live peers were still running when the run should have been over."""
 
 
 class World:
-    """All peers of one simulated run. `record` is told of every round and event of every peer."""
+    """All peers of one simulated run. `record` is called with every round and event of every peer."""
 
     def __init__(self, task: Task, scenario: Scenario, record: Callable[[Record], None] = lambda record: None) -> None:
         self.scenario, self.log = scenario, Log()
@@ -59,7 +59,7 @@ class World:
         self._expected: Counter[int] = Counter()
         self._met = False
         self._before = 0
-        """How many lives were lived before the present run, which was begun again."""
+        """Number of lives before the present run, if it was restarted from checkpoints."""
         self._dark_until_s = 0.0
         self._index = {peer: index for index, peer in enumerate(self.ids)}
         self._most_held: Counter[PeerId] = Counter()
@@ -80,7 +80,7 @@ class World:
     async def run(self, *, within_s: float | None = None) -> Simulated:
         """Run until all peers have ended; needs a virtual loop.
 
-        Raises Hung when that takes longer than `within_s`, and, where nothing was to go wrong, what a peer raises.
+        Raises Hung when that takes longer than `within_s`; in a world without faults, also the error of a peer.
         """
         torch.set_num_threads(self._settings.threads or 1)  # more threads could sum in another order
         loop, late = asyncio.get_running_loop(), dict(self.scenario.arrivals)
@@ -117,7 +117,7 @@ class World:
             await asyncio.sleep(0.01)
 
     def expect(self, index: int) -> None:
-        """The peer with this number is going to begin."""
+        """Announce that the peer with this number is going to start."""
         self._expected[index] += 1
 
     def begin_later(self, index: int, seconds: float) -> None:
@@ -163,23 +163,23 @@ class World:
         life.begin(contact, self.ids)
 
     def _ended(self, life: Life) -> None:
-        """Until all have met, who is gone is started anew, as whoever starts a run would do; later the run goes on. But
-        where nothing was to go wrong, an error would only come again."""
+        """Restart an ended peer until the run has begun, as its user would do; later the run continues without it. In a
+        world without faults a failed peer is not restarted: its error would only come again."""
         if not self._have_met() and not (life.error is not None and self.scenario.peaceful):
             self.begin_later(life.index, self._settings.patience_s)
 
     def _have_met(self) -> bool:
-        """Whether the run has begun, for anybody."""
+        """Whether the run has begun for any peer."""
         self._met = self._met or any(life.peer.membership.view.started for life in self.lives[self._before :])
         return self._met
 
     def life(self, index: int) -> Life | None:
-        """The life that the peer with this number leads now."""
+        """The present life of the peer with this number; None: it is not running."""
         life = self._latest.get(index)
         return life if life is not None and life.running else None
 
     def _measure(self, peer: PeerId) -> None:
-        """Tell how much waits at `peer` whenever it is twice as much as ever."""
+        """Record how many bytes wait at `peer` whenever they are twice the former maximum."""
         life = self.life(self._index[peer]) if peer in self._index else None
         if life is not None and life.endpoint.held_bytes >= 2 * self._most_held[peer] + 1:
             self._most_held[peer] = life.endpoint.held_bytes
@@ -189,8 +189,8 @@ class World:
         self._disks[index] = Disk()
 
     def outage(self, for_s: float) -> None:
-        """The power fails for everybody, once the run has begun. So many seconds later all who had been there begin it
-        again, with checkpoints of different rounds."""
+        """A power failure of all peers, once the run has begun. After `for_s` seconds all peers that had been there
+        restart it, from checkpoints of different rounds."""
         if not self._have_met() or any(life.result is not None for life in self.lives[self._before :]):
             return
         now = asyncio.get_running_loop().time()
