@@ -61,7 +61,7 @@ def _taken_bytes() -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that an allocation failed. Neither PyTorch has a type of its own for that, nor Python for the
+    """Whether `error` says that an allocation failed. PyTorch has no type of its own for that, nor has Python for the
     stack of a thread."""
     words = str(error)
     no_stack = "can't start new thread" in words and bool(memory_hint())
