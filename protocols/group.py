@@ -24,6 +24,12 @@ def may_follow(epoch: int, present: int) -> bool:
     return 0 < epoch - present <= _AHEAD_MAX
 
 
+def check_sense(epoch: int, present: int, name: str = "epoch") -> None:
+    """Raises PeerMisbehaved when nobody can have come to `epoch` yet. `name`: what a conversation calls its epochs."""
+    if epoch > present and not may_follow(epoch, present):
+        raise PeerMisbehaved(f"spoke of {name} {epoch}, this is {present}")
+
+
 @dataclass(frozen=True)
 class Group:
     """All of its peers give the same, but for `rank`. `ids`: in rank order; `rank`: this peer's, -1 if it is none of
@@ -46,8 +52,7 @@ class Group:
 
     def check_sense(self, epoch: int) -> None:
         """Raises PeerMisbehaved when nobody can have come to `epoch` yet."""
-        if epoch > self.epoch and not may_follow(epoch, self.epoch):
-            raise PeerMisbehaved(f"spoke of epoch {epoch}, this is {self.epoch}")
+        check_sense(epoch, self.epoch)
 
     def among(self, members: Collection[PeerId]) -> Group:
         """The same with these members alone."""

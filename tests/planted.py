@@ -30,8 +30,7 @@ from samovar.protocols.local_sgd.learner import Learner
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD
 from samovar.protocols.local_sgd.site_averaging import SiteRounds
 from samovar.protocols.local_sgd.trial import Trial
-from samovar.protocols.members import next_view as decree
-from samovar.protocols.members import view_change as change
+from samovar.protocols.members import next_view, view_change
 from samovar.protocols.members.acceptor import Acceptor
 from samovar.protocols.members.admission import Admission
 from samovar.protocols.members.departure import Departure
@@ -138,7 +137,7 @@ MUTANTS: dict[str, Plant] = {
     "votes count amid a change": mutant(Membership, "current", " and not self._change.promised", ""),
     "a result is told of amid a change": mutant(Trial, "make", "if not self._hopeful(key):", "if False:"),
     "who is silent is taken to have no result": mutant(
-        decree, "_base", "voted + unknown < view.majority()", "voted < view.majority()"
+        next_view, "_base", "voted + unknown < view.majority()", "voted < view.majority()"
     ),
     "whoever has a result commits it with the view": mutant(
         LocalSGD, "_installed", " and self._versions.of(self._result.state) == base", ""
@@ -152,7 +151,7 @@ MUTANTS: dict[str, Plant] = {
     "what was meant for a former life is taken": mutant(
         Binding, "both", "incarnation == self.towards and towards == self.incarnation", "incarnation == self.towards"
     ),
-    "a view goes on from the oldest state": mutant(decree, "_base", "committed = max(", "committed = min("),
+    "a view goes on from the oldest state": mutant(next_view, "_base", "committed = max(", "committed = min("),
     "a learner has learned before it has the state": mutant(
         Learner, "_fetch", "there = own == base or base.round < own.round <= base.round + 1", "there = True"
     ),
@@ -200,7 +199,7 @@ TAKEN_BACK: dict[str, Plant] = {
         mutant(Admission, "_on_join", "if there and (latest := self._latest()) is not None:", "if False:"),
     ),
     "a learner that is behind is not told": mutant(Acceptor, "of_now", LEARNERS_TOO, MEMBERS_ONLY),
-    "newcomers are members at once": mutant(change, "next_decree", LEARN_FIRST, AT_ONCE),
+    "newcomers are members at once": mutant(view_change, "next_decree", LEARN_FIRST, AT_ONCE),
     "who was given up while it caught up waits for ever": mutant(
         Waiting,
         "only_while",

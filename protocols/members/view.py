@@ -6,10 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..group import Group, may_follow
+from ..group import Group, check_sense, may_follow
 from ..limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from ..transport import PeerId
-from ..wire.frames import PeerMisbehaved
 from .edge import Edge as Edge
 from .invitation import Invitation
 
@@ -150,8 +149,7 @@ class View:
 
     def check_sense(self, generation: int) -> None:
         """Raises PeerMisbehaved when `generation` is further ahead of this view than any honest peer can be."""
-        if generation > self.generation and not self.may_precede(generation):
-            raise PeerMisbehaved(f"spoke of generation {generation}, this is {self.generation}")
+        check_sense(generation, self.generation, "generation")
 
     def has_room(self, member: Member) -> bool:
         """Whether `member` fits into the view beside all others, by bytes and by count."""

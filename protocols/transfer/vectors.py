@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,10 +61,7 @@ class Vectors:
             return
         payload = torch.empty(codec.encoded_bytes(into.numel()), dtype=torch.uint8)
         await self._fill(sender, payload, turn, None)
-        try:
-            into.detach().copy_(codec.decode(payload, into.numel(), into.dtype))
-        except ValueError as error:
-            raise PeerLost(sender, f"it sent what {codec.name} does not decode: {error}") from None
+        into.detach().copy_(_decoded(sender, payload, into, codec))
 
     async def exchange(
         self, peer: PeerId, vector: Tensor, into: Tensor, turn: Turn, codec: VectorCodec | None = None
@@ -120,7 +118,11 @@ class Vectors:
                 yield False
                 continue
             count = _checked(envelope, at, size, into, codec)
-            into[at : at + count] = _values(envelope, count, into, codec)
+            here, payload = into[at : at + count], np.frombuffer(envelope.payload, np.uint8)
+            if codec is None:
+                here.view(torch.uint8).numpy()[:] = payload
+            else:
+                here.copy_(_decoded(sender, torch.from_numpy(payload.copy()), here, codec))
             envelope.done()
             at += count
 
@@ -148,10 +150,9 @@ def _checked(envelope: Envelope, at: int, size: int, into: Tensor, codec: HopCod
     return chunk.count
 
 
-def _values(envelope: Envelope, count: int, into: Tensor, codec: HopCodec | None) -> Tensor:
-    if codec is None:
-        return torch.frombuffer(bytearray(envelope.payload), dtype=into.dtype)
+def _decoded(sender: PeerId, payload: Tensor, into: Tensor, codec: VectorCodec) -> Tensor:
+    """The elements for `into` that `payload` encodes. Raises PeerLost when the codec does not decode it."""
     try:
-        return codec.decode(torch.frombuffer(bytearray(envelope.payload), dtype=torch.uint8), count, into.dtype)
+        return codec.decode(payload, into.numel(), into.dtype)
     except ValueError as error:
-        raise PeerLost(envelope.sender, f"it sent what {codec.name} does not decode: {error}") from None
+        raise PeerLost(sender, f"it sent what {codec.name} does not decode: {error}") from None
