@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PUBLIC := $(wildcard __init__.py __main__.py py.typed aggregation protocols peers sims)
 
-.PHONY: help demo test lint types bench soak clean
+.PHONY: help demo test lint types bench soak mutants clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -13,8 +13,10 @@ help: ## show this list
 demo: $(READY) ## train a small model on four peers, on this machine
 	$(BIN)/samovar train examples/digits.py --peers 4 --period adaptive
 
-test: lint types ## the gate: lint, types and every test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test: lint types ## the gate: lint, types and the tests, but for those that take long
+	$(PYTEST) -m "not soak"
 
 lint: $(READY) ## style and banned calls
 	$(BIN)/ruff check .
@@ -29,8 +31,12 @@ types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 bench: $(READY) ## run every benchmark
 	$(BIN)/python benchmarks/_all.py
 
-soak: $(READY) ## what is too long for the gate: every benchmark in its quick form
+soak: $(READY) ## what is too long for the gate: tests that take long, and every benchmark in its quick form
+	$(PYTEST) -m soak
 	$(BIN)/python benchmarks/_all.py --quick
+
+mutants: $(READY) ## does a test notice each bug of a list? (OPTIONS=--sweep: does a seed? OPTIONS=--help)
+	$(BIN)/python tests/support/mutants.py $(OPTIONS)
 
 clean: ## remove what the targets above made
 	rm -rf .venv build dist samovar.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

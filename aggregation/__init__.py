@@ -1,1 +1,1 @@
-"""Pure mathematics on flat vectors: values in, values out, without async, IO, clock or randomness."""
+"""Aggregation: pure mathematics on flat vectors. Values in, values out, without async, IO, clock or randomness."""

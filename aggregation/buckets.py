@@ -3,7 +3,7 @@
 Source: Li et al., "PyTorch Distributed: Experiences on accelerating data parallel training" (VLDB 2020, section 3.2),
 buckets of 25 MiB and a first one of 1 MiB. Backward computes last layers first, so buckets go from the last tensor to
 the first. All peers know this order from their layout and need not agree on it. A gradient computed out of this order
-is only late; the result is the same.
+is only late; the result is the same. Buckets are parts of the last axis, whatever leading axes a vector has.
 """
 
 from .vector import Layout, Part

@@ -1,13 +1,13 @@
 """Finds the peers that contributed numbers which cannot be right, from other peers' statements on each contribution.
 
-Every part of each peer's message (`mean`) is seen by up to `WITNESSES` ranks beside its sender: rank r + s sees part r,
-for s from 0 on. The median of the witnesses' statements on a part counts, or the lesser of two. So no single witness
-can incriminate an innocent peer, nor, of three, exonerate a guilty one.
+Every part of each peer's message (`mean`) is seen by up to `WITNESSES` ranks besides its sender: rank r + s sees part
+r, for s from 0 on. The median of the witnesses' statements on a part counts; of two statements, the lesser. So no
+single witness can incriminate an innocent peer, nor, of three, exonerate a guilty one.
 
     statement of a witness on a sender's part   [square of its norm, its largest magnitude, the sender's weight]
 
 The norm is of the model's elements alone; the largest magnitude includes signals and the weight. The weight is NaN
-except from the witnesses of the message's last element.
+except from the witnesses of the message's last element. The axes of statements mean peers: there are no rows here.
 """
 
 import math
@@ -24,7 +24,7 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """The contribution of one rank, as witnessed: the norm of its model, the largest magnitude in its message, its
+    """The contribution of one rank, as witnessed: the norm of its model, the largest magnitude in its message, and its
     weight."""
 
     norm: float
@@ -33,7 +33,7 @@ class Brought:
 
 
 def shifts(world: int) -> int:
-    """How many ranks see each part, perhaps including its sender."""
+    """The number of ranks that see each part, perhaps including its sender."""
     return min(WITNESSES, world)
 
 
@@ -65,10 +65,10 @@ def _of_sender(told: Sequence[Sequence[Sequence[Sequence[float]]]], sender: int)
 
 def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtype) -> dict[int, str]:
     """The ranks whose numbers cannot be right, each with the reason. A rank whose numbers are merely too large is not
-    guilty where most ranks are like it.
+    guilty if most ranks' numbers are too large.
 
-    ``norm_max``: of a model; ``dtype``: of the sum, which must be able to hold the largest message times the number of
-    ranks.
+    ``norm_max``: the largest norm of a model. ``dtype``: of the sum, which must be able to hold the largest message
+    times the number of ranks.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

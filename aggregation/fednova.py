@@ -33,16 +33,17 @@ it is tau_i/(1 - rho), which gives the rule above unchanged.
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 FAR = 1.5
 """Half way between s = 1, the mean of the models, and s = 2, where x oscillates for ever."""
 HELD = 1.05
-"""A peer takes no step more that would make the others wait for longer than this multiple of their own time."""
+"""A peer takes no extra step that would make the others wait for more than this multiple of their own time."""
 
 
 class Speeds(NamedTuple):
-    """Speeds of local steps as means over the peers; 0 where unknown."""
+    """Speeds of local steps, as means over the peers: steps a second, and seconds a step; 0: unknown."""
 
     steps_per_s: float = 0.0
     step_s: float = 0.0
@@ -52,7 +53,8 @@ UNKNOWN_SPEEDS = Speeds()
 
 
 def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
-    """tau_i of a peer with this speed: the whole number nearest to what fits into the round; at least one."""
+    """tau_i of a peer that takes ``steps_per_s``: the whole number nearest to what fits into the round; at
+    least one."""
     if not (period and steps_per_s and mean.steps_per_s):
         return period
     fits = period * steps_per_s / mean.steps_per_s
@@ -61,18 +63,22 @@ def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
 
 
 def effective(period: int, mean: Speeds) -> float:
-    """tau_eff."""
+    """tau_eff of a round of ``period`` steps."""
     swings = mean.steps_per_s * mean.step_s
     return period if swings <= FAR else period * FAR / swings
 
 
-def normalised(vector: Tensor, anchor: Tensor, share: float, parameters: int | None = None) -> Tensor:
-    """The contribution of a peer that has moved from ``anchor`` to ``vector``, with ``share = tau_eff/tau_i``. Only the
-    first ``parameters`` elements are scaled, None: all; the buffers behind them are contributed as they are."""
-    if share == 1:
+def normalised(vector: Tensor, anchor: Tensor, share: float | Tensor, parameters: int | None = None) -> Tensor:
+    """The contributions [..., n] of peers that have moved from ``anchor`` ([n] or [..., n]) to ``vector`` [..., n],
+    with ``share = tau_eff/tau_i``, one number or one a row [...]. Only the first ``parameters`` elements are scaled,
+    None: all; the buffers behind them are contributed unchanged. A row whose share is 1 is contributed to the bit, and
+    ``vector`` itself is returned if all shares are 1."""
+    shares = torch.as_tensor(share)
+    same = shares == 1
+    if bool(same.all()):
         return vector
     brought = vector.clone()
-    brought[:parameters] -= anchor[:parameters]
-    brought[:parameters] *= share
-    brought[:parameters] += anchor[:parameters]
-    return brought
+    brought[..., :parameters] -= anchor[..., :parameters]
+    brought[..., :parameters] *= shares.to(vector.dtype)[..., None] if shares.ndim else share
+    brought[..., :parameters] += anchor[..., :parameters]
+    return brought.where(~same[..., None], vector) if bool(same.any()) else brought

@@ -1,4 +1,4 @@
-"""Fragments: a model is averaged in parts, one part a round, in turn.
+"""Fragments: a model is averaged in parts, one part a round, one after another.
 
 Source: Douillard et al., "Streaming DiLoCo with overlapping communication" (arXiv 2501.18512), Algorithm 2.
 
@@ -27,7 +27,7 @@ from .vector import Part, parts
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The fragments of a vector. `parts`: in the order of their turns."""
+    """The fragments of a vector. `parts`: in the order in which they are averaged."""
 
     parts: tuple[Part, ...]
 
@@ -36,27 +36,29 @@ class Fragments:
         """Cut ``size`` elements into ``count`` fragments, or fewer when there are fewer elements."""
         return cls(parts(size, min(size, count)))
 
-    def turn(self, round: int) -> int:
-        """The index of the fragment whose turn is in that round, counted from 1."""
+    def index(self, round: int) -> int:
+        """The index in `parts` of the fragment that is averaged in that round; rounds count from 1."""
         return (round - 1) % len(self.parts)
 
     def at(self, round: int) -> Part:
-        """The fragment whose turn is in that round."""
-        return self.parts[self.turn(round)]
+        """The fragment that is averaged in that round."""
+        return self.parts[self.index(round)]
 
     def mixed(self, before: Tensor, after: Tensor, round: int) -> Tensor:
-        """``before`` with that round's fragment from ``after``; with one fragment ``after`` itself, not a copy."""
+        """``before`` with that round's fragment from ``after``, both [..., n]; with one fragment ``after`` itself, not
+        a copy."""
         if len(self.parts) == 1:
             return after
         start, stop = self.at(round)
         mixed = before.clone()
-        mixed[start:stop] = after[start:stop]
+        mixed[..., start:stop] = after[..., start:stop]
         return mixed
 
     def step(
         self, outer: OuterStep, round: int, anchor: Tensor, mean: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState]:
-        """An outer step of that round's fragment; the others, and the step's state for them, stay unchanged."""
+        """An outer step of that round's fragment; all other fragments, and the step's state for them, stay unchanged.
+        All vectors are [..., n]."""
         vector, after = outer.step(anchor, mean, state)
         kept = tuple(self.mixed(old, new, round) for old, new in zip(state, after, strict=True))
         return self.mixed(anchor, vector, round), kept

@@ -23,10 +23,10 @@ def spelled(text: str) -> str:
 
 
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str) -> T:
-    """The object that `text` asks for. `known`, by name: a function that makes it from its options, which are texts,
-    and the most options it takes; `what`: the kind of object, for errors.
+    """The object that `text` asks for. `known`, by name: a function that makes it from its options, given as texts, and
+    the most options it takes. `what`: the kind of object, for errors.
 
-    Raises ValueError, in one line, on an unknown name, OptionError on invalid options.
+    Raises ValueError, in one line, on an unknown name; OptionError on invalid options.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:

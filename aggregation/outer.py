@@ -3,6 +3,8 @@
 It is an optimizer without hidden state: ``start`` makes the state, ``step`` returns the new vector and the new state.
 Its gradient is the difference ``anchor - mean``, the "pseudo-gradient" of DiLoCo. A user chooses a step by name
 (`parse_outer`). A new one is one class, and one line in `OUTER_STEPS`.
+
+Vectors are [..., n]: leading axes are independent models, each with a state of its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +22,17 @@ RATE_MAX = 10.0
 class OuterStep(Protocol):
     """A rule that turns a round's mean into the next model.
 
-    ``anchor``: the vector (n elements) that all peers shared when the round's local steps began; ``mean``: their
+    ``anchor`` [..., n]: the vector that all peers shared when the round's local steps began; ``mean`` [..., n]: their
     weighted mean after them.
     """
 
     @property
     def tensors(self) -> int:
-        """How many tensors of n elements its state is."""
+        """The number of tensors [..., n] in its state."""
         ...
 
     def start(self, vector: Tensor) -> OuterState:
-        """The state before the first round, for a model of ``vector`` (n elements)."""
+        """The state before the first round, for models like ``vector`` [..., n]."""
         ...
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
@@ -106,8 +108,8 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class OfParameters:
-    """Applies `inner` to the first `count` elements, a model's parameters. The remaining elements, its buffers, become
-    the mean, because an extrapolated running variance can be negative."""
+    """Applies `inner` to the first `count` elements of each row, a model's parameters. The remaining elements, its
+    buffers, become the mean, because an extrapolated running variance can be negative."""
 
     inner: OuterStep
     count: int
@@ -121,12 +123,12 @@ class OfParameters:
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
         vector, after = self.inner.step(anchor, mean, state)
-        vector[self.count :] = mean[self.count :]
+        vector[..., self.count :] = mean[..., self.count :]
         return vector, after
 
 
 def check_step(anchor: Tensor, mean: Tensor, state: OuterState, tensors: int) -> None:
-    """Raises ValueError unless ``mean`` and the ``tensors`` of the state are all like ``anchor``."""
+    """Raises ValueError unless ``mean`` and the ``tensors`` of the state have the shape and dtype of ``anchor``."""
     if len(state) != tensors:
         raise ValueError(f"this outer step keeps {tensors} tensors of state, got {len(state)}: another step's?")
     for tensor in (mean, *state):

@@ -9,7 +9,7 @@ arXiv 1910.06378), algorithm 1 with option II, all peers in every round and a gl
 
     paper                  here
     x                      the agreed model
-    eta (c_i - c)          what `ControlVariate.step` adds to the parameters after each local step
+    eta (c_i - c)          `ControlVariate.added`, added to the parameters after each local step
     x - eta tau_eff c_i    the contribution of peer i (`fednova` where the tau_i differ)
 
 The paper sends c beside x: twice the traffic. Nothing more is sent here, because each peer derives c from the peers'
@@ -25,46 +25,30 @@ The correction is stored as a displacement, not as a gradient. So it needs no le
 momentum.
 """
 
-from collections.abc import Iterable
-
-import torch
 from torch import Tensor
 
 
 class ControlVariate:
-    """The control variate of one peer, updated from round to round."""
+    """The control variate of one peer, updated from round to round; where vectors are [..., n], those of peers
+    as rows."""
 
     def __init__(self, parameters: int | None) -> None:
-        """`parameters`: how many elements of the vector, its first, are changed by local steps; None: all."""
+        """`parameters`: number of elements that local steps change, the first of the vector; None: all."""
         self._parameters = parameters
-        self._added: Tensor | None = None
-        self._by_parameter: list[Tensor] = []
-        self._steps = 0
+        self.added: Tensor | None = None
+        """The correction [..., parameters] to add to the parameters after each local step; None: there is none yet."""
 
     def begin(self, mean: Tensor | None, brought: Tensor, steps: float) -> None:
-        """Begin a round. In the previous one this peer contributed the vector `brought` [n], which represents `steps`
-        local steps (tau_eff). `mean` [n]: the mean of all contributions; None: this peer's was not in it."""
-        self._steps, self._by_parameter = 0, []
-        self._added = None if mean is None else (mean - brought)[: self._parameters] / steps
+        """Begin a round. In the previous one this peer contributed the vector `brought` [..., n], which represents
+        `steps` local steps (tau_eff). `mean` ([n] or [..., n]): the mean of all contributions; None: this peer's
+        contribution was not in it."""
+        self.added = None if mean is None else (mean - brought)[..., : self._parameters] / steps
 
-    def step(self, parameters: Iterable[Tensor]) -> None:
-        """After a local step, add the correction to the parameters, which are in the vector's order."""
-        if self._added is None:
-            return
-        if not self._by_parameter:
-            shaped, start = list(parameters), 0
-            for parameter in shaped:
-                part = self._added[start : start + parameter.numel()].view(parameter.shape)
-                self._by_parameter.append(part.to(parameter.device, parameter.dtype))
-                start += parameter.numel()
-            parameters = shaped
-        self._steps += 1
-        with torch.no_grad():
-            for parameter, part in zip(parameters, self._by_parameter, strict=True):
-                parameter.add_(part)
-
-    def without(self, vector: Tensor) -> Tensor:
-        """`vector` [n] after the local steps, with the added corrections subtracted. Changes it."""
-        if self._added is not None and self._steps:
-            vector[: self._parameters].sub_(self._added, alpha=self._steps)
+    def without(self, vector: Tensor, steps: int) -> Tensor:
+        """`vector` [..., n] after local steps, with the corrections of these `steps` subtracted: a new tensor if there
+        are any."""
+        if self.added is None or not steps:
+            return vector
+        vector = vector.clone()
+        vector[..., : self._parameters].sub_(self.added, alpha=steps)
         return vector

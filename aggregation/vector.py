@@ -181,18 +181,26 @@ class Layout:
 
 
 def all_finite(vector: Tensor) -> bool:
-    """Whether no element is infinite or NaN. Checks the sum, unless that overflows, which is far faster than checking
-    each element."""
+    """Whether no element, of any row [..., n], is infinite or NaN. Checks the sum, which is far faster than checking
+    each element; checks the elements only if the sum overflows."""
     return math.isfinite(vector.sum().item()) or bool(torch.isfinite(vector).all())
 
 
+def norms(vectors: Tensor) -> Tensor:
+    """The Euclidean norm of each vector: [..., n] -> [...], float64; infinite or NaN where an element is, and where it
+    is beyond float64."""
+    vectors = vectors.detach()
+    squares: Tensor = torch.linalg.vecdot(vectors, vectors).double()  # as fast as a sum, and shows both
+    if all_finite(squares):
+        return squares.sqrt_()
+    large: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
+    return torch.where(torch.isfinite(squares), squares.sqrt(), large)  # a square overflows sooner than its root
+
+
 def norm_of(vector: Tensor) -> float:
-    """The Euclidean norm of a flat vector; infinite or NaN where an element is, and where it is beyond float64."""
-    square: float = torch.dot(vector.detach(), vector.detach()).item()  # as fast as a sum, and shows both
-    if not math.isfinite(square):  # a square overflows sooner than its root
-        norm: float = torch.linalg.vector_norm(vector.detach(), dtype=torch.float64).item()
-        return norm
-    return math.sqrt(square)
+    """The norm (`norms`) of one vector [n]."""
+    square: float = torch.dot(vector.detach(), vector.detach()).item()
+    return math.sqrt(square) if math.isfinite(square) else float(norms(vector))
 
 
 def parts(size: int, world: int, shares: Sequence[float] | None = None) -> tuple[Part, ...]:

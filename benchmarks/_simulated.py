@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -17,9 +16,11 @@ from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd.local_sgd import LocalSGD
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.local_sgd.state import State
-from samovar.protocols.members.membership import Membership
+from samovar.protocols.members.membership import Membership, Terms
 from samovar.protocols.members.messages import MEMBERS
-from samovar.protocols.members.view import Member
+from samovar.protocols.members.view import Attributes, Member
+from samovar.protocols.meter import Meter
+from samovar.protocols.stalls.stalls import STALLS, Stalls
 from samovar.sims.world.network import Network
 from samovar.sims.world.transport import SimulatedTransport
 
@@ -49,17 +50,12 @@ async def joined(
     buckets: Sequence[Part] = (),
 ) -> LocalSGD:
     """One peer's part in the averaging of the group that the peer `first` founds; it averages after every step."""
-    member = Member(one.id, str(index), one.address, index - first, 0)
-
-    def membership(standing: Any, installed: Any) -> Membership:
-        return Membership(
-            Channel(one, MEMBERS), member,
-            run=str(first), layout=layout.digest, model="", founders=founders, quorum=None,
-            standing=standing, installed=installed,
-        )  # fmt: skip
-
+    member = Member(one.id, str(index), one.address, Attributes(data_shard=index - first), 0)
+    terms = Terms(run=str(first), layout=layout.digest, model="", founders=founders)
+    membership = Membership(Channel(one, MEMBERS), member, terms)
+    stalls = Stalls(Channel(one, STALLS), membership, Meter(), lambda: sgd.state.round)
     sgd = LocalSGD(
-        Channel(one, LOCAL_SGD), membership,
+        Channel(one, LOCAL_SGD), membership, stalls,
         layout=layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1), outer=Plain(),
         state=State(0, 0, torch.zeros(layout.size), (), Fixed(1).start()), steps=steps, buckets=buckets,
     )  # fmt: skip

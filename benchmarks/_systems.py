@@ -24,9 +24,10 @@ from samovar.protocols.collectives.reducer import Reducer, on_one_machine
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd.commit import Verdicts
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
-from samovar.protocols.members.membership import Membership, Standing
+from samovar.protocols.members.attached import Standing
+from samovar.protocols.members.membership import Membership, Terms
 from samovar.protocols.members.messages import MEMBERS
-from samovar.protocols.members.view import Member, Version
+from samovar.protocols.members.view import Attributes, Decree, Member, Version
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 WAYS = ("memory", "copied", "TCP", "CURVE")
@@ -94,9 +95,10 @@ class Ours(Here):
         channel = Channel(one, LOCAL_SGD)
         self.membership = Membership(
             Channel(one, MEMBERS),
-            Member(one.id, str(self.index), one.address, self.index, 0, machine), run="b", layout="", model="",
-            founders=self.peers, quorum=None, standing=self._standing, installed=lambda *_: None,
-        )  # fmt: skip
+            Member(one.id, str(self.index), one.address, Attributes(data_shard=self.index), 0, machine),
+            Terms(run="b", layout="", model="", founders=self.peers),
+        )
+        self.membership.attach(self)
         self.reducer = Reducer(channel, lambda group: self.schedule, lambda: self.membership.view.group(one.id))
         self.verdicts = Verdicts(channel, self.membership, lambda: self.round, None)
         if self.index == 0:
@@ -106,8 +108,11 @@ class Ours(Here):
             await self.membership.join(everyone[0][0])
         await self.membership.until(lambda: self.membership.settled)
 
-    def _standing(self) -> Standing:
+    def standing(self) -> Standing:
         return Standing(Version(self.round, 0), Version(self.round, 0))
+
+    def installed(self, decree: Decree) -> None:
+        pass
 
     async def vector(self, elements: int) -> Tensor:
         if self.way in ("memory", "copied"):

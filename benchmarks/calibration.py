@@ -38,15 +38,16 @@ from torch import Tensor
 
 from samovar.aggregation.vector import Layout
 from samovar.peers.checkpoints.checkpoint import load
-from samovar.peers.conversations.policies import first_state
 from samovar.peers.launch.session import open_endpoint
-from samovar.peers.peer import Identity, Peer
+from samovar.peers.peer import Peer
+from samovar.peers.place import Place
 from samovar.peers.settings.link_text import parse_link, parse_rate
 from samovar.peers.settings.settings import Settings
+from samovar.peers.task.facts import Facts
 from samovar.peers.task.task import load_task
+from samovar.protocols.conversation import Update
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair
 from samovar.sims.scenarios.scenario import Scenario
@@ -93,17 +94,18 @@ async def take_part(endpoint: Endpoint, index: int, contact: str | None, work: W
     """Seconds of each of `count` rounds, from the call to the committed result, once the links know their pace."""
     zeros, expected = torch.zeros(work.elements), torch.full((work.elements,), (PEERS - 1) / 2)
     settings = Settings(peers=PEERS, period="1", schedule=work.schedule)
-    layout, state = Layout.of({"weights": zeros}), first_state(settings, zeros)
-    peer = Peer(endpoint, settings, Identity(str(index), index), run="b", layout=layout, state=state)
-    await peer.start(contact)
+    facts = Facts(layout=Layout.of({"weights": zeros}), vector=zeros)
+    peer = Peer(endpoint, settings, Place(name=str(index), data_shard=index), facts)
+    await peer.conversation.enter(contact, 0)
     clock, times = asyncio.get_running_loop().time, []
-    brought = Contribution(torch.full_like(zeros, float(index)), 1.0, 1.0, 0.1, 0.0)
+    brought = Update(vector=torch.full_like(zeros, float(index)), weight=1.0, loss=1.0, learning_rate=0.1, steps=1)
     for _ in range(WARM_UP + count):
+        assert await peer.conversation.next() is not None
         began = clock()
-        outcome = await peer.average(brought, compute_s=0.0, steps=1)
+        await peer.conversation.bring(brought)
         times.append(clock() - began)
-        assert torch.allclose(outcome.state.vector, expected), "a wrong mean"
-    await peer.finish()
+        assert torch.allclose(peer.conversation.position().vector, expected), "a wrong mean"
+    await peer.conversation.finish()
     await endpoint.drain()
     peer.close()
     return times[WARM_UP:]
@@ -207,7 +209,7 @@ def model_of_simulation(seed: int) -> Tensor:
     settings = Settings(peers=PEERS, period="4", steps=80, seed=seed, device="cpu", threads=1)
     world = World(load_task(DIGITS), Scenario.plain(settings))
     run_virtual(world.run(), seed=seed)
-    return agreed([life.peer.state.vector for life in world.lives])
+    return agreed([life.peer.conversation.position().vector for life in world.lives])
 
 
 def agreed(models: list[Tensor]) -> Tensor:

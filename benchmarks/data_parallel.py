@@ -20,7 +20,7 @@ from samovar.aggregation.buckets import buckets
 from samovar.aggregation.vector import Layout
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local_sgd.filling import Filling
+from samovar.protocols.filling import Filling
 from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.network import Network

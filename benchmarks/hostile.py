@@ -1,10 +1,11 @@
 """What an attacker with a valid invite costs a run: rounds, and memory.
 
-Three real peers train; a hostile process (`tests/attacker.py`) does the attacks of `tests/attacks.py`, each on a run of
-its own, by keys that are no members and as a member. After each stretch of an attack a process that sends nothing burns
-as much processor time for a stretch of its own: the ratio is the rounds per second beside the attack over those beside
-that process, each the mean of all stretches. The memory is the largest growth of the resident size of any of the peers
-over all stretches. `named`: an event in the records has one of its keys. Goals: a ratio of 0.8, 64 MiB, and named.
+Three real peers train; a hostile process (`tests/support/attacker.py`) does the attacks of `tests/support/attacks.py`,
+each on a run of its own, by keys that are no members and as a member. After each stretch of an attack a process that
+sends nothing burns as much processor time for a stretch of its own: the ratio is the rounds per second beside the
+attack over those beside that process, each the mean of all stretches. The memory is the largest growth of the resident
+size of any of the peers over all stretches. `named`: an event in the records has one of its keys. Goals: a ratio of
+0.8, 64 MiB, and named.
 
     python benchmarks/hostile.py [--quick] [--json FILE] [--attacks NAME,...]
 """
@@ -24,7 +25,7 @@ from typing import Any
 
 from common import MISSED, Row, usual_parser
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 sys.path.append(str(TESTS))
 
 from live import STEADY, Live, stop_all  # noqa: E402

@@ -19,14 +19,15 @@ import torch
 from common import arguments, interleaved, missed, rows_of, show
 from torch import nn
 
-from samovar.peers.conversations.policies import first_state
-from samovar.peers.peer import Identity, Peer
+from samovar.peers.peer import Peer
+from samovar.peers.place import Place
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.rng import derive
 from samovar.peers.task.task import Task
 from samovar.peers.training.compute import ThreadCompute
 from samovar.peers.training.loop import Training
 from samovar.peers.training.stop import Stop
+from samovar.peers.training.task_replica import TaskReplica
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
@@ -96,14 +97,13 @@ def under_samovar(task: Task, steps: int) -> tuple[float, torch.Tensor]:
         keys = KeyPair.new()
         endpoint = Endpoint(ZeroMQTransport(keys, listen="tcp://127.0.0.1:0"), patience_s=5, rng=random.Random(0))
         await endpoint.open()
-        trainer = Trainer(task, seed=0, part=0, parts=1, device=CPU)
-        state = first_state(settings, trainer.vector)
-        peer = Peer(endpoint, settings, Identity("0", 0), run="b", layout=trainer.layout, state=state, steps=steps)
+        trainer = Trainer(task, seed=0, data_shard=0, data_shards=1, device=CPU)
+        peer = Peer(endpoint, settings, Place(name="0"), trainer.facts(), steps=steps)
         contact: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         contact.set_result(None)
         compute = ThreadCompute()
         began = time.perf_counter()
-        await Training(peer, trainer, compute, Stop()).run(contact)
+        await Training(peer, TaskReplica(trainer, compute), Stop()).run(contact)
         seconds = time.perf_counter() - began
         peer.close()
         compute.close()

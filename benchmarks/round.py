@@ -20,11 +20,12 @@ import torch
 from common import Row, arguments, show
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.conversations.policies import first_state
-from samovar.peers.peer import Identity, Peer
+from samovar.peers.peer import Peer
+from samovar.peers.place import Place
 from samovar.peers.settings.settings import Settings
+from samovar.peers.task.facts import Facts
+from samovar.protocols.conversation import Update
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 PARAMETERS, WARM_UP, GOAL_S = 650, 5, 0.050
@@ -36,8 +37,8 @@ async def take_part(index: int, peers: int, rounds: int, line: Connection) -> No
     await endpoint.open()
     layout = Layout.of({"weights": torch.zeros(PARAMETERS)})
     settings = Settings(peers=peers, period="1")
-    state = first_state(settings, torch.zeros(PARAMETERS))
-    peer = Peer(endpoint, settings, Identity(str(index), index), run="b", layout=layout, state=state)
+    facts = Facts(layout=layout, vector=torch.zeros(PARAMETERS))
+    peer = Peer(endpoint, settings, Place(name=str(index), data_shard=index), facts)
     line.send((endpoint.id, endpoint.address))
     everyone = await asyncio.to_thread(line.recv)
     for other, _ in everyone:
@@ -48,15 +49,16 @@ async def take_part(index: int, peers: int, rounds: int, line: Connection) -> No
     if index:
         contact = everyone[0][0]
         endpoint.dial(*everyone[0])
-    await peer.start(contact)
+    await peer.conversation.enter(contact, 0)
     times, expected = [], torch.full((PARAMETERS,), (peers - 1) / 2)
     for _ in range(WARM_UP + rounds):
-        brought = Contribution(torch.full((PARAMETERS,), float(index)), 1.0, 1.0, 0.1, 0.0)
+        assert await peer.conversation.next() is not None
+        brought = Update(vector=torch.full((PARAMETERS,), float(index)), weight=1.0, loss=1.0, steps=1)
         began = time.perf_counter()
-        outcome = await peer.average(brought, compute_s=0.0, steps=1)
+        await peer.conversation.bring(brought)
         times.append(time.perf_counter() - began)
-        assert torch.allclose(outcome.state.vector, expected), "a wrong mean"
-    await peer.finish()
+        assert torch.allclose(peer.conversation.position().vector, expected), "a wrong mean"
+    await peer.conversation.finish()
     await endpoint.drain()
     peer.close()
     line.send(times[WARM_UP:])

@@ -55,7 +55,7 @@ async def taken(links: Sequence[float], size: int, cut: tuple[float, ...]) -> fl
 
     async def one(channel: Channel, inbox: Inbox, index: int, turn: int) -> None:
         own, group = torch.full((size,), index + 1.0), Group(tuple(ids), 1, index)
-        total = await allreduce(channel, inbox, group, SCHEDULES["sharded"], own, turn=(1, turn, 0), shares=cut)
+        total = await allreduce(channel, inbox, group, SCHEDULES["sharded"], own, stage_id=(1, turn, 0), shares=cut)
         assert bool((total == len(ids) * (len(ids) + 1) / 2).all()), "a wrong sum"
 
     for turn in range(1, WARM + ROUNDS + 1):

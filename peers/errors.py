@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and how an error is told: in one line."""
+"""Errors that a user can mend, and the conversion of any error into one line of text for a user."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import traceback
 from pathlib import Path
 
 from ..protocols.link.link import PeerLost
-from ..protocols.local_sgd.catch_up import CatchUpFailed
-from ..protocols.members.membership import JoinRefused, MembershipError
+from ..protocols.members.errors import JoinRefused, MembershipError
+from ..protocols.transfer.snapshot_transfer import CatchUpFailed
 from .machine.open_files import files_hint
 from .machine.process_memory import memory_hint, ran_out
 
@@ -21,23 +21,25 @@ _PLAIN = (ValueError, OSError, *_CUT_OFF)
 
 
 class EvaluationFailed(ValueError):
-    """A task's evaluate() fails, and would fail on any peer. One line, with the place."""
+    """A task's evaluate() fails, and would fail on any peer. The text is one line that names file and line number."""
 
 
 def is_plain(error: BaseException) -> bool:
-    """Whether the text of `error` alone says what to mend. Any other error is a defect, in the library or in the user's
-    code; it is reported with its type, and one in the user's code with its place."""
+    """Whether the text of `error` alone tells a user what to mend. Any other error is a defect in the library or in the
+    user's code: it is reported with its type, and a defect in the user's code also with file and line number."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether `error` says that this peer has lost others without whom it cannot continue."""
+    """Whether `error` says that this peer has lost contact with peers that it needs to continue."""
     return isinstance(error, _CUT_OFF) and not isinstance(error, JoinRefused)
 
 
 def users_line(error: BaseException) -> str | None:
-    """The place in a task's function or a script from which the failing call was made, perhaps through torch; None when
-    the library made it."""
+    """File and line in a task file or script from which the failing call was made, directly or through torch. None when
+    the library made the call, or when a user's own conversation reports that this peer cannot continue."""
+    if isinstance(error, _CUT_OFF):
+        return None
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         module, package = (str(frame.f_globals.get(name) or "") for name in ("__name__", "__package__"))
@@ -49,15 +51,15 @@ def users_line(error: BaseException) -> str | None:
 
 
 def _as_seen_from_here(file: Path) -> str:
-    """The path relative to the working folder, else only the name: other peers see it, and need not know the user's
-    paths."""
+    """The path relative to the working folder, or else the file name alone: the text is sent to other peers, which need
+    not know the user's paths."""
     with contextlib.suppress(OSError, ValueError):  # the working folder is gone, or another one
         return str(file.relative_to(Path.cwd()))
     return file.name
 
 
 def one_line(error: BaseException) -> str:
-    """`error` as one line for the user."""
+    """`error` as one line for the user: place, text, cause, and a hint where files or memory ran out."""
     text, place = " ".join(str(error).split()), users_line(error)
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
     if isinstance(error, OSError) and error.errno == errno.EMFILE:

@@ -1,1 +1,1 @@
-"""What is said: conversations over an endpoint, and the wire that real endpoints speak."""
+"""Protocols: conversations over an endpoint, and the wire that real endpoints speak."""

@@ -9,7 +9,7 @@ _ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``tcp://host:port``. Raises ValueError, in one line that says what is wrong."""
+    """Host and port of ``tcp://host:port``. Raises ValueError with the reason in one line."""
     scheme, separator, rest = address.partition("://")
     host, colon, port = rest.rpartition(":")
     if scheme != "tcp" or not separator or not colon or not host:
@@ -22,7 +22,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def dialable(address: str) -> str:
-    """`address`, if one peer can be called there. Raises ValueError otherwise."""
+    """`address`, if a peer can be called there. Raises ValueError if not."""
     host, port = split_address(address)
     if port == 0 or host in ("*", _ALL_V4, _ALL_V6):
         raise ValueError(f"{address!r} names no one machine and port to call")
@@ -32,7 +32,7 @@ def dialable(address: str) -> str:
 
 
 def own_way(bound: str) -> str:
-    """How this machine itself reaches what is bound to `bound`, which may be all interfaces."""
+    """The address at which this machine itself reaches a socket bound to `bound`, which may be all interfaces."""
     host, port = split_address(bound)
     return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
 
@@ -40,9 +40,9 @@ def own_way(bound: str) -> str:
 def local_addresses() -> list[str]:
     """This machine's addresses, the one that its default route uses first, loopback last."""
     found: list[str] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
-        found.append(str(probe.getsockname()[0]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, contextlib.suppress(OSError):
+        udp.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
+        found.append(str(udp.getsockname()[0]))
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     return list(dict.fromkeys([*found, "127.0.0.1"]))

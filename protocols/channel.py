@@ -20,7 +20,7 @@ from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
 
 class Channel:
-    """One conversation's part of an endpoint."""
+    """One conversation's access to an endpoint."""
 
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         """Raises ValueError for a name that the wire does not take: 1 to 64 printable letters."""
@@ -30,47 +30,49 @@ class Channel:
 
     @property
     def bytes_sent(self) -> int:
-        """In messages of this channel, headers included: each counts once, however often the link has to send it."""
-        return self.endpoint.links.bytes_sent_by[self.name]
+        """Bytes of this channel's messages, headers included. Each message counts once, however often the link sends
+        it."""
+        return self.endpoint.links.outbox.bytes_sent_by[self.name]
 
     @property
     def bytes_received(self) -> int:
-        """In messages of this channel that were taken here, headers included."""
+        """Bytes of this channel's messages that were dispatched, headers included."""
         return self.endpoint.reception.bytes_received_by[self.name]
 
     def on(self, kind: type, handler: Handler) -> None:
-        """Hand every `kind` that arrives on this channel to `handler`. It runs on the loop and must be quick. Raises
-        ValueError when that kind has a handler."""
+        """Hand every message of the class `kind` that arrives on this channel to `handler`, which runs on the loop and
+        must be quick. Raises ValueError when that kind has a handler already."""
         self.endpoint.reception.on(self.name, kind, handler)
 
     def watch(self, peers: Set[PeerId]) -> None:
-        """Exchange heartbeats with these peers, beside those that other channels watch: their silence, or their end, is
-        reported to the endpoint's `on_lost`. Replaces what this channel watched before."""
+        """Exchange heartbeats with these peers, in addition to those that other channels watch. A peer that is silent
+        or has ended is reported to the endpoint's `on_lost`. Replaces the set that this channel watched before."""
         if not self.endpoint.links.closed:
             self.endpoint.links.watch(self.name, set(peers))
 
     def close(self) -> None:
-        """Take no more messages and watch nobody: the name is free for another conversation, which gets what comes
-        from now on as far as there is room for it."""
+        """Take no more messages and watch no peer. Another conversation may then use the name; it gets the messages
+        that arrive from now on, as far as there is room to keep them."""
         self.endpoint.reception.off(self.name)
         self.watch(set())
 
     async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
-        """Send, waiting for credit; when cancelled meanwhile, nothing is sent. The payload must not change from now on.
+        """Send a message, waiting for credit. When cancelled before, nothing is sent. The payload must not change from
+        now on.
 
-        Raises PeerLost, and ValueError for what no receiver would take.
+        Raises PeerLost; ValueError for a message that no receiver would take.
         """
         waiting = self.offer(to, message, payload)
         if waiting is not None:
             await waiting
 
     def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
-        """As `send`, for a caller that does not wait here: None when it is on its way, else a future that ends when it
-        is. Cancel that, and it is not sent."""
+        """As `send`, for a caller that does not wait here. Returns None when the message is on its way; else a future
+        that is done when it is. Cancel the future to withdraw the message."""
         return self.endpoint.links.known(to).offer(self.name, message, payload)
 
     def post(self, to: PeerId, message: object) -> None:
-        """Send a control message without waiting. A lost peer is not an error here: `on_lost` has told of it."""
+        """Send a control message without waiting. For a lost peer this does nothing: `on_lost` has reported it."""
         self.endpoint.post(self.name, to, message)
 
     async def ask(
@@ -82,13 +84,13 @@ class Channel:
         answers: tuple[type, ...],
         within_s: float | None = None,
     ) -> Envelope:
-        """Send ``question(ask)`` and return the message that answers it, of one of the kinds `answers`. Raises
-        PeerLost: when another kind comes, when the peer has been silent for the patience, or when it is there and has
-        not answered `within_s`."""
+        """Send ``question(ask)`` and return the message that answers it, of one of the classes in `answers`. Raises
+        PeerLost when another kind comes, when the peer is silent for the patience, or when it is alive and does not
+        answer within `within_s` seconds (None: no limit)."""
         return await self.endpoint.reception.ask(
             to, self.name, lambda ask: self.send(to, question(ask), payload), answers, within_s
         )
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
-        """Tell the peer that asked that there is no answer, and why; an `error` is told here, too."""
+        """Tell the asking peer that there is no answer, and why. An `error` is also reported on this side."""
         self.endpoint.reception.refuse(question, why, error)

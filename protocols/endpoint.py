@@ -24,23 +24,23 @@ from .transport import Arrivals, PeerId, Transport
 from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
 SMALLEST_CHUNK_BYTES = 16
-"""No link needs chunks so small, but a conversation has to work with them: simulations choose them at times."""
+"""No link needs chunks as small as this, but a conversation has to work with them: simulations choose them at times."""
 
 
 class Endpoint:
     """Sends and receives all messages of one peer, over any transport."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
-        """`patience_s`: how long a peer may be silent before it is lost. `rng` draws incarnations."""
+        """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws incarnations."""
         self.patience_s = patience_s
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport, self._rng, self._ended = transport, rng, set[PeerId]()
         self.whence = transport.whence
         self.reception = Reception(self.draw(), self.post)
-        self.links = Links(transport, rng, self._deliver, ended=self.reception.drop, patience_s=patience_s)
+        self.links = Links(transport, rng, ended=self.reception.drop, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
-        """Called with each peer whose link has ended: its messages that have no handler are dropped."""
+        """Called with each peer whose link has ended: its messages without a handler are dropped."""
         self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers of which a message was refused, with the reason; and listeners for reports, at a bounded rate."""
@@ -63,12 +63,12 @@ class Endpoint:
 
     @property
     def machine(self) -> str:
-        """A name that peers have in common if they can share memory; "" where none can."""
+        """A name that is equal for peers that can share memory; "": this one cannot."""
         return self._transport.machine
 
     @property
     def bytes_sent(self) -> int:
-        return self.links.bytes_sent
+        return self.links.outbox.bytes_sent
 
     @property
     def held_bytes(self) -> int:
@@ -81,10 +81,8 @@ class Endpoint:
         return self._heartbeats.interval_s
 
     async def open(self) -> None:
-        """Listen, test that strangers are refused, keep links alive.
-
-        Raises OSError for an unusable address, RuntimeError when a stranger would get in.
-        """
+        """Listen, test that strangers are refused, and begin heartbeats. Raises OSError for an unusable address,
+        RuntimeError when a stranger would get in."""
         self._transport.open(Arrivals(self._frames, self._reconnected, self._misbehaved))
         try:
             await self._transport.self_test()
@@ -94,8 +92,8 @@ class Endpoint:
         self._ticking = asyncio.create_task(self._heartbeats.beat(), name="heartbeats")
 
     def admit(self, peer: PeerId, *, guest: tuple[str, type] | None = None) -> None:
-        """Let `peer` talk to this one. `guest`: `peer` is a key that guests share, and the one kind of message that
-        they may send, with its channel."""
+        """Let `peer` connect to this one. `guest`: `peer` is a key that guests share; the channel and the class of the
+        one kind of message that they may send."""
         self._transport.admit(peer, shared=guest is not None)
         self.reception.guests_say = guest or self.reception.guests_say
 
@@ -105,8 +103,8 @@ class Endpoint:
         self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn where `peer` is, and let it talk to us. The out-link opens when first needed; if the peer was lost, it
-        is given another chance then."""
+        """Learn the address of `peer`, and let it connect to this one. The out-link opens when first needed; a lost
+        peer is given another chance then."""
         self._transport.admit(peer)
         self.links.dial(peer, address)
 
@@ -122,18 +120,19 @@ class Endpoint:
             self.lose(to, lost.why)
 
     def chunk_bytes(self, to: PeerId) -> int:
-        """The payload size that suits the link to `to` now."""
+        """The payload size in bytes that suits the link to `to` now."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
-        """Bandwidth of the way to `to`, in bytes a second; None: not measured yet."""
+        """Measured bandwidth towards `to`, in bytes a second; None: not measured yet."""
         return None if (link := self.links.get(to)) is None else link.bandwidth_Bps
 
     def round_trip_s(self, to: PeerId) -> float | None:
-        """Seconds of the way to `to` and back; None: not measured yet."""
+        """Measured round-trip time to `to`, in seconds; None: not measured yet."""
         return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
+        """Why `peer` is lost; None: it is not."""
         return None if (link := self.links.get(peer)) is None else link.lost
 
     def has_ended(self, peer: PeerId) -> bool:
@@ -141,27 +140,27 @@ class Endpoint:
         return peer in self._ended
 
     def draw(self) -> int:
-        """A random number, of 62 bits, that no other peer draws."""
+        """A random number of 62 bits, different from other peers' draws."""
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
-        """Give `peer`, if it is lost, another chance where it was before."""
+        """If `peer` is lost, give it another chance at its last address."""
         self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
-        """Declare `peer` lost now, for a caller that has seen its end and need not wait for its silence."""
+        """Declare `peer` lost now: the caller has seen its end and need not wait for its silence."""
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
 
     def forget(self, peer: PeerId) -> None:
-        """Close the link to `peer`, which is no peer of ours any more. It may still call again."""
+        """Close the link to `peer`, which is no longer needed. The peer may call again."""
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
 
     async def drain(self) -> None:
-        """Wait until all that was sent has been acknowledged or its receiver is lost."""
+        """Wait until every message sent has been acknowledged or its receiver is lost."""
         while busy := [link for link in self.links if link.busy]:
             await asyncio.gather(*(link.drained() for link in busy))
 
@@ -200,7 +199,8 @@ class Endpoint:
             link = self.links.answer(sender)  # it calls, or calls again
             self._ended.discard(sender)
         try:
-            link.arrived(frame, payload, cost)
+            for arrival in link.arrived(frame, payload, cost):
+                self._deliver(link, arrival)
         except PeerLost as lost:
             self.lose(sender, lost.why)
             self._count(sender, "begins anew over and over: is its key in use on two machines?")

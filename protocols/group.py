@@ -1,6 +1,7 @@
 """A group: the peers of one collective, such as a sum, in the order of their ranks.
 
-The members of a view are one, those of a site another; a shard of a parameter server or a stage of a pipeline will be.
+The members of a view are a group, and so are those of a site. A shard of a parameter server or a stage of a pipeline
+will be one.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from .transport import PeerId
 from .wire.frames import PeerMisbehaved
 
 _AHEAD_MAX = 1 << 36
-"""How many epochs somebody may be ahead of another in a run."""
+"""The most epochs that one honest peer may be ahead of another in a run."""
 
 
 def may_follow(epoch: int, present: int) -> bool:
-    """Whether honest peers may have come to `epoch` while this one is in the `present` one. There has to be room above
-    it for all others."""
+    """Whether an honest peer may be in `epoch` while this one is in `present`: one far above would leave no room for
+    the others' epochs."""
     return 0 < epoch - present <= _AHEAD_MAX
 
 
 def check_sense(epoch: int, present: int, name: str = "epoch") -> None:
-    """Raises PeerMisbehaved when nobody can have come to `epoch` yet. `name`: what a conversation calls its epochs."""
+    """Raises PeerMisbehaved when no honest peer can be in `epoch` yet. `name`: the conversation's word for its
+    epochs."""
     if epoch > present and not may_follow(epoch, present):
         raise PeerMisbehaved(f"spoke of {name} {epoch}, this is {present}")
 
 
 @dataclass(frozen=True)
 class Group:
-    """All of its peers give the same, but for `rank`. `ids`: in rank order; `rank`: this peer's, -1 if it is none of
-    them; `epoch`: numbers the memberships of a conversation: what is sent in one is not taken in another; `apart`:
-    ranks that cannot reach each other, the lower one first; `bandwidths_Bps`: measured, of each, 0: not known;
-    `machines`: what each has in common with those with whom it can share memory, "" where it cannot; `expected`: peers
-    outside it that may be of the next one, None: anybody may."""
+    """All members have equal groups, except for `rank`. `ids`: in rank order; `rank`: this peer's, -1 if it is no
+    member. `epoch`: number of the group among those of its conversation; messages of one epoch are not used in another.
+    `apart`: pairs of ranks that cannot reach each other, the lower one first. `bandwidths_Bps`: measured, by rank, 0:
+    unknown. `machines`: by rank, equal for ranks that can share memory, "" for a rank that cannot. `expected`: peers
+    outside the group that may be in the next one, None: any peer may."""
 
     ids: tuple[PeerId, ...]
     epoch: int
@@ -51,11 +53,11 @@ class Group:
         return self.expected is None or peer in self.expected or peer in self.ids
 
     def check_sense(self, epoch: int) -> None:
-        """Raises PeerMisbehaved when nobody can have come to `epoch` yet."""
+        """Raises PeerMisbehaved when no honest peer can be in `epoch` yet."""
         check_sense(epoch, self.epoch)
 
     def among(self, members: Collection[PeerId]) -> Group:
-        """The same with these members alone."""
+        """The group of these members alone, in the same epoch."""
         kept = [rank for rank, peer in enumerate(self.ids) if peer in members]
         new = {rank: number for number, rank in enumerate(kept)}
         return Group(
@@ -70,19 +72,19 @@ class Group:
 
     @cached_property
     def one_machine(self) -> bool:
-        """Whether all can share memory."""
+        """Whether all members can share memory."""
         return len({*self.machines}) == 1 and self.machines[0] != ""
 
     @cached_property
     def levels_Bps(self) -> tuple[float, ...] | None:
-        """The bandwidth of each as it counts, rounded to few levels; None: nothing is known of any."""
+        """The bandwidth of each rank, rounded to few levels; None: none was measured."""
         return coarse(self.bandwidths_Bps) if any(self.bandwidths_Bps) else None
 
     @cached_property
     def shares(self) -> tuple[float, ...] | None:
-        """Which share of a vector each sums up for the others in a sharded allreduce; None: as much as any."""
+        """The share of a vector that each rank sums in a sharded allreduce; None: equal shares."""
         return None if self.levels_Bps is None else by_bandwidth(self.levels_Bps)
 
 
 NO_GROUP = Group((), 0, -1, expected=None)
-"""Before the first one."""
+"""The group before the first one: it has no members, and any peer may be in the next one."""

@@ -18,7 +18,7 @@ class LocalHub:
 
 
 class LocalTransport:
-    """Delivers on the next turn of the loop, in order, and loses nothing unless the receiver is closed."""
+    """Delivers in the loop's next iteration, in order, and loses nothing unless the receiver is closed."""
 
     def __init__(self, hub: LocalHub, id: PeerId) -> None:
         self._hub, self._id = hub, id
@@ -43,7 +43,7 @@ class LocalTransport:
         self._hub.admitted.setdefault(self._id, set())
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Nothing to open: whoever is in the hub is there."""
+        """Nothing to open: every peer in the hub can be reached."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._hub.admitted.setdefault(self._id, set()).add(peer)
@@ -65,7 +65,7 @@ class LocalTransport:
             there.frames(self._id, header, bytes(payload), size)
 
     async def self_test(self) -> None:
-        """Nobody gets in from outside the process."""
+        """Nothing to test: no stranger can connect from outside the process."""
 
     def whence(self, peer: PeerId) -> str:
         return f"local://{peer}"

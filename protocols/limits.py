@@ -1,4 +1,6 @@
-"""Limits: how many peers each way of working together holds. `samovar plan` and `doctor` tell them, settings refuse."""
+"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, settings refuse what exceeds
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,19 @@ from typing import NamedTuple
 from ..aggregation.schedules.choice import CHOSEN_MEMBERS_MAX as CHOSEN_MEMBERS_MAX
 
 VIEW_MEMBERS_MAX = 1024
-"""Members and learners of one view, which one message has to hold, with all their keys, names and addresses."""
+"""The most members and learners of one view: one message holds all their keys, names and addresses."""
 VIEW_BYTES_MAX = VIEW_MEMBERS_MAX * 208
-"""Of all their keys, names and addresses together: so much each, or a few that are longer."""
+"""The most bytes of these together: 208 for each, or more for a few."""
 MEASURED_MEMBERS_MAX = 64
-"""In a larger view what each tells of its links is too much to tell with every vote, and to look at."""
+"""In a larger view the measurements of all links are too many to send with every vote."""
 SHARED_MEMORY_MEMBERS_MAX = 64
-"""Each has its flags in a segment."""
+"""A segment has flags for this many members."""
 ONE_HOP_MEMBERS_MAX = 8
-"""With more, everybody's vector to everybody is too much to send, however short it is."""
+"""With more members, sending every vector to every member takes too long, however short the vectors are."""
 
 
 class Limit(NamedTuple):
-    """`beyond`: what is different with more peers than that."""
+    """`members`: the most peers. `beyond`: the consequence of more peers than that."""
 
     members: int
     beyond: str
@@ -32,9 +34,9 @@ LIMITS = (
     Limit(CHOSEN_MEMBERS_MAX, "the schedule is not chosen by what links cost"),
     Limit(ONE_HOP_MEMBERS_MAX, "short vectors take two hops instead of one"),
 )
-"""The largest first."""
+"""All limits, the largest first."""
 
 
 def beyond(members: int) -> list[Limit]:
-    """Those that so many peers exceed."""
+    """The limits that `members` peers exceed."""
     return [limit for limit in LIMITS if members > limit.members]

@@ -1,17 +1,20 @@
-"""A peer's connection to all others, as it is simulated or a real one is shaped, and what packets take of it."""
+"""A peer's connection to all others, as a simulation models it or a real one is shaped to it, and the bandwidth that
+packets take.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _SEGMENT_BYTES, _SEGMENT_HEADERS_BYTES = 1448, 66
-"""What TCP puts into a packet of 1500 bytes, and the headers around it: Ethernet 14, IPv4 20, TCP 20, timestamps 12."""
+"""The payload of TCP in a packet of 1500 bytes, and the headers around it: Ethernet 14, IPv4 20, TCP 20,
+timestamps 12."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """One peer's connection: bytes a second it sends and receives (`down_Bps`: None for the same), packet headers and
-    all, one-way latency and its jitter in seconds."""
+    """One peer's connection: bytes a second that it sends and receives, packet headers included (`down_Bps` None:
+    receives as many as it sends), one-way latency and its jitter in seconds."""
 
     bandwidth_Bps: float
     latency_s: float
@@ -24,6 +27,7 @@ class LinkSpec:
 
 
 def link_bytes(size: int) -> int:
-    """Bytes that `size` bytes of a TCP connection take of a link's bandwidth. Its acknowledgements are left out: they
-    take at most 2.3 % as much the other way, and far less on fast links, where one stands for many segments."""
+    """Bytes of a link's bandwidth that `size` bytes of a TCP connection take. Acknowledgements are not counted: they
+    take at most 2.3 % as much in the other direction, and far less on fast links, where one acknowledges many segments.
+    """
     return size - size // -_SEGMENT_BYTES * _SEGMENT_HEADERS_BYTES

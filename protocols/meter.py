@@ -1,4 +1,4 @@
-"""Where the time of a round goes: each moment is compute, wait, transfer, or hidden behind local steps."""
+"""Where the time of a round goes: each moment counts as compute, wait, transfer, or hidden behind local steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Late = Callable[[], Collection[PeerId]]
 class Meter:
     """Counts the seconds of a round, in which several sums may be under way at a time. Until this peer's own
     contribution is complete, time counts as compute, even if chunks are already being sent. Averaging behind local
-    steps counts as hidden. Time counts as wait while all sums are stalled, because a contribution has not begun to
+    steps counts as hidden. Time counts as wait while all sums are stalled because a contribution has not begun to
     arrive, or while the members of the round are being agreed on. All other time is transfer. A stalled sum names the
     peers whose own contribution it waits for; a peer that only passes on late contributions of others is not named."""
 
@@ -32,7 +32,7 @@ class Meter:
 
     def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
         """Begin a round. `computing`: this peer's contribution is incomplete until the returned function is called.
-        `goes_on`: the round had begun before, local steps came between, and its seconds are kept."""
+        `goes_on`: the round began before, with local steps in between, and its seconds are kept."""
         if not goes_on:
             self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
             self._waited_for_s.clear()
@@ -66,7 +66,7 @@ class Meter:
 
     @contextmanager
     def summing(self) -> Iterator[None]:
-        """A sum is under way."""
+        """Context of a sum that is under way."""
         self.read()
         self._sums += 1
         try:
@@ -76,7 +76,7 @@ class Meter:
             self._sums -= 1
 
     def stands(self, late: Late) -> None:
-        """A sum under way is stalled; `late` tells by whom."""
+        """A sum under way is stalled; `late` returns the peers that it waits for."""
         self.read()
         self._still.append(late)
 
@@ -87,7 +87,7 @@ class Meter:
 
     @contextmanager
     def standing(self, late: Late) -> Iterator[None]:
-        """A sum is under way, and is stalled all the time."""
+        """Context of a sum that is stalled all the time; `late` returns the peers that it waits for."""
         with self.summing():
             self.stands(late)
             try:
@@ -97,7 +97,7 @@ class Meter:
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
-        """The members of the round are being agreed on."""
+        """Context in which the members of the round are being agreed on."""
         self.read()
         self._unsettled += 1
         try:
@@ -106,19 +106,13 @@ class Meter:
             self.read()
             self._unsettled -= 1
 
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Local steps go on: time is hidden behind them."""
+    def hide(self, hidden: bool) -> None:
+        """Whether local steps go on from now on, so that time is hidden behind them."""
         self.read()
-        self._hidden = True
-        try:
-            yield
-        finally:
-            self.read()
-            self._hidden = False
+        self._hidden = hidden
 
     def in_vain(self, since_s: float) -> None:
-        """Count the transfer since `transfer_s` was `since_s` as wait: it came to nothing, for a peer did not come."""
+        """Count all transfer since `transfer_s` was `since_s` as wait: the sum failed because a peer did not come."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()

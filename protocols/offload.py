@@ -8,12 +8,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _AT_ONCE_BYTES = 1 << 20
-"""Below this the work takes less time than to hand it over."""
+"""Up to this size the work takes less time than handing it to a thread."""
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
-    """The result of `work`, which reads or writes about `nbytes`. When cancelled meanwhile, the work is done all the
-    same, and its result dropped."""
+    """The result of `work`, which reads or writes about `nbytes`. Large work runs in a thread: if the caller is
+    cancelled, the work still completes, and its result is dropped."""
     if nbytes <= _AT_ONCE_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(None, work)

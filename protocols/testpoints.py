@@ -1,8 +1,8 @@
-"""What a simulation may see of a peer, and disturb in it. Outside of one all of this is nothing.
+"""Test points: what a simulation observes of a peer, and disturbs in it. Outside of a simulation they do nothing.
 
-`witness` tells of an event that the checkers of a simulation look at. `sometimes` marks a place that a good sweep of
-simulations reaches (Antithesis' "sometimes" properties). `buggify` asks whether to do something legal but unlikely at
-one of our own places: an early deadline, the smallest chunk, a message sent twice (FoundationDB's BUGGIFY).
+`witness` reports an event that the checkers of a simulation read. `sometimes` marks a place that a good sweep of
+simulations reaches (Antithesis' "sometimes" properties). `buggify` asks whether to do something legal but unlikely: an
+early deadline, the smallest chunk, a message sent twice (FoundationDB's BUGGIFY).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Witness(Protocol):
-    """The simulation's side."""
+    """The simulation's side of the test points."""
 
     def saw(self, event: object) -> None: ...
 
@@ -22,21 +22,21 @@ class Witness(Protocol):
 
 
 WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""Of the peer that runs in this context; a simulation sets it."""
+"""The witness of the peer that runs in this context; a simulation sets it."""
 
 
 def witness(event: object) -> None:
-    """Something happened here that a promise is about."""
+    """Report an event that a promise is about."""
     if (there := WITNESS.get()) is not None:
         there.saw(event)
 
 
 def sometimes(what: str) -> None:
-    """The code has come to where it comes only when things go wrong in a certain way."""
+    """Report that the code has reached this place, which it reaches only after certain failures."""
     if (there := WITNESS.get()) is not None:
         there.sometimes(what)
 
 
 def buggify(site: str) -> bool:
-    """Whether to do the unlikely thing here; never outside a simulation."""
+    """Whether to do the unlikely thing at this place; False outside of a simulation."""
     return (there := WITNESS.get()) is not None and there.buggify(site)

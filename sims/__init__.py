@@ -1,1 +1,2 @@
-"""The simulation: the same peers in virtual time, on a virtual network, with faults on demand."""
+"""The simulation: peers in virtual time, on a virtual network, with faults. Only loop, transport and compute differ
+from those of a real run."""

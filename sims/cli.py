@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from ..peers.cli.command_line import fail
-from ..peers.cli.flags import GroupedCommand, click_options
-from ..peers.cli.output import Output, prints_aside, run_options, run_verb
+from ..peers.cli.flags import OWN, SettingsCommand
+from ..peers.cli.output import Output, exits, prints_aside, run_options
 from ..peers.launch.run_folder import make_folder
-from ..peers.records.records import Result
+from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell, aloud, silently
 from ..peers.settings.validators import MEASURED
 from ..peers.task.task import load_task
 from .measure import measured_step_time
-from .run import play
+from .run import columns_of, play
 from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
 from .scenarios.toy import toy_task
 from .sweeps.show import show_sweep
 from .sweeps.verdict import bound_s
 
-_FLAGS = (
-    "peers", "link", "site", "step_time", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap",
-    "overlap_share", "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed",
-    "patience_s", "compute_patience_s", "quorum", "run", "evaluate_every", "report",
-)  # fmt: skip
 _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
-"""Settings that a scenario file gives for each group, or in a table of their own."""
+"""Options that do not go with --scenario, because the scenario file gives these values itself."""
 
 
-@click.command(cls=GroupedCommand, first=("peers", "link", "steps", "period", "scenario", "run"))
+@click.command(cls=SettingsCommand, verb="simulate", first=("peers", "link", "steps", OWN, "scenario", "run"))
 @click.argument("task", type=click.Path(path_type=Path), required=False)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
 @click.option(
     "--sweep", type=click.IntRange(1, 1_000_000), metavar="N", help="Draw N scenarios from --seed on; judge them."
 )
 @click.option("--minimise", is_flag=True, help="With --sweep: make what fails as small as it can be.")
-@click_options(*_FLAGS)
 @run_options
+@exits
 def simulate(
     task: Path | None,
     scenario: Path | None,
@@ -50,28 +45,27 @@ def simulate(
     as_json: bool,
     quiet: bool,
     **flags: object,
-) -> None:
+) -> int:
     """Run TASK with many peers in virtual time, on links of your choice (100mbit,5ms).
 
     The same seed gives the same run, to the last bit: its digest says so. Exit code 1: a promise was broken.
     """
     given = {name: value for name, value in {"config": config, **flags}.items() if value is not None}
     if sweep is not None:
-        _leave_out("sweep", "draws all but the first seed", [name for name in given if name != "seed"])
+        drawn = [name for name in given if name not in ("seed", "protocol")]
+        _leave_out("sweep", "draws all but seed and protocol", drawn)
         if task or scenario:
             raise click.UsageError("--sweep draws its scenarios: leave out TASK and --scenario")
-        return run_verb(lambda: _sweep(sweep, flags["seed"], smallest=minimise, as_json=as_json, quiet=quiet))
+        return _sweep(sweep, given, smallest=minimise, as_json=as_json, quiet=quiet)
     if minimise:
         raise click.UsageError("--minimise is for a --sweep")
     tell = silently if quiet else aloud
     if scenario is not None:
         _leave_out("scenario", "says it in the file", [name for name in given if name in _IN_GROUPS])
-        return run_verb(lambda: _scenario(scenario, task, flags, tell, as_json=as_json, quiet=quiet))
+        return _scenario(scenario, task, flags, tell, as_json=as_json, quiet=quiet)
     if task is None:
         raise click.UsageError("missing argument 'TASK', or --scenario, or --sweep")
-    return run_verb(
-        lambda: _task(task, Settings.read(config, {"device": "cpu", **flags}, tell), as_json=as_json, quiet=quiet)
-    )
+    return _task(task, Settings.read(config, {"device": "cpu", **flags}, tell), as_json=as_json, quiet=quiet)
 
 
 def _leave_out(option: str, why: str, names: list[str]) -> None:
@@ -79,21 +73,22 @@ def _leave_out(option: str, why: str, names: list[str]) -> None:
         raise click.UsageError(f"--{option} {why}: leave out --{names[0].replace('_', '-')}")
 
 
-def _sweep(count: int, seed: object, *, smallest: bool, as_json: bool, quiet: bool) -> int:
-    first = Settings.read(None, {"seed": seed}).seed
+def _sweep(count: int, given: Mapping[str, object], *, smallest: bool, as_json: bool, quiet: bool) -> int:
+    settings = Settings.read(None, given)
+    first, protocol = settings.seed, settings.protocol.text if "protocol" in given else None
     Settings(seed=first + count - 1)  # the last one must be a seed too
-    return show_sweep(first, count, smallest=smallest, as_json=as_json, quiet=quiet)
+    return show_sweep(first, count, protocol, smallest=smallest, as_json=as_json, quiet=quiet)
 
 
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
         functions = load_task(task)
         folder = make_folder(settings.run, task)
-        output = Output(steps=settings.steps, as_json=as_json, quiet=quiet)
-        if idle := settings.idle_sites():
+        output = Output(steps=settings.steps, columns=columns_of(settings), as_json=as_json, quiet=quiet)
+        if idle := settings.own.idle_sites(settings):
             output.say(idle)
         if settings.step_time == MEASURED:
-            settings = replace(settings, step_time=measured_step_time(functions, settings))
+            settings = settings.changed(step_time=measured_step_time(functions, settings))
             output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
         result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
     unwritten = output.end(result)
@@ -111,7 +106,8 @@ def _scenario(
     with prints_aside(as_json):
         functions = load_task(task) if task else toy_task(found.scenario.toy_size)
         folder = make_folder(found.scenario.settings.run, file)
-        output = Output(steps=found.scenario.settings.steps, as_json=as_json, quiet=quiet)
+        wished = found.scenario.settings
+        output = Output(steps=wished.steps, columns=columns_of(wished), as_json=as_json, quiet=quiet)
         result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     unwritten = output.end(result)
     if result.broken is not None:

@@ -1,4 +1,4 @@
-"""Reading a frame's header in a simulated world: the name of its message, of any family."""
+"""Reading the name of the message from a frame's header, in a simulated world."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import msgpack
 from ..protocols.wire.frames import kinds
 
 _BEFORE_KIND = 6
-"""Number of the name in a header: five integers and the channel come first (`protocols.wire.frames`)."""
+"""Number of the fields before the message's name in a header: five integers and the channel
+(`protocols.wire.frames`)."""
 
 
 def kind_of(header: bytes) -> str:
@@ -25,7 +26,7 @@ def kind_of(header: bytes) -> str:
 
 
 def names() -> list[str]:
-    """The names of all messages."""
+    """The names of all kinds of messages, without their channels."""
     return list(dict.fromkeys(map(_name, kinds())))
 
 

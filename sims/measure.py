@@ -1,4 +1,5 @@
-"""Measures the real time of a local step on this machine, which `--step-time measured` makes a simulation charge."""
+"""Measuring the real time of a local step on this machine. With `--step-time measured` a simulation charges this time
+for each step."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ _WARM_UP, _STEPS = 3, 20
 
 
 def measured_step_time(task: Task, settings: Settings) -> str:
-    """The median over 20 local steps of one peer, as `--step-time` takes it. Given again as a number, it gives the same
-    digest again."""
+    """The median time of 20 local steps of one peer, as a text for `--step-time`. A run with this text has the same
+    digest as the measured one."""
     torch.set_num_threads(settings.threads or 1)  # as in the world
-    trainer = Trainer(task, seed=settings.seed, part=0, parts=settings.peers, device=torch.device("cpu"))
+    trainer = Trainer(task, seed=settings.seed, data_shard=0, data_shards=settings.peers, device=torch.device("cpu"))
     trainer.train(_WARM_UP)
     times_s = []
     for _ in range(_STEPS):

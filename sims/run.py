@@ -1,4 +1,5 @@
-"""One scenario, played for a person: writes records, a scene and a result to a run folder, and checks all promises."""
+"""Running one scenario for a user: records, a scene and a result are written to a run folder, and promises are
+checked."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..peers.cli.output import Output
+from ..peers.conversations.registry import conversation
 from ..peers.launch.run_folder import conclude, keep_settings
+from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile
-from ..peers.records.records import Record, Result
-from ..peers.task.task import Task, check_average
+from ..peers.records.records import Record
+from ..peers.records.result import Result
+from ..peers.settings.settings import Settings
+from ..peers.task.task import Task, check_trainable
 from .scenarios.scenario import Scenario
 from .scenarios.text import scenario_text
 from .scene import lost_in, scene_of
@@ -25,12 +30,18 @@ from .world.world import World
 SCENARIO_FILE = "scenario.toml"
 
 
-class _Records:
-    """One record file for each peer, as real peers write them, and the world's time at which the run began."""
+def columns_of(settings: Settings) -> Columns:
+    """The columns of the conversation that `settings` choose."""
+    return conversation(settings).columns
 
-    def __init__(self, folder: Path, output: Output, peers: int) -> None:
+
+class _Records:
+    """The record files of all peers, one for each, as real peers write them. `began_s`: the virtual time at which the
+    run began; None: it has not."""
+
+    def __init__(self, folder: Path, output: Output, peers: int, columns: Columns) -> None:
         self._output = output
-        self._files = {str(index): RecordFile(folder, str(index)) for index in range(peers)}
+        self._files = {str(index): RecordFile(folder, str(index), columns) for index in range(peers)}
         self.began_s: float | None = None
 
     def __enter__(self) -> None:
@@ -44,7 +55,7 @@ class _Records:
         now = asyncio.get_running_loop().time()
         if self.began_s is None:
             self.began_s = now - record.time_s
-        # A latecomer can only estimate when the run began; here it is known.
+        # A latecomer's record has an estimate of the time since the run began; here this time is known.
         record = replace(record, time_s=max(0.0, now - self.began_s))
         failed = self._files[record.peer].append(record)
         self._output.put(record)
@@ -54,7 +65,7 @@ class _Records:
 
 @contextmanager
 def _telling(output: Output, folder: Path) -> Iterator[None]:
-    """On an interrupt, print where the records so far are."""
+    """A context that tells the user, if it is interrupted, how to make a report of the records so far."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,16 +76,16 @@ def _telling(output: Output, folder: Path) -> Iterator[None]:
 def play(
     task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
 ) -> tuple[Result, tuple[str, ...]]:
-    """Run `scenario`. Returns the result and, if a promise was broken, the events up to there. `judged`: check the
-    promises, for which every averaged vector is kept; `within_s`: limit in virtual seconds, beyond which the run counts
-    as hung."""
+    """Run `scenario`. Returns the result and, if a promise was broken, lines on the last events before that. `judged`:
+    check the promises, for which every averaged vector is kept in memory. `within_s`: limit in virtual seconds, beyond
+    which the run counts as hung; None: no limit."""
     settings = scenario.settings
-    check_average(settings.average, task.path)
+    check_trainable(task.path, settings.own.scripts_only())
     keep_settings(folder, settings)
     task_file = task.path.resolve() if task.path.is_file() else None
-    again = replace(scenario, settings=replace(settings, run=None))
+    again = replace(scenario, settings=settings.changed(run=None))
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
-    records = _Records(folder, output, scenario.peers)
+    records = _Records(folder, output, scenario.peers, columns_of(settings))
     began, wrong = time.monotonic(), None
     with output, records, _telling(output, folder):
         world = World(task, scenario, records.put)
@@ -89,7 +100,7 @@ def play(
         folder,
         output.heard,
         wall_s=time.monotonic() - began,
-        accuracy=simulated.accuracy,
+        metrics=simulated.metrics,
         lost=lost_in(scene),
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,

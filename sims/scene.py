@@ -1,11 +1,11 @@
-"""The scene of a simulated world for the report, made from the world and its log at the end."""
+"""Making the scene of a simulation, which the report draws, from the world and its event log at the end."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from ..peers.records.records import Lost
+from ..peers.records.result import Lost
 from ..peers.records.scene import BAD_ENDINGS, Cable, Ending, Place, Scene, Stay, Trouble
 from ..peers.records.units import bytes_text
 from ..peers.settings.link_text import link_text
@@ -14,12 +14,12 @@ from .world.event_log import Began, Fell, Gone, OutOfMemory
 from .world.world import World
 
 _PEERS_MOST = 5000
-"""The most peers in a scene: with more, a chart shows nothing."""
+"""The greatest number of peers in a scene. A chart of more would not be readable."""
 
 
 def scene_of(world: World, *, began_s: float, lasted_s: float, broken: str = "") -> Scene:
-    """The scene of `world`. `began_s`: when the run started, in the world's time; `lasted_s`: how long the world
-    lasted."""
+    """The scene of `world`. `began_s`, `lasted_s`: virtual times at which the run began and the world ended; `broken`:
+    the promise that did not hold, "": all held."""
     return Scene(
         lasted_s=lasted_s - began_s,
         places=tuple(_places(world)),
@@ -31,7 +31,7 @@ def scene_of(world: World, *, began_s: float, lasted_s: float, broken: str = "")
 
 
 def lost_in(scene: Scene) -> list[Lost]:
-    """Peers that did not finish the run, and why, as only the world knows."""
+    """The peers that did not finish the run, each with its reason, which only the world knows."""
     last = {stay.peer: stay for stay in scene.stays}
     return [
         Lost(peer=stay.peer, when=max(0.0, stay.until_s), why=stay.why)

@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 from live import stop_all
+from order import LONGEST
 from synthetic import synthetic_run
 
-from samovar.peers.records.records import Run
-
-LONGEST = (
-    "test_readme test_docs test_papers test_processes test_bad_input test_script_processes test_crashes test_gallery"
-    " test_overlap test_deaths test_sweep test_endpoints test_codecs test_house test_joining"
-).split()
-"""Files that take longest, the longest first: begun last, one of them would keep a worker when all others are done."""
+from samovar.peers.records.run import Run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,1 +1,3 @@
-"""Codecs, one file each, which encode a vector in fewer bytes; and error feedback, which keeps what they leave out."""
+"""Codecs, one file each: they encode a vector in fewer bytes. Error feedback keeps the encoding error for the next
+round.
+"""

@@ -10,6 +10,7 @@ Cost: 2n bytes, half of float32. Effect on the mean: each hop adds a relative er
 2**-8 (bf16), as likely up as down.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..vector import all_finite
-from .codec import check_count, check_payload, check_values
+from .codec import check_count, check_payload, check_rows, check_vector
 from .packing import read
 
 
@@ -36,9 +37,8 @@ class Cast:
         return 2 * count
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        check_values(values)
-        largest = torch.finfo(self.half).max
-        return values.detach().clamp(-largest, largest).to(self.half).view(torch.uint8)
+        check_vector(values)
+        return self._halved(values).view(torch.uint8)
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         check_payload(payload, self.encoded_bytes(count), dtype)
@@ -46,6 +46,14 @@ class Cast:
         if not all_finite(values):
             raise ValueError("the payload has numbers that are not finite")
         return values
+
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        check_rows(values, seeds)
+        return self._halved(values).to(values.dtype)
+
+    def _halved(self, values: Tensor) -> Tensor:
+        largest = torch.finfo(self.half).max
+        return values.detach().clamp(-largest, largest).to(self.half)
 
 
 FP16 = Cast("fp16", torch.float16)

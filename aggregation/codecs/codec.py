@@ -12,8 +12,12 @@ codec cannot be added, and a sum of p sparse vectors is p times as dense; so the
 Decoding, and a sketch's computations on the means, use elementwise arithmetic only. IEEE 754 has just one result for +,
 *, / and square roots, whereas matrix products and sums differ in the last bits from one processor to the next, and so
 would the models. Numbers are sent in the machine's byte order, as torch keeps them.
+
+A payload is that of one vector [n]. The arithmetic acts on the last axis of [..., n], so that many peers can be
+computed as rows of one tensor: `round_trip` of hop and gather codecs, and the rounds of sketches.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import ClassVar, Literal, Protocol
 
@@ -29,8 +33,8 @@ SketchState = tuple[Tensor, ...]
 
 
 class HopCodec(Protocol):
-    """Encodes any stretch of a vector by itself. Chunks should be cut at multiples of ``align`` elements: a block that
-    is cut in two needs one more scale."""
+    """Encodes any contiguous range of a vector by itself. Chunks should be cut at multiples of ``align`` elements: a
+    block that is cut in two needs one more scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -45,10 +49,9 @@ class HopCodec(Protocol):
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """Encode ``values`` (n >= 1 elements, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same
-        device.
+        """Encode ``values`` ([n], n >= 1, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same device.
 
-        ``seed`` is for stochastic rounding: it should differ by peer, round and stretch. Raises ValueError on any other
+        ``seed`` is for stochastic rounding: it should differ by peer, round and range. Raises ValueError on any other
         values: a diverged model must not spread.
         """
         ...
@@ -57,6 +60,14 @@ class HopCodec(Protocol):
         """Decode ``count`` finite elements in ``dtype`` (float32 or float64), with the same bits on every peer.
 
         Raises ValueError on a payload that does not fit this codec and count, because it comes off the wire.
+        """
+        ...
+
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        """The decoded values of each row of ``values`` [..., n], in its dtype: for row r the bits of
+        ``decode(encode(row, seeds[r]), n, dtype)``, with one seed a row in the order of memory. Makes no payload.
+
+        Raises ValueError as `encode` does, if any row is invalid.
         """
         ...
 
@@ -82,39 +93,47 @@ class GatherCodec(Protocol):
         """See `HopCodec.decode`."""
         ...
 
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        """See `HopCodec.round_trip`."""
+        ...
+
 
 class Sketch(Protocol):
-    """One peer's side of one round: for each stage in turn, call ``absorb(stage, mean of all peers' project(stage))``.
+    """One peer's side of one round. For each stage in order, call ``absorb(stage, mean of all peers' project(stage))``.
 
     The mean may be weighted, with the same weights in each stage. A sketch changes nothing outside itself, so a round
     that fails is simply dropped.
+
+    With values [..., n] leading axes are peers as rows, in every stage and in their shares. A mean [k] is common to all
+    rows; where means are [..., k] each row has its own, and so has the result.
     """
 
     @property
     def stages(self) -> int: ...
 
     def project(self, stage: int) -> Tensor:
-        """The vector to average in this stage, in the dtype of the values. Raises ValueError out of turn."""
+        """The vectors to average in this stage, [..., k] in the dtype of the values. Raises ValueError unless this
+        stage is due."""
         ...
 
     def absorb(self, stage: int, mean: Tensor) -> None:
-        """Take the agreed mean of the stage. Raises ValueError out of turn, or unless it is finite and like `project`'s
-        vector."""
+        """Take the agreed mean of the stage, [k] or [..., k]. Raises ValueError unless this stage is due, and the mean
+        is finite and like `project`'s vectors."""
         ...
 
     def result(self) -> Tensor:
-        """The estimate of the mean of all values (n elements): the same bits on every peer."""
+        """The estimate of the mean of all values, [n] or [..., n]: the same bits on every peer."""
         ...
 
     def own(self) -> Tensor:
-        """This peer's share of the `result` (n elements): the mean of all shares is the result, up to rounding.
+        """This peer's share [..., n] of the `result`: the mean of all shares is the result, up to rounding.
 
-        Error feedback keeps the rest of this peer's values.
+        Error feedback keeps the difference between this peer's values and its share.
         """
         ...
 
     def state(self) -> SketchState:
-        """The state for the next round: the same bits on every peer."""
+        """The state for the next round, with the leading axes of the means: the same bits on every peer."""
         ...
 
 
@@ -135,7 +154,7 @@ class SketchCodec(Protocol):
         ...
 
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> Sketch:
-        """A round over ``values`` (n elements, finite). ``seed`` must be the same on every peer, and new every round.
+        """A round over ``values`` ([..., n], finite). ``seed`` must be the same on every peer, and new every round.
 
         Raises ValueError where the values are not of this layout, or the state is another codec's.
         """
@@ -146,10 +165,10 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
-    """The size of a vector for which a plain allreduce sends as many bytes as a round among ``world`` peers with this
-    codec and this number of ``fragments``.
+    """The vector size in bytes for which a plain allreduce sends as many bytes as a round among ``world`` peers with
+    this codec and this number of ``fragments``.
 
-    Of n bytes an allreduce among p sends 2 (p-1)/p n from each peer, all to all (p-1) n.
+    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n.
     """
     if codec is None:
         whole = layout.nbytes
@@ -167,11 +186,26 @@ def seed_of(*what: object) -> int:
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 
-def check_values(values: Tensor) -> None:
-    """Raises ValueError unless ``values`` are a flat vector that can be encoded."""
-    if values.ndim != 1 or values.dtype not in FLOATS or not values.numel():
+def check_vector(values: Tensor) -> None:
+    """Raises ValueError unless ``values`` are one vector [n] that can be encoded."""
+    if values.ndim != 1:
         got = f"{values.dtype} of shape {tuple(values.shape)}"
-        raise ValueError(f"a codec takes a flat float32 or float64 vector of 1 element or more, got {got}")
+        raise ValueError(f"a codec takes a flat float32 or float64 vector for a payload, got {got}")
+    check_values(values)
+
+
+def check_rows(values: Tensor, seeds: Sequence[int]) -> None:
+    """Raises ValueError unless ``values`` [..., n] can be encoded, with a seed for each row."""
+    check_values(values)
+    if len(seeds) != values[..., 0].numel():
+        raise ValueError(f"each row takes a seed: {len(seeds)} seeds do not fit shape {tuple(values.shape)}")
+
+
+def check_values(values: Tensor) -> None:
+    """Raises ValueError unless ``values`` [..., n] can be encoded, n >= 1."""
+    if not values.ndim or values.dtype not in FLOATS or not values.numel():
+        got = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise ValueError(f"a codec takes float32 or float64 vectors of 1 element or more, got {got}")
     if not all_finite(values):
         raise ValueError(f"{int((~torch.isfinite(values)).sum())} of {values.numel()} values to encode are not finite")
 
@@ -203,7 +237,7 @@ def scale_max(levels: int) -> float:
 
 
 def narrow(values: Tensor) -> Tensor:
-    """The values as float32, detached. Numbers beyond its range become its largest number."""
+    """The values [..., n] as float32, detached. Numbers beyond its range become its largest number."""
     values = values.detach()
     if values.dtype == torch.float64:
         return values.clamp(-FLOAT32_MAX, FLOAT32_MAX).to(torch.float32)

@@ -15,8 +15,10 @@ is none for casts, int8 without overflow, top_k and random_k, as there ``sent`` 
 
 Cost: nothing on the wire; a vector of memory, two passes over it.
 
-Loss, lateness, death: keep only after the round has committed; a failed round has sent nothing. The residual of a peer
-is lost with it, so a checkpoint has the residual. When the membership changes, a peer that takes over a model which it
+Vectors are [..., n]: leading axes are independent peers, each with its residual.
+
+Failures: call `keep` only after the round has committed; a failed round has sent nothing. A peer's residual is lost
+with the peer, so a checkpoint has the residual. When the membership changes, a peer that takes over a model which it
 has not trained resets its residual.
 """
 
@@ -31,7 +33,7 @@ from ..vector import all_finite
 
 @dataclass(slots=True)
 class ErrorFeedback:
-    """The memory of one peer: ``residual`` (n elements), zero at first. Build it with `of`.
+    """The memory of one peer, or of peers as rows: ``residual`` [..., n], zero at first. Build it with `of`.
 
     A round: ``corrected = feedback.correct(values)``, encode that, exchange, and once the round has committed
     ``feedback.keep(corrected, sent)``.
@@ -41,17 +43,17 @@ class ErrorFeedback:
 
     @classmethod
     def of(cls, vector: Tensor) -> "ErrorFeedback":
-        """An empty memory for values like ``vector``."""
+        """An empty memory for values like ``vector`` [..., n]."""
         return cls(torch.zeros_like(vector, requires_grad=False))
 
     def correct(self, values: Tensor) -> Tensor:
-        """The vector to encode, a new one: the values plus the residual. Changes nothing."""
+        """The vector to encode [..., n], a new one: the values plus the residual. Changes nothing."""
         self._check(values)
         return values.detach() + self.residual
 
     def keep(self, corrected: Tensor, sent: Tensor) -> None:
         """Store the new residual, ``corrected - sent``. Raises ValueError, and keeps the old one, if it is not
-        finite."""
+        finite in any row."""
         self._check(corrected)
         self._check(sent)
         residual = corrected.detach() - sent.detach()

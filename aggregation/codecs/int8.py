@@ -15,13 +15,14 @@ Effect on the mean: each hop has an error of at most half a scale, 0.4 % of the 
 down. One huge element blurs its 1023 neighbours and no others. Blocks with nothing above 1e-43 become 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from .codec import check_count, check_payload, check_scales, check_values, narrow, scale_max
+from .codec import check_count, check_payload, check_rows, check_scales, check_vector, narrow, scale_max
 from .packing import blocks_in, join, read, scale_blocks, to_blocks
 
 BLOCK, LEVELS = 1024, 127
@@ -40,11 +41,9 @@ class Int8:
         return 4 * blocks_in(count, BLOCK) + count
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        check_values(values)
-        rows = to_blocks(narrow(values), BLOCK)
-        scales = (rows.abs().amax(dim=1, keepdim=True) / LEVELS).clamp_(max=scale_max(LEVELS))
-        codes = (rows / scales.where(scales > 0, 1)).round_().clamp_(-LEVELS, LEVELS)
-        return join(scales, codes.to(torch.int8).view(-1)[: values.numel()])
+        check_vector(values)
+        codes, scales = _quantise(narrow(values))
+        return join(scales, codes)
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         check_payload(payload, self.encoded_bytes(count), dtype)
@@ -54,4 +53,20 @@ class Int8:
         codes = read(payload, 4 * blocks, count, torch.int8)
         if int(codes.min()) < -LEVELS:
             raise ValueError("the payload has the code -128, which stands for nothing")
-        return scale_blocks(codes.to(torch.float32), scales, BLOCK).to(dtype)
+        return _dequantise(codes, scales).to(dtype)
+
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        check_rows(values, seeds)
+        return _dequantise(*_quantise(narrow(values))).to(values.dtype)
+
+
+def _quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (int8 [..., n]) and scales (float32 [..., blocks]) of values (float32 [..., n])."""
+    blocks = to_blocks(values, BLOCK)
+    scales = (blocks.abs().amax(dim=-1, keepdim=True) / LEVELS).clamp_(max=scale_max(LEVELS))
+    codes = (blocks / scales.where(scales > 0, 1)).round_().clamp_(-LEVELS, LEVELS)
+    return codes.to(torch.int8).flatten(-2)[..., : values.shape[-1]], scales.squeeze(-1)
+
+
+def _dequantise(codes: Tensor, scales: Tensor) -> Tensor:
+    return scale_blocks(codes.to(torch.float32), scales, BLOCK)

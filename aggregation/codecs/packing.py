@@ -23,17 +23,19 @@ def blocks_in(count: int, block: int) -> int:
 
 
 def to_blocks(values: Tensor, block: int) -> Tensor:
-    """``values`` as rows of ``block`` elements, the last one padded with zeros; a view where no padding is needed."""
-    return (
-        pad(values, (0, -values.numel() % block)).view(-1, block) if values.numel() % block else values.view(-1, block)
-    )
+    """``values`` [..., n] as blocks [..., blocks, block], the last one of each row padded with zeros; a view where no
+    padding is needed."""
+    missing = -values.shape[-1] % block
+    padded = pad(values, (0, missing)) if missing else values
+    blocks: Tensor = padded.unflatten(-1, (padded.shape[-1] // block, block))
+    return blocks
 
 
 def scale_blocks(values: Tensor, scales: Tensor, block: int) -> Tensor:
-    """Multiply each block of ``values``, in place, with its scale."""
-    whole = values.numel() // block
-    values[: whole * block].view(-1, block).mul_(scales[:whole, None])
-    values[whole * block :].mul_(scales[whole:])
+    """Multiply each block of ``values`` [..., n], in place, with its scale [..., blocks]."""
+    whole = values.shape[-1] // block
+    values[..., : whole * block].unflatten(-1, (whole, block)).mul_(scales[..., :whole, None])
+    values[..., whole * block :].mul_(scales[..., whole:])
     return values
 
 
@@ -43,8 +45,8 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Pack codes (uint8, below 2**bits) into bytes. With c codes to a byte and m bytes, byte j has codes j, j+m, j+2m,
-    ..., lowest bits first; in this order whole stretches of memory are shifted at once."""
+    """Pack codes ([n], uint8, below 2**bits) into bytes. With c codes to a byte and m bytes, byte j has codes j, j+m,
+    j+2m, ..., lowest bits first; in this order whole stretches of memory are shifted at once."""
     count, in_byte = codes.numel(), 8 // bits
     rows = pad(codes, (0, -count % in_byte)).view(in_byte, -1)
     packed = rows[0].clone()

@@ -40,8 +40,8 @@ from .sketch import Stages, check_round
 
 RANK_MAX = 64
 DEPENDENT = 1e-5
-"""A column counts as dependent when less than this share of it remains after the earlier ones are subtracted: float32
-resolves no more."""
+"""A column counts as dependent when less than this fraction of it remains after the earlier ones are subtracted:
+float32 resolves no more."""
 
 
 class Matrix(NamedTuple):
@@ -55,7 +55,9 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """Two stages. State: the columns of every Q, one after another."""
+    """Two stages. State: the columns of every Q, one after another, [k] or, where each row of values [..., n] has means
+    of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded otherwise for many rows than for one; all
+    else is the same to the bit."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "power_sgd"
@@ -82,7 +84,7 @@ class PowerSGD:
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> "PowerSGDRound":
         check_round(values, layout, state, tensors=1)
         matrices, (q,) = self.matrices(layout), state
-        if q.shape != (self._state_size(matrices),) or q.dtype != layout.dtype:
+        if q.shape[-1:] != (self._state_size(matrices),) or q.dtype != layout.dtype:
             got = f"{q.dtype} of shape {tuple(q.shape)}"
             raise ValueError(f"the state does not fit the layout at rank {self.rank}: {got}")
         return PowerSGDRound(values.detach(), matrices, self.rank, q.to(values.device))
@@ -101,25 +103,26 @@ class PowerSGD:
 
 
 class PowerSGDRound(Stages):
-    """A `Sketch`."""
+    """The `Sketch` of one round."""
 
     stages = 2
 
     def __init__(self, values: Tensor, matrices: tuple[Matrix, ...], rank: int, q: Tensor) -> None:
         super().__init__()
         self._values, self._matrices, self._rank, self._q = values, matrices, rank, q
-        bounds = [0, *(bound for matrix in matrices for bound in matrix[:2]), values.numel()]
+        bounds = [0, *(bound for matrix in matrices for bound in matrix[:2]), values.shape[-1]]
         self._whole = [Part(*bounds[index : index + 2]) for index in range(0, len(bounds), 2)]
         self._bases: list[Tensor] = []
 
     def _projection(self, stage: int) -> Tensor:
-        own = [self._values[matrix.start : matrix.stop].view(matrix.rows, -1) for matrix in self._matrices]
+        own = [self._values[..., m.start : m.stop].unflatten(-1, (m.rows, m.columns)) for m in self._matrices]
         if stage == 0:
             qs = self._split(self._q, [matrix.columns for matrix in self._matrices])
             thin = [m @ q for m, q in zip(own, qs, strict=True)]
-            return torch.cat([p.reshape(-1) for p in thin] + [self._values[slice(*part)] for part in self._whole])
+            whole = [self._values[..., slice(*part)] for part in self._whole]
+            return torch.cat([p.flatten(-2) for p in thin] + whole, dim=-1)
         self._bases = [orthonormal(p) for p in self._split(self._mean(0), [matrix.rows for matrix in self._matrices])]
-        return torch.cat([(m.T @ p).reshape(-1) for m, p in zip(own, self._bases, strict=True)] or [self._q])
+        return torch.cat([(m.mT @ p).flatten(-2) for m, p in zip(own, self._bases, strict=True)] or [self._q], dim=-1)
 
     def result(self) -> Tensor:
         q = self._mean(1)
@@ -132,48 +135,50 @@ class PowerSGDRound(Stages):
     def state(self) -> SketchState:
         columns = [matrix.columns for matrix in self._matrices]
         pairs = zip(self._split(self._mean(1), columns), self._split(self._q, columns), strict=True)
-        return (torch.cat([_unit(new, old).reshape(-1) for new, old in pairs] or [self._q]),)
+        return (torch.cat([_unit(new, old).flatten(-2) for new, old in pairs] or [self._q], dim=-1),)
 
     def _split(self, flat: Tensor, lengths: Sequence[int]) -> Iterator[Tensor]:
         start = 0
         for length in lengths:
-            yield flat[start : start + length * self._rank].view(length, self._rank)
+            yield flat[..., start : start + length * self._rank].unflatten(-1, (length, self._rank))
             start += length * self._rank
 
     def _compose(self, q: Tensor, first: Tensor) -> Tensor:
-        """The vector made of P Q^T of every matrix and, from the first stage, the elements that were averaged whole."""
-        out = torch.empty_like(self._values)
+        """The vectors [..., n] made of P Q^T of every matrix and, from the first stage, the elements that were averaged
+        whole."""
+        out = first.new_empty((*first.shape[:-1], self._values.shape[-1]))
         qs = self._split(q, [matrix.columns for matrix in self._matrices])
         for matrix, p, q_of in zip(self._matrices, self._bases, qs, strict=True):
-            _product(p, q_of, out[matrix.start : matrix.stop].view(matrix.rows, matrix.columns))
-        at = first.numel() - sum(part.stop - part.start for part in self._whole)
+            _product(p, q_of, out[..., matrix.start : matrix.stop].unflatten(-1, (matrix.rows, matrix.columns)))
+        at = first.shape[-1] - sum(part.stop - part.start for part in self._whole)
         for part in self._whole:
-            out[slice(*part)] = first[at : at + part.stop - part.start]
+            out[..., slice(*part)] = first[..., at : at + part.stop - part.start]
             at += part.stop - part.start
         return out
 
 
 def orthonormal(p: Tensor) -> Tensor:
-    """Orthonormal columns with the span of the columns of ``p``; dependent columns are 0. Gram-Schmidt in float64,
-    elementwise: a library's QR has other bits on other processors."""
-    left = p.T.to(torch.float64, memory_format=torch.contiguous_format)
-    left = left / _above_zero(left.abs().amax(dim=1, keepdim=True))
+    """Orthonormal columns with the span of the columns of ``p`` [..., n, r]; dependent columns are 0. Gram-Schmidt in
+    float64, elementwise: a library's QR has other bits on other processors."""
+    left = p.mT.to(torch.float64, memory_format=torch.contiguous_format)
+    left = left / _above_zero(left.abs().amax(dim=-1, keepdim=True))
     before = _sum(left * left)
     rows: list[Tensor] = []
-    for index in range(len(before)):
-        row, left = left[0], left[1:]
-        square = _sum(row * row)
-        row = torch.where(square > DEPENDENT**2 * before[index], row / _above_zero(square.sqrt()), 0)
-        left = left - row * _sum(row * left)[:, None]
-        rows.append(row)
-    return torch.stack(rows, dim=1).to(p.dtype)
+    for index in range(p.shape[-1]):
+        row, left = left[..., :1, :], left[..., 1:, :]
+        square = _sum(row * row)[..., None]
+        enough = square > DEPENDENT**2 * before[..., index, None, None]
+        row = torch.where(enough, row / _above_zero(square.sqrt()), 0)
+        left = left - row * _sum(row * left)[..., None]
+        rows.append(row[..., 0, :])
+    return torch.stack(rows, dim=-1).to(p.dtype)
 
 
 def _unit(new: Tensor, old: Tensor) -> Tensor:
-    """The columns of ``new`` at unit length; those of ``old`` where they are 0."""
-    peaks = new.abs().amax(dim=0)
+    """The columns of ``new`` [..., m, r] at unit length; those of ``old`` where they are 0."""
+    peaks = new.abs().amax(dim=-2, keepdim=True)
     scaled = new.to(torch.float64) / _above_zero(peaks)
-    unit = scaled / _above_zero(_sum(scaled.T * scaled.T).sqrt())
+    unit = scaled / _above_zero(_sum(scaled.mT * scaled.mT).sqrt())[..., None, :]
     return torch.where(peaks > 0, unit.to(new.dtype), old)
 
 
@@ -192,9 +197,10 @@ def _sum(values: Tensor) -> Tensor:
 
 
 def _product(p: Tensor, q: Tensor, out: Tensor) -> None:
-    """``out`` = P Q^T, column by column, rounded after each operation, which no matrix product guarantees."""
-    p, q = p.T.contiguous(), q.T.contiguous()  # strided columns would take four times as long
-    torch.mul(p[0, :, None], q[0], out=out)
+    """``out`` [..., n, m] = P Q^T, column by column, rounded after each operation, which no matrix product
+    guarantees."""
+    p, q = p.mT.contiguous(), q.mT.contiguous()  # strided columns would take four times as long
+    torch.mul(p[..., 0, :, None], q[..., 0, None, :], out=out)
     term = torch.empty_like(out)
-    for index in range(1, len(p)):
-        out += torch.mul(p[index, :, None], q[index], out=term)
+    for index in range(1, p.shape[-2]):
+        out += torch.mul(p[..., index, :, None], q[..., index, None, :], out=term)

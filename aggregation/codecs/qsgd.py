@@ -23,13 +23,14 @@ Effect on the mean: nothing in expectation, so no error feedback is needed. But 
 bound above times the squared norm of the encoded values.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from .codec import check_count, check_payload, check_scales, check_values, narrow, scale_max
+from .codec import check_count, check_payload, check_rows, check_scales, check_vector, narrow, scale_max
 from .packing import blocks_in, join, pack, packed_bytes, read, scale_blocks, to_blocks, unpack
 
 LEVELS_MAX = 127
@@ -73,12 +74,9 @@ class QSGD:
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """See `HopCodec.encode`. The same seed gives the same bytes on the same kind of device."""
-        check_values(values)
-        rows = to_blocks(narrow(values), self.bucket)
-        scales = (self._norms(rows) / self.levels).clamp_(max=scale_max(self.levels)).to(torch.float32)
-        drawn = _uniform(rows.numel(), seed, rows.device).view(rows.shape)
-        codes = drawn.addcdiv_(rows, scales.where(scales > 0, 1)).floor_().clamp_(-self.levels, self.levels)
-        return join(scales, pack(codes.add_(self.levels).to(torch.uint8).view(-1)[: values.numel()], self.bits))
+        check_vector(values)
+        codes, scales = self._quantise(narrow(values), self._draw(values, seed))
+        return join(scales, pack(codes, self.bits))
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         check_payload(payload, self.encoded_bytes(count), dtype)
@@ -88,12 +86,34 @@ class QSGD:
         codes = unpack(payload[4 * buckets :], count, self.bits)
         if int(codes.max()) > 2 * self.levels:
             raise ValueError(f"the payload has levels beyond {self.levels}")
-        return scale_blocks(codes.to(torch.float32).sub_(self.levels), scales, self.bucket).to(dtype)
+        return self._dequantise(codes, scales).to(dtype)
 
-    def _norms(self, rows: Tensor) -> Tensor:
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        check_rows(values, seeds)
+        drawn = torch.stack([self._draw(values, seed) for seed in seeds])
+        codes, scales = self._quantise(narrow(values), drawn.view(*values.shape[:-1], -1))
+        return self._dequantise(codes, scales).to(values.dtype)
+
+    def _draw(self, values: Tensor, seed: int) -> Tensor:
+        """A number for each element of one row, padded to whole buckets."""
+        return _uniform(blocks_in(values.shape[-1], self.bucket) * self.bucket, seed, values.device)
+
+    def _quantise(self, values: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes q + s (uint8 [..., n]) and scales (float32 [..., buckets]) of values (float32 [..., n]). Overwrites
+        ``drawn``."""
+        buckets = to_blocks(values, self.bucket)
+        scales = (self._norms(buckets) / self.levels).clamp_(max=scale_max(self.levels)).to(torch.float32)
+        levels = drawn.view(buckets.shape).addcdiv_(buckets, scales.where(scales > 0, 1)).floor_()
+        codes = levels.clamp_(-self.levels, self.levels).add_(self.levels).to(torch.uint8)
+        return codes.flatten(-2)[..., : values.shape[-1]], scales.squeeze(-1)
+
+    def _dequantise(self, codes: Tensor, scales: Tensor) -> Tensor:
+        return scale_blocks(codes.to(torch.float32).sub_(self.levels), scales, self.bucket)
+
+    def _norms(self, buckets: Tensor) -> Tensor:
         if self.norm == "max":
-            return rows.abs().amax(dim=1, keepdim=True)
-        return rows.double().square_().sum(dim=1, keepdim=True).sqrt_()  # squares of float32 are beyond its range
+            return buckets.abs().amax(dim=-1, keepdim=True)
+        return buckets.double().square_().sum(dim=-1, keepdim=True).sqrt_()  # squares of float32 are beyond its range
 
 
 def _uniform(count: int, seed: int, device: torch.device) -> Tensor:

@@ -32,7 +32,7 @@ from .top_k import check_fraction
 
 @dataclass(frozen=True, slots=True)
 class RandomK:
-    """Has one stage, the chosen elements, and no state."""
+    """Has one stage, the chosen elements, the same for all rows, and no state."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "random_k"
@@ -56,13 +56,13 @@ class RandomK:
 
 
 class RandomKRound(Stages):
-    """A `Sketch`."""
+    """The `Sketch` of one round."""
 
     stages = 1
 
     def __init__(self, values: Tensor, places: Tensor) -> None:
         super().__init__()
-        self._size, self._places, self._values = values.numel(), places, values[places]
+        self._size, self._places, self._values = values.shape[-1], places, values.index_select(-1, places)
 
     def _projection(self, stage: int) -> Tensor:
         return self._values
@@ -77,7 +77,7 @@ class RandomKRound(Stages):
         return ()
 
     def _spread(self, values: Tensor) -> Tensor:
-        return values.new_zeros(self._size).index_copy_(0, self._places, values)
+        return values.new_zeros((*values.shape[:-1], self._size)).index_copy_(-1, self._places, values)
 
 
 def choose(size: int, kept: int, seed: int) -> Tensor:

@@ -15,13 +15,14 @@ Effect on the mean: without error feedback it is biased and can stay wrong for e
 it, a contraction: ``|Q(p) - p|^2 = (1 - |p|_1^2 / (d |p|_2^2)) |p|^2``, hence nearly no progress for sparse vectors.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from .codec import check_count, check_payload, check_scales, check_values, scale_max
+from .codec import check_count, check_payload, check_rows, check_scales, check_vector, scale_max
 from .packing import join, pack, packed_bytes, read, unpack
 
 
@@ -37,12 +38,28 @@ class Sign:
         return 4 + packed_bytes(count, 1)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        check_values(values)
-        scale = values.detach().abs().sum(dtype=torch.float64) / values.numel()
-        return join(scale.clamp_(max=scale_max(1)).to(torch.float32), pack((values < 0).to(torch.uint8), 1))
+        check_vector(values)
+        bits, scale = _quantise(values)
+        return join(scale, pack(bits, 1))
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         check_payload(payload, self.encoded_bytes(count), dtype)
         scale = read(payload, 0, 1, torch.float32)
         check_scales(scale, 1)
-        return unpack(payload[4:], count, 1).to(torch.float32).mul_(-2).add_(1).mul_(scale).to(dtype)
+        return _dequantise(unpack(payload[4:], count, 1), scale).to(dtype)
+
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        """See `HopCodec.round_trip`. Equal to the bit only if the sum of magnitudes is: torch may split the sum over
+        many rows among threads differently than that of one row."""
+        check_rows(values, seeds)
+        return _dequantise(*_quantise(values)).to(values.dtype)
+
+
+def _quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Bits (uint8 [..., n]), 1 where an element is negative, and scales (float32 [..., 1])."""
+    scale = values.detach().abs().sum(dim=-1, keepdim=True, dtype=torch.float64) / values.shape[-1]
+    return (values < 0).to(torch.uint8), scale.clamp_(max=scale_max(1)).to(torch.float32)
+
+
+def _dequantise(bits: Tensor, scale: Tensor) -> Tensor:
+    return bits.to(torch.float32).mul_(-2).add_(1).mul_(scale)

@@ -1,4 +1,6 @@
-"""Common to the rounds of all sketches: the order of their stages, and the check of each mean that arrives."""
+"""The base of all sketches' rounds: the order of their stages, and the check of each mean that arrives. A mean has the
+shape of the projection [..., k], or [k] if it is common to all rows.
+"""
 
 from abc import ABC, abstractmethod
 
@@ -22,14 +24,14 @@ class Stages(ABC):
     def _projection(self, stage: int) -> Tensor: ...
 
     def project(self, stage: int) -> Tensor:
-        self._check_turn(stage)
+        self._check_order(stage)
         if len(self._projections) == stage:
             self._projections.append(self._projection(stage))
         return self._projections[stage]
 
     def absorb(self, stage: int, mean: Tensor) -> None:
         own = self.project(stage)
-        if mean.shape != own.shape or mean.dtype != own.dtype or mean.device != own.device:
+        if mean.shape not in (own.shape, own.shape[-1:]) or mean.dtype != own.dtype or mean.device != own.device:
             got, want = (f"{t.dtype} of shape {tuple(t.shape)} on {t.device}" for t in (mean, own))
             raise ValueError(f"the mean of stage {stage} must be {want}, got {got}")
         if not all_finite(mean):
@@ -41,16 +43,17 @@ class Stages(ABC):
             raise ValueError(f"the round is not over: stage {len(self._means)} of {self.stages} comes next")
         return self._means[stage]
 
-    def _check_turn(self, stage: int) -> None:
+    def _check_order(self, stage: int) -> None:
         if not stage == len(self._means) < self.stages:
             due = f"stage {len(self._means)}" if len(self._means) < self.stages else "none"
-            raise ValueError(f"the stages of a sketch come in turn: {due} is due, got stage {stage}")
+            raise ValueError(f"the stages of a sketch come in order: {due} is due, got stage {stage}")
 
 
 def check_round(values: Tensor, layout: Layout, state: SketchState, tensors: int) -> None:
-    """Raises ValueError unless the values can be encoded and fit the layout, and the state has ``tensors`` tensors."""
+    """Raises ValueError unless the values [..., n] can be encoded and fit the layout, and the state has ``tensors``
+    tensors."""
     check_values(values)
-    if values.shape != (layout.size,) or values.dtype != layout.dtype:
+    if values.shape[-1] != layout.size or values.dtype != layout.dtype:
         got, want = f"{values.dtype} of shape {tuple(values.shape)}", f"{layout.dtype} of shape ({layout.size},)"
         raise ValueError(f"the values must be as the layout says, {want}, got {got}")
     if len(state) != tensors:

@@ -19,6 +19,7 @@ Effect on the mean: without error feedback small elements never arrive. With it,
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,11 +27,13 @@ import torch
 from torch import Tensor
 
 from ..vector import all_finite
-from .codec import check_count, check_payload, check_values, narrow
+from .codec import check_count, check_payload, check_rows, check_vector, narrow
 from .packing import blocks_in, join, read
 
 BLOCK = 2**16
 FRACTION_MIN = 1e-6
+SAMPLED = 64
+"""One element in this many is in the sample from which a threshold is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,9 @@ class TopK:
         return 4 * blocks_in(count, BLOCK) + self.kept(count) * (self._dtype.itemsize + 2)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        check_values(values)
-        count = values.numel()
-        places = _largest(values.detach().abs(), self.kept(count)).sort().values
-        of_block = torch.bincount(places // BLOCK, minlength=blocks_in(count, BLOCK)).to(torch.int32)
-        limit = torch.finfo(self._dtype).max
-        chosen = narrow(values[places]).clamp(-limit, limit).to(self._dtype)
+        check_vector(values)
+        places, chosen = self._select(values)
+        of_block = torch.bincount(places // BLOCK, minlength=blocks_in(values.numel(), BLOCK)).to(torch.int32)
         return join(of_block, chosen, (places % BLOCK).to(torch.uint16))
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
@@ -80,7 +80,19 @@ class TopK:
         places = starts.repeat_interleave(of_block, output_size=kept) + within
         if int(places[-1]) >= count or bool((places.diff() <= 0).any()):
             raise ValueError(f"the places in the payload do not ascend within {count} elements")
-        return torch.zeros(count, dtype=dtype, device=payload.device).index_copy_(0, places, chosen)
+        return _spread(places, chosen, count)
+
+    def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
+        check_rows(values, seeds)
+        places, chosen = self._select(values)
+        return _spread(places, chosen.to(values.dtype), values.shape[-1])
+
+    def _select(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Ascending indices (int64 [..., k]) of the elements of ``values`` [..., n] to send, and the elements as they
+        are sent."""
+        places = _largest(values.detach().abs(), self.kept(values.shape[-1])).sort().values
+        limit = torch.finfo(self._dtype).max
+        return places, narrow(values.gather(-1, places)).clamp(-limit, limit).to(self._dtype)
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -93,14 +105,24 @@ def check_fraction(fraction: float) -> None:
         raise ValueError(f"the fraction of elements to send must be from {FRACTION_MIN:g} to 1, got {fraction}")
 
 
+def _spread(places: Tensor, chosen: Tensor, count: int) -> Tensor:
+    """Vectors [..., count] with ``chosen`` [..., k] at ``places`` [..., k], else 0."""
+    return chosen.new_zeros((*chosen.shape[:-1], count)).scatter_(-1, places, chosen)
+
+
 def _largest(magnitudes: Tensor, kept: int) -> Tensor:
-    """Indices of the ``kept`` largest. A sample gives a threshold that is safely low, and only elements above it are
-    searched."""
-    stride = 64
-    sample = magnitudes[::stride]
-    guess = 2 * kept // stride
-    if 16 <= guess <= sample.numel() // 4:
-        above = (magnitudes >= torch.topk(sample, guess, sorted=False).values.min()).nonzero().squeeze(1)
-        if above.numel() >= kept:
-            return above[torch.topk(magnitudes[above], kept, sorted=False).indices]
+    """Indices [..., kept] of the largest of each row [..., n]. Long rows are searched one by one: of these a sample
+    gives a threshold that is safely low, and only elements above it are searched."""
+    guess = 2 * kept // SAMPLED
+    if 16 <= guess <= blocks_in(magnitudes.shape[-1], SAMPLED) // 4:
+        found = [_largest_of_row(row, kept, guess) for row in magnitudes.reshape(-1, magnitudes.shape[-1])]
+        return torch.stack(found).view(*magnitudes.shape[:-1], kept)
+    return torch.topk(magnitudes, kept, sorted=False).indices
+
+
+def _largest_of_row(magnitudes: Tensor, kept: int, guess: int) -> Tensor:
+    sample = magnitudes[::SAMPLED]
+    above = (magnitudes >= torch.topk(sample, guess, sorted=False).values.min()).nonzero().squeeze(1)
+    if above.numel() >= kept:
+        return above[torch.topk(magnitudes[above], kept, sorted=False).indices]
     return torch.topk(magnitudes, kept, sorted=False).indices

@@ -7,12 +7,12 @@ from typing import ClassVar, NamedTuple
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_number, check_whole, recall
 
 _SAME = 0.02
-"""Learning rates within this share count as equal: the mean of equal rates over peers, in the model's dtype, has a
-rounding error that would otherwise count as a change in every round."""
+"""Learning rates within this relative difference count as equal: the mean of equal rates over peers, in the model's
+dtype, has a rounding error that would otherwise count as a change in every round."""
 
 
 class Block(NamedTuple):
-    """The policy's memory. ``block`` counts the closed blocks, ``rounds`` the averaging rounds in all, ``block_rounds``
+    """The policy's memory. ``block``: number of closed blocks. ``rounds``: averaging rounds in all; ``block_rounds``:
     those of the open block. The open block began at ``block_started_s`` with learning rate ``block_lr``; ``initial_*``
     are the first round's, 0 before it."""
 
@@ -66,7 +66,7 @@ class AdaComm:
     And eta_0 is the first round's, so a warm-up that starts near 0 leads to short periods; a rate of 0 is left out of
     the ratio.
 
-    Loss, lateness, death: the policy does not depend on who took part. A failed round does not count: do not call
+    Failures: the policy does not depend on which peers contributed. A failed round does not count: do not call
     `update` for it.
     """
 
@@ -130,7 +130,7 @@ class AdaComm:
 
 
 def telling(loss: float, learning_rate: float) -> bool:
-    """Whether the rule can use such a round: it takes the square root of both numbers. A linear schedule that is
+    """Whether the rule can use a round with these numbers: it takes the square root of both. A linear schedule that is
     stepped beyond its end has learning rates below 0."""
     return loss >= 0 and learning_rate >= 0
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 
 _LEARNING = 20
-"""Rounds in which the usual variance is learned."""
+"""Rounds in which the usual variance is measured."""
 
 
 @dataclass(frozen=True, slots=True)

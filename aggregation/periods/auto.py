@@ -13,8 +13,8 @@ _FIRST, _GROWTH = 4, 4
 outdated."""
 _SUMS = ("apart", "drift", "together", "early", "late")
 _MIXED = -2.0
-"""The count of rounds after a change of the period: the measurements of the first two rounds belong to the former
-one."""
+"""The count of rounds just after a change of the period: measurements of the first two rounds belong to the former
+period."""
 
 
 class Seen(NamedTuple):
@@ -50,11 +50,12 @@ class Auto:
 
     **Halve.** Rare averaging does harm when the peers' data differ, as each model follows its own data. Noise alone
     does no harm, as it mostly cancels in the mean of the peers (for a quadratic loss fully: local SGD's mean is SGD of
-    the large batch whatever the period). The two are told apart over time: of peer i's displacement, the part common to
-    two rounds, <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in which
+    the large batch whatever the period). The two are told apart over time: of peer i's displacement, the component
+    common to two rounds, <d_i, d_i'>, is drift, the rest is noise (`Motion`). The period is halved after some rounds in
+    which
 
     - the peers drift (drift above ``drift_far`` of ``apart``) and each has reached its own minimum: the second half of
-      the local steps moves no further than ``late`` times the first, in the part common to two rounds; or
+      the local steps moves no further than ``late`` times the first, in the component common to two rounds; or
     - drift is most of ``apart`` (``drift_still``), and the mean makes no progress: <x - x', x' - x''> <= 0. That
       is Pflug's test (1990) for a constant step size that makes no more progress, here for a constant period.
 
@@ -124,12 +125,13 @@ class Auto:
 
 
 def _alpha(seen: Seen) -> float:
-    """The time of an averaging in local steps, from the line through the times with the last two periods."""
+    """The time of an averaging as a number of local steps, from the line through the times with the last two
+    periods."""
     waited_s = (seen.averaging_s - seen.before_s) / (seen.period - seen.before) if seen.before else 0.0
     waited_s = max(0.0, waited_s)
     return max(0.0, seen.averaging_s - waited_s * seen.period) / (seen.step_s + waited_s)
 
 
 def _usual(before_s: float, now_s: float) -> float:
-    """A smoothed time: a slow value, as of first rounds, counts little; a fast one counts at once."""
+    """A smoothed time in seconds: a slow value, as in the first rounds, counts little; a fast one counts at once."""
     return min(now_s, before_s + (now_s - before_s) / 4) if before_s else now_s

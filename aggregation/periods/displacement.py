@@ -1,5 +1,5 @@
-"""A peer's samples of its own model: before, amid and after its local steps, and at the mean. All peers' samples
-together give an estimate of the peers' motion.
+"""Displacement: a peer samples its own model before, amid and after its local steps, and at the mean. All peers'
+samples together give an estimate of the peers' motion. Vectors are [..., n]: leading axes are peers as rows.
 
 A sample has at most 65,536 of the model's parameters, evenly spaced: products of that many separate drift from noise.
 """
@@ -10,48 +10,60 @@ from torch import Tensor
 from .policy import STILL, Motion
 
 _LOOKED_AT = 65_536
+PRODUCTS = 5
+"""How many numbers `MotionSampler.finish` returns for each row."""
 
 
-class Probe:
-    """One peer's sampler. Call ``begin`` with the agreed model, ``amid`` halfway through the local steps, ``end`` after
-    them, and ``begin`` again with the round's result, each with the model as one vector [n]."""
+class MotionSampler:
+    """The sampler of one peer, or of peers as rows. Call ``begin`` with the agreed model, ``amid`` halfway through the
+    local steps, ``end`` (``finish`` for rows) after them, and ``begin`` again with the round's result, each time with
+    the model as one vector [n], or the models as [..., n]."""
 
     def __init__(self, parameters: int | None = None) -> None:
-        """`parameters`: how many elements of the vector, its first, are changed by local steps; None: all."""
+        """`parameters`: number of elements that local steps change, the first of the vector; None: all."""
         self._parameters = parameters
         self._before: tuple[Tensor, ...] = ()
         self._began: Tensor | None = None
         self._amid: Tensor | None = None
         self._end: Tensor | None = None
-        self.motion = STILL
-        """The motion in the last round and the one before it."""
+        self._products: Tensor | None = None
 
     def begin(self, vector: Tensor) -> None:
-        """To be called at the start of local steps, with the mean. The motion of a round without a start, a middle or
-        an end stays unknown, as does that of the next one, which is compared with it."""
+        """The local steps begin from the mean `vector`. The motion of a round without a start, a middle or an end stays
+        unknown, as does that of the next round, which is compared with it."""
         now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:
             ways = (end - now, now - began, amid - began, end - amid)
-        self.motion = STILL
+        self._products = None
         if ways and self._before:
-            drift, together, early, late = (float(a @ b) for a, b in zip(ways, self._before, strict=True))
-            apart = float(ways[0] @ ways[0])
-            self.motion = Motion(apart=apart, drift=drift, together=together, early=early, late=late)
+            pairs = [(ways[0], ways[0]), *zip(ways, self._before, strict=True)]
+            self._products = torch.stack([torch.linalg.vecdot(a, b) for a, b in pairs], dim=-1)
         self._before = ways
         self._began, self._amid, self._end = now, None, None
 
     def amid(self, vector: Tensor) -> None:
         self._amid = self._look(vector)
 
-    def end(self, vector: Tensor) -> Motion:
-        """To be called after the local steps; after a single step, the middle is the end. Returns the motion, which
-        this round's contribution carries."""
+    def finish(self, vector: Tensor) -> Tensor:
+        """The local steps have led to `vector`; after a single step, the middle is the end. Returns the products that
+        this round's contribution carries: apart, drift, together, early and late of `Motion`, [..., 5] float64."""
         self._end = self._look(vector)
         self._amid = self._end if self._amid is None else self._amid
+        unknown = vector.new_zeros((*vector.shape[:-1], PRODUCTS), dtype=torch.float64)
+        return unknown if self._products is None else self._products
+
+    def end(self, vector: Tensor) -> Motion:
+        """`finish` of one peer's vector [n]."""
+        self.finish(vector)
         return self.motion
 
+    @property
+    def motion(self) -> Motion:
+        """The motion of one peer in the last round and the one before it."""
+        return STILL if self._products is None else Motion(0.0, 0.0, *self._products.tolist())
+
     def _look(self, vector: Tensor) -> Tensor:
-        moved = vector.detach()[: self._parameters]
-        stride = max(1, -(-moved.numel() // _LOOKED_AT))
-        return moved[::stride].to(torch.float64, copy=True)
+        moved = vector.detach()[..., : self._parameters]
+        stride = max(1, -(-moved.shape[-1] // _LOOKED_AT))
+        return moved[..., ::stride].to(torch.float64, copy=True)

@@ -1,4 +1,5 @@
-"""The number of local steps until the next average. A policy maps a state and a round's numbers to the next state.
+"""Period policies: how many local steps peers take until the next average. A policy maps a state and a round's numbers
+to the next state.
 
 Every peer must be given identical numbers, as from `mean.combine`. All peers then choose the same period without
 further messages.
@@ -51,7 +52,8 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeriodState:
-    """A policy's state. ``period`` (local steps, >= 1) is the answer; ``memory`` holds the policy's other numbers."""
+    """A policy's state. ``period``: local steps until the next average, >= 1; ``memory``: the policy's other
+    numbers."""
 
     period: int
     memory: tuple[float, ...] = ()
@@ -103,5 +105,6 @@ def check_number(name: str, value: float, low: float = 0.0) -> None:
 
 
 def recall(state: PeriodState, count: int) -> tuple[float, ...]:
-    """The memory; ``count`` zeros before the first round, and when it is of another policy, as in a resumed run."""
+    """The policy's memory. It is ``count`` zeros before the first round, and when the memory is another policy's, as in
+    a resumed run."""
     return state.memory if len(state.memory) == count else (0.0,) * count

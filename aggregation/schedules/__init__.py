@@ -1,2 +1,3 @@
-"""Allreduce schedules as data, one file each: which rank sends which part to whom, and whether it is added or
-copied."""
+"""Allreduce schedules as data, one file each: which rank sends which part to which other, and whether it is added or
+copied.
+"""

@@ -15,7 +15,7 @@ def around(schedule: Schedule, apart: tuple[Pair, ...], world: int) -> Schedule:
     """``schedule`` with the ranks in another order, or the relayed schedule, whichever first avoids the pairs in
     ``apart``, each with its lower rank first; ``schedule`` itself where none avoids them. The result is the same on
     every rank."""
-    value: Any = schedule  # the key of a cache, which mypy cannot know of a protocol
+    value: Any = schedule  # it is hashable, which mypy cannot know of a protocol
     found: Schedule = _around(value, apart, world) if apart else value
     return found
 

@@ -12,16 +12,17 @@ from .schedule import Schedule
 from .shares import by_bandwidth
 
 OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
-"""Usual seconds that a chunk costs each of its two ends, and seconds to add a byte."""
+"""Usual costs: seconds that a chunk costs each of its two ends, and seconds to add a byte."""
 CHUNK_BYTES = 64 * 1024
 """The chunk size on a usual link."""
 CHOSEN_MEMBERS_MAX = 16
-"""In a larger world a prediction would take too long."""
+"""In a larger world predicting the times would take too long."""
 
 
 class LinkCosts(NamedTuple):
-    """Costs of links, averaged over all peers; a peer that has measured none adds 0. `alpha_s`: seconds from end to
-    end; `s_per_byte`: seconds a byte; `known`: the share of peers that have measured, by which the two are divided."""
+    """Costs of links, averaged over all peers; a peer without measurements adds 0. `alpha_s`: seconds from end to end;
+    `s_per_byte`: seconds a byte; `known`: the fraction of peers with measurements, by which the other two are divided.
+    """
 
     alpha_s: float
     s_per_byte: float
@@ -44,9 +45,9 @@ def fastest(
     bandwidths_Bps: tuple[float, ...] | None = None,
 ) -> Schedule:
     """The fastest of ``schedules`` on equal links, or on links with ``bandwidths_Bps``, by which the sharded schedule
-    then sizes its parts. The first of ``schedules`` is kept unless another takes a tenth less; also where too little is
-    known or the world is too large. Costs are rounded to two binary digits, so that the choice does not change from
-    round to round."""
+    then sizes its parts. The first of ``schedules`` is kept unless another takes a tenth less time, and where too
+    little is known or the world is too large. Costs are rounded to two binary digits, so that the choice does not
+    change from round to round."""
     if not costs.known or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
@@ -71,7 +72,7 @@ def seconds_of(
     bandwidths_Bps: tuple[float, ...] | None = None,
     shares: tuple[float, ...] | None = None,
 ) -> float | None:
-    """Predicted seconds of an allreduce; None where nothing is known. ``bandwidths_Bps`` as in `fastest`, ``shares`` as
+    """Predicted seconds of an allreduce; None: no costs are known. ``bandwidths_Bps`` as in `fastest`, ``shares`` as
     for `vector.parts`. Cost: linear in the schedule's messages."""
     Bps = costs.bandwidth_Bps
     if Bps is None:

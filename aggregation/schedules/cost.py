@@ -15,9 +15,9 @@ The alpha of the closed formulas is both: messages overlap on their way for alph
 all of it in overhead_s and chunks as large as the vector, the seconds are those of each schedule's cost line, except
 that additions overlap with the next message. With smaller chunks more work overlaps, and the allreduce is faster.
 
-Messages leave in the order of the steps: those to one rank one after another, those to different ranks in turns of a
-chunk. A chunk is sent on as soon as it has arrived and been added. Cost: linear in messages and parts. Losses and
-delays are not modelled.
+Messages leave in the order of the steps: those to one rank one after another, those to different ranks alternate
+chunk by chunk. A chunk is sent on as soon as it has arrived and been added. Cost: linear in messages and parts. Lost
+packets and random delays are not modelled.
 """
 
 import math
@@ -67,8 +67,8 @@ _BETTER = 0.9
 
 
 class Sent(NamedTuple):
-    """A message: when its first byte may leave, when its last byte has arrived and been added, and whether it is added
-    at all."""
+    """A message: when its first byte may leave, when its last byte has arrived and been added, and whether it
+    is added."""
 
     step: int
     sender: int
@@ -89,15 +89,15 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest schedule, the first among equals, and the predictions for all, in their order."""
+    """The fastest schedule, the first among equals, and the predictions for all schedules, in their order."""
 
     best: Prediction
     predictions: tuple[Prediction, ...]
 
     @property
     def steady(self) -> Prediction:
-        """The first in order, unless another takes a tenth less, so that nearly equal predictions do not change the
-        choice."""
+        """The first schedule in order, unless another takes a tenth less time, so that nearly equal predictions do not
+        change the choice."""
         usual = self.predictions[0]
         return self.best if self.best.seconds < _BETTER * usual.seconds else usual
 
@@ -143,18 +143,18 @@ def timeline(
 
 
 class _Port:
-    """One end of a link, or a processor: its waiting messages take turns, a chunk each."""
+    """One end of a link, or a processor: its waiting messages alternate chunk by chunk."""
 
-    __slots__ = ("busy_s", "turn_s")
+    __slots__ = ("busy_s", "next_s")
 
     def __init__(self) -> None:
-        self.turn_s = self.busy_s = 0.0
+        self.next_s = self.busy_s = 0.0
 
     def take(self, when_s: float, first_s: float, all_s: float) -> float:
         """Serve a message that may begin at ``when_s`` and takes ``all_s``, its first chunk ``first_s``. Returns when
-        it does begin: the first chunk is through at ``turn_s`` then, and all at ``busy_s``."""
-        begin_s = when_s if when_s > self.turn_s else self.turn_s
-        self.turn_s = begin_s + first_s
+        it does begin; ``next_s`` is then when its first chunk has been served, and ``busy_s`` when all has."""
+        begin_s = when_s if when_s > self.next_s else self.next_s
+        self.next_s = begin_s + first_s
         self.busy_s = (begin_s if begin_s > self.busy_s else self.busy_s) + all_s
         return begin_s
 
@@ -182,7 +182,7 @@ class _Walk:
             if added and gamma_s:
                 size, adder = sum(sizes[part] for part in added), self._adder[receiver]
                 adder.take(first_s, gamma_s * min(chunk, size), gamma_s * size)
-                first_s, last_s = adder.turn_s, max(adder.busy_s, last_s + gamma_s * min(size, _rest(total, chunk)))
+                first_s, last_s = adder.next_s, max(adder.busy_s, last_s + gamma_s * min(size, _rest(total, chunk)))
             taken.append(Sent(step, sender, receiver, total, start_s, last_s, bool(added)))
             if len(moved) == 1:
                 news.append((receiver, moved[0], (first_s, last_s), bool(added)))
@@ -199,7 +199,7 @@ class _Walk:
     def _carry(
         self, sender: int, receiver: int, moved: tuple[int, ...], total: int, chunk: int
     ) -> tuple[float, float, float]:
-        """When a message leaves, when its first chunk arrives, and when its last."""
+        """When a message leaves, when its first chunk arrives, and when its last chunk does."""
         links, up, down, way = self._links, self._up[sender], self._down[receiver], (sender, receiver)
         up_Bps, down_Bps, overhead_s = links.up_Bps[sender], links.down_Bps[receiver], links.overhead_s
         alpha_s = max(links.alpha_s[sender], links.alpha_s[receiver])
@@ -211,7 +211,7 @@ class _Walk:
             max(start_s + alpha_s, got_before_s), overhead_s + chunk / down_Bps, all_overhead_s + total / down_Bps
         )
         left_s = max(up.busy_s, complete_s)
-        first_s = max(up.turn_s + alpha_s, down.turn_s)
+        first_s = max(up.next_s + alpha_s, down.next_s)
         last_s = max(first_s, down.busy_s, left_s + alpha_s)
         self._streams[way] = left_s, last_s
         return start_s, first_s, last_s

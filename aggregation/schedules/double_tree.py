@@ -15,7 +15,7 @@ Cost: 2(log2 p + k)(alpha + n/k beta): with the best k, 2 log2 p alpha + 2 n bet
 4(p-1) halves sent and 2(p-1) added by all together, and no rank sends or receives more than 4 of them: nearly the
 ring's bytes at a latency of 2 log2 p messages.
 
-Loss, lateness, death: a late rank delays the nodes above it, and then all ranks. A dead rank fails the round, which the
+Failures: a late rank delays the nodes above it, and then all ranks. A dead rank fails the round, which the
 remaining ranks repeat.
 """
 
@@ -66,7 +66,7 @@ def _rank(node: int, tree: int, world: int) -> int:
 
 
 def _height(node: int) -> int:
-    """The height of a node, which is that of its lowest bit. Not for node 0, the root and the highest."""
+    """The height of a node, which is that of its lowest bit. Not for node 0, the root, which is the highest."""
     return (node & -node).bit_length() - 1
 
 

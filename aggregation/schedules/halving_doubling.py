@@ -14,7 +14,7 @@ Cost, p = q: 2 log2 q alpha + 2 (q-1)/q n beta + (q-1)/q n gamma: the bytes of t
 what a small model on a slow link needs. Otherwise a folded rank sends n bytes in one message, and its neighbour sends n
 bytes and adds n bytes more than that: together 2 alpha + 2n beta + n gamma on the critical path.
 
-Loss, lateness, death: a late rank delays its partner at each level, and so all ranks by the last level. A dead rank
+Failures: a late rank delays its partner at each level, and so all ranks by the last level. A dead rank
 fails the round, which the remaining ranks repeat.
 """
 

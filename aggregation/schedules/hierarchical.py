@@ -2,7 +2,7 @@
 
 Source: Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy" (SysML
 2019); Jia et al., "Highly scalable deep learning training system with mixed-precision" (arXiv 1807.11205). Inside each
-group a ring reduce-scatter; then for each shard a ring allreduce of those who hold it, one of each group; inside each
+group a ring reduce-scatter; then for each shard a ring allreduce of its holders, one of each group; inside each
 group a ring all-gather.
 
     paper   here
@@ -18,7 +18,7 @@ Cost, p = q h: 2(q-1)(alpha_l + n/q beta_l) + 2(h-1)(alpha_g + n/(q h) beta_g) +
 a folded rank sends n bytes in one message, and its host sends n bytes and adds n bytes more than that: together
 2 alpha_l + 2n beta_l + n gamma on the critical path.
 
-Loss, lateness, death: a late rank delays its group, and a late group the others. A dead rank fails the round, which the
+Failures: a late rank delays its group, and a late group the others. A dead rank fails the round, which the
 remaining ranks repeat.
 """
 

@@ -1,4 +1,4 @@
-"""A schedule as messages: a message is all that one rank sends to another in one step."""
+"""A schedule as messages: a message is everything that one rank sends to another in one step."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -23,7 +23,7 @@ class Message(NamedTuple):
 
 def messages(schedule: Schedule, world: int) -> Iterable[Sequence[Message]]:
     """The messages of each step: the first of each rank, then the second of each, and so on."""
-    value: Any = schedule  # the key of a cache, which mypy cannot know of a protocol
+    value: Any = schedule  # it is hashable, which mypy cannot know of a protocol
     return _kept(value, world) if world <= KEPT_WORLD else _messages(schedule, world)
 
 
@@ -34,23 +34,23 @@ def _kept(schedule: Any, world: int) -> tuple[tuple[Message, ...], ...]:
 
 def _messages(schedule: Schedule, world: int) -> Iterator[tuple[Message, ...]]:
     plans = [schedule.steps(rank, world) for rank in range(world)]
-    return (_in_turns(steps) for steps in zip_longest(*plans, fillvalue=Step()))
+    return (_interleaved(steps) for steps in zip_longest(*plans, fillvalue=Step()))
 
 
-def _in_turns(steps: Sequence[Step]) -> tuple[Message, ...]:
+def _interleaved(steps: Sequence[Step]) -> tuple[Message, ...]:
     added: dict[int, set[int]] = {}  # by sender and receiver as one number, because a large world has very many pairs
     for rank, step in enumerate(steps):
         for receipt in step.receive:
             if receipt.op is Op.ADD:
                 added.setdefault(receipt.peer * len(steps) + rank, set()).add(receipt.part)
-    turns: list[list[Message]] = []
+    by_place: list[list[Message]] = []
     for rank, step in enumerate(steps):
         by_peer: dict[int, list[int]] = {}
         for transfer in step.send:
             by_peer.setdefault(transfer.peer, []).append(transfer.part)
-        turns.extend([] for _ in range(len(by_peer) - len(turns)))
-        for turn, (peer, sent) in zip(turns, by_peer.items(), strict=False):
+        by_place.extend([] for _ in range(len(by_peer) - len(by_place)))
+        for row, (peer, sent) in zip(by_place, by_peer.items(), strict=False):
             adds, parts = added.get(rank * len(steps) + peer, ()), tuple(sent)
             every = len(adds) == len(parts)
-            turn.append(Message(rank, peer, parts, parts if every else tuple(part for part in parts if part in adds)))
-    return tuple(chain.from_iterable(turns))
+            row.append(Message(rank, peer, parts, parts if every else tuple(part for part in parts if part in adds)))
+    return tuple(chain.from_iterable(by_place))

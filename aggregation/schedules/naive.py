@@ -1,7 +1,7 @@
 """Naive allreduce: every rank sends its whole vector to rank 0, which adds them up and sends the sum back.
 
 Source: the baseline of all other allreduces. Chu et al., "Map-reduce for machine learning on multicore" (NIPS 2006),
-sum gradients so.
+sum gradients in this way.
 
     paper   here
     p       world
@@ -12,8 +12,8 @@ Cost: 2(p-1)(alpha + n beta) + (p-1) n gamma, all of it at rank 0, which receive
 and sends p-1. Where messages overlap on their way, alpha counts only twice. Every other rank sends n bytes and adds
 nothing. Good for a very small vector, and where rank 0 has by far the best link.
 
-Loss, lateness, death: rank 0 waits for the last rank, and all wait for rank 0. A dead rank fails the round, which the
-remaining ranks repeat.
+Failures: rank 0 waits for the last rank, and all wait for rank 0. A dead rank fails the round, which the remaining
+ranks repeat.
 """
 
 from dataclasses import dataclass

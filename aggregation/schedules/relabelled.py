@@ -1,6 +1,6 @@
 """Another schedule with the ranks in another order, which changes the pairs of ranks that exchange messages.
 
-Cost, loss, lateness, death: as in the other schedule.
+Cost and failures: as in the other schedule.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .schedule import Receipt, Schedule, Step, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """A relabelled schedule for one world size. Rank ``order[place]`` does what ``schedule`` assigns to rank
+    """A relabelled schedule for one world size. Rank ``order[place]`` has the steps that ``schedule`` assigns to rank
     ``place``."""
 
     schedule: Schedule

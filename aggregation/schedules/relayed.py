@@ -11,7 +11,7 @@ the owners collect. After the owners have spread their sums, the relay forwards 
 Cost, for each pair that is apart: a relay sends two parts more and adds two more, the two ranks send one less each; and
 all takes two hops more. The relays of several pairs are spread over the ranks that qualify.
 
-Loss, lateness, death: as in the sharded allreduce; a late relay delays two more ranks.
+Failures: as in the sharded allreduce; a late relay delays two more ranks.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ reduce-scatter, then all-gather, both on one ring.
 Cost, each rank: 2(p-1)(alpha + n/p beta) + (p-1)/p n gamma. That is 2(p-1) messages of one part each and p-1 parts
 added: as few bytes as any allreduce can do with, but a latency that grows with the world. Works in a world of any size.
 
-Loss, lateness, death: the ring is as fast as its slowest link, and a late rank delays all the others. A dead rank
+Failures: the ring is as fast as its slowest link, and a late rank delays all the others. A dead rank
 breaks the ring within a step: the round fails everywhere, and the remaining ranks repeat it.
 """
 

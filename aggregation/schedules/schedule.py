@@ -1,9 +1,9 @@
 """An allreduce as data: the steps of each rank.
 
-A schedule cuts the vector into parts and lists for every rank, step by step, which parts to send to whom, and which to
-receive and add or copy. One executor runs any schedule, one cost model predicts its time (`cost`), and `verify` proves
-that it is an allreduce. Schedules do not handle the loss of a peer: the round is then abandoned, and a new one begins
-in the smaller world.
+A schedule cuts the vector into parts. For every rank it lists, step by step, which parts to send to which other rank,
+and which to receive and add or copy. One executor runs any schedule, one cost model predicts its time (`cost`), and
+`verify` proves that it is an allreduce. Schedules do not handle the failure of a peer: the round is then abandoned, and
+a new one begins in the smaller world.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Op(Enum):
-    """How a receiver uses a part: it adds the part to its own, or replaces its own by it."""
+    """The receiver's operation: it adds the part to its own, or replaces its own by it."""
 
     ADD = "add"
     COPY = "copy"
@@ -38,10 +38,11 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Sends and receipts that happen together: every send carries what its part held before any receipt of this step.
+    """Sends and receipts that happen together: every send carries the part's values from before any receipt of this
+    step.
 
-    All that goes to one peer in one step is one message; receipts apply in their order. A rank with nothing to do in a
-    step has an empty one, so that step numbers mean the same on every rank.
+    All parts sent to one peer in one step are one message; receipts apply in their order. A rank with nothing to do in
+    a step has an empty one, so that step numbers mean the same on every rank.
     """
 
     send: tuple[Transfer, ...] = ()

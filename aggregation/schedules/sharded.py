@@ -14,7 +14,7 @@ added. Where messages overlap on their way it is 2 alpha, whatever the world: as
 needs a way between every two ranks. With unequal parts rank i sends n(1 + (p-2) w_i), w_i its share: a rank that owns
 nothing, w_i = 0, sends no more than its own vector.
 
-Loss, lateness, death: a late rank delays the owners, which can add all terms but its own and the later ones. A dead
+Failures: a late rank delays the owners, which can add all terms but its own and the later ones. A dead
 rank fails the round, which the remaining ranks repeat.
 """
 

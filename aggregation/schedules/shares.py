@@ -1,4 +1,4 @@
-"""The share of the vector that each peer sums up for the others, such that the slowest link finishes as early as
+"""The share of the vector that each peer sums for the others, such that the slowest link finishes as early as
 possible.
 
 Source: Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
@@ -23,7 +23,8 @@ Runs use `coarse`: measured bandwidths fluctuate by a factor of two, and mistaki
 one costs more than equal parts.
 
 Cost: none on the wire. b_i is what a link carries each way at once, min(up, down) of full duplex; of half duplex
-1/(1/up + 1/down). Loss, lateness and death: shares are planned for one view; the next view has its own.
+1/(1/up + 1/down).
+Failures: shares are planned for one view; the next view has its own.
 """
 
 import math
@@ -59,8 +60,8 @@ def shares(
 
 
 def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
-    """Evens out measured bandwidths; 0: unknown, and at least one is known. A peer with a third of the best bandwidth
-    or more gets the best one, an unknown peer the median."""
+    """Measured bandwidths, evened out. 0: unknown; at least one must be known. A peer with a third of the best
+    bandwidth or more gets the best one, an unknown peer the median."""
     middle_Bps = median(filter(None, bandwidths_Bps))
     known = [bandwidth or middle_Bps for bandwidth in bandwidths_Bps]
     best = max(known)
@@ -73,13 +74,13 @@ def by_bandwidth(bandwidths_Bps: Sequence[float]) -> tuple[float, ...] | None:
 
 
 def loads(share: Sequence[float], has_data: Sequence[bool]) -> tuple[float, ...]:
-    """The vectors that each peer sends, and also receives: a_i + (n - 2 a_i) w_i."""
+    """The number of vectors that each peer sends, and also receives: a_i + (n - 2 a_i) w_i."""
     count = sum(has_data)
-    return tuple(data + (count - 2 * data) * part for part, data in zip(share, map(int, has_data), strict=True))
+    return tuple(data + (count - 2 * data) * own for own, data in zip(share, map(int, has_data), strict=True))
 
 
 def bottleneck(share: Sequence[float], bandwidths_Bps: Sequence[float], has_data: Sequence[bool]) -> float:
-    """The seconds of the slowest peer for each byte of the vector."""
+    """Seconds that the slowest peer takes for each byte of the vector."""
     busy = zip(loads(share, has_data), bandwidths_Bps, strict=True)
     return max(load / bandwidth for load, bandwidth in busy)
 

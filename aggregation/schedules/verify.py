@@ -17,7 +17,8 @@ class Cost:
 
 
 class ScheduleError(ValueError):
-    """The schedule is not an allreduce. ``rank``, ``step`` and ``part`` say where; None where they do not apply."""
+    """The schedule is not an allreduce. ``rank``, ``step`` and ``part`` locate the fault; None where they do
+    not apply."""
 
     def __init__(self, problem: str, world: int, rank: int | None, step: int | None, part: int | None) -> None:
         named = {"world": world, "rank": rank, "step": step, "part": part}

@@ -13,7 +13,7 @@ import torch
 from _images import Data, load
 from _tasks import fashion, log_h, mlp_s
 
-from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.sims.scenarios.scenario import Scenario
@@ -69,22 +69,22 @@ PROBLEMS: Mapping[str, Problem] = {
 }
 
 
-def run(task: Task, period: str, *, seed: int, link: str, until_s: float, block_s: float) -> list[RoundRecord]:
+def run(task: Task, period: str, *, seed: int, link: str, until_s: float, block_s: float) -> list[ExchangeRecord]:
     """The records of all rounds after which the model was judged."""
     settings = Settings(
         peers=PEERS, period=period, period_block_s=block_s, period_initial=16, steps=10**9, seed=seed, link=link,
         step_time=f"{STEP_S:g}s", patience_s=1000.0, evaluate_every=4 if period in ("1", "2") else 1,
     )  # fmt: skip
     _, rounds = play(task, Scenario.plain(settings), until_s)
-    return [record for record in rounds if record.accuracy is not None]
+    return [record for record in rounds if "accuracy" in record.metrics]
 
 
-def play(task: Task, scenario: Scenario, until_s: float | None = None) -> tuple[World, list[RoundRecord]]:
+def play(task: Task, scenario: Scenario, until_s: float | None = None) -> tuple[World, list[ExchangeRecord]]:
     """The world when its time is over, or with none when it has ended by itself, and the records of all rounds."""
-    rounds: list[RoundRecord] = []
+    rounds: list[ExchangeRecord] = []
 
     def record(what: Record) -> None:
-        if isinstance(what, RoundRecord):
+        if isinstance(what, ExchangeRecord):
             rounds.append(what)
 
     world = World(task, scenario, record)
@@ -120,11 +120,11 @@ def at_first(task: Task) -> float:
     return task.evaluate(task.model())
 
 
-def smoothed(begins: float, rounds: Sequence[RoundRecord], until_s: float) -> list[float]:
+def smoothed(begins: float, rounds: Sequence[ExchangeRecord], until_s: float) -> list[float]:
     """On a grid of `GRID_S`, from the loss at the beginning and between two rounds the line between them, and then the
     mean of the last `SMOOTH_S`."""
-    judged = [one for one in rounds if one.accuracy is not None]
-    times, losses = [0.0, *(one.time_s for one in judged)], [begins, *(float(one.accuracy or 0.0) for one in judged)]
+    judged = [one for one in rounds if "accuracy" in one.metrics]
+    times, losses = [0.0, *(one.time_s for one in judged)], [begins, *(one.metrics["accuracy"] for one in judged)]
     curve, at, width = [], 0, round(SMOOTH_S / GRID_S)
     for number in range(1, round(until_s / GRID_S)):
         now = number * GRID_S
@@ -145,7 +145,8 @@ def one(job: tuple[str, str, int, float]) -> tuple[list[float], list[tuple[float
     problem = PROBLEMS[name]
     task = problem.task(seed)
     rounds = run(task, period, seed=seed, link=link(name), until_s=until_s, block_s=problem.block_s)
-    return smoothed(at_first(task), rounds, until_s), [(record.time_s, record.period) for record in rounds]
+    periods = [(record.time_s, int(record.details["period"])) for record in rounds]
+    return smoothed(at_first(task), rounds, until_s), periods
 
 
 def reached(curve: Sequence[float], level: float) -> float:

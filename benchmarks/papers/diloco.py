@@ -31,12 +31,12 @@ from _simulated import connected, joined
 from _transformer import Scheduled, Start, loss, pretrained
 
 from samovar.aggregation.vector import Layout, Part
-from samovar.peers.records.records import Record, RoundRecord
+from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.link_text import parse_duration, parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.local_sgd.filling import Filling
+from samovar.protocols.filling import Filling
 from samovar.protocols.local_sgd.local_sgd import Contribution
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
@@ -125,8 +125,8 @@ def diloco(start: Start, plan: Plan, wished: dict[str, Any]) -> Trained:
     curve: list[tuple[float, float]] = []
 
     def record(entry: Record) -> None:
-        if isinstance(entry, RoundRecord) and entry.accuracy is not None:  # what `evaluate` gives
-            curve.append((entry.step, entry.accuracy))
+        if isinstance(entry, ExchangeRecord) and "accuracy" in entry.metrics:  # what `evaluate` gives
+            curve.append((entry.step, entry.metrics["accuracy"]))
 
     world = World(task, Scenario.plain(settings), record)
     world.log.judged = False

@@ -29,7 +29,7 @@ from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, at_first, far_link, play, reached, smoothed
 from _tasks import log_h, mlp_s
 
-from samovar.peers.records.records import RoundRecord
+from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
@@ -60,7 +60,7 @@ PROBLEMS = {
 
 def played(
     task: Task, groups: Sequence[Group], until_s: float | None = None, **settings: Any
-) -> tuple[World, list[RoundRecord]]:
+) -> tuple[World, list[ExchangeRecord]]:
     wished = Settings(peers=sum(group.peers for group in groups), device="cpu", **settings)
     return play(task, Scenario(settings=wished, groups=tuple(groups)), until_s)
 
@@ -84,7 +84,7 @@ def classified(job: tuple[str, int, int]) -> Classified:
     )  # fmt: skip
     mine = [record for record in rounds if record.peer == "0"]
     taken = sum(record.steps_per_s * record.compute_s for record in mine)
-    accuracy = next(life.result.accuracy for life in world.lives if life.result and life.result.accuracy is not None)
+    accuracy = next(life.result.metrics["accuracy"] for life in world.lives if life.result and life.result.metrics)
     return Classified(taken / mine[-1].time_s, accuracy)
 
 

@@ -25,7 +25,7 @@ import torch
 from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached, smoothed
 
-from samovar.peers.records.records import RoundRecord
+from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
@@ -54,7 +54,7 @@ FLAT = [System(period) for period in (SYNCHRONOUS, "4", "16", "64", ADAPTIVE, "p
 SITED = [System(*pair) for pair in (("16", 1), ("16", 4), ("64", 1), ("64", 4), (ADAPTIVE, 4))]
 
 
-def run(name: str, task: Task, system: System, seed: int, latency_s: float, until_s: float) -> list[RoundRecord]:
+def run(name: str, task: Task, system: System, seed: int, latency_s: float, until_s: float) -> list[ExchangeRecord]:
     problem = PROBLEMS[name]
     settings = Settings(
         peers=4, site="east;east;west;west", site_period=system.site_period, period=system.period, period_initial=16,

@@ -5,8 +5,8 @@ reached gradually.
 
 A perceptron 64-32-10 sees a stream of samples, always fresh ones: 30 Gaussian clusters, ten classes, a fifth of the
 labels drawn anew (so no loss falls far below 1.1). Peers of synchronous data parallel average their gradients, as one
-process with all their batches would, to rounding (`tests/test_synchronous.py`); so what the recipe does to the loss is
-shown in one process. All runs see equally many samples. Losses are held-out cross-entropies, means over seeds.
+process with all their batches would, to rounding (`tests/peers/test_synchronous.py`); so what the recipe does to the
+loss is shown in one process. All runs see equally many samples. Losses are held-out cross-entropies, means over seeds.
 """
 
 from __future__ import annotations

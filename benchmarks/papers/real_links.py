@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from _common import Claim, chart, conclude, parser
 from _study import AVERAGING_S, GRID_S, PROBLEMS, STEP_S, SYNCHRONOUS, at_first, play, reached, smoothed
 from _tasks import mlp_s
 
-from samovar.peers.records.records import RoundRecord, read_run
+from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.records.run import read_run
 from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.scenario import Scenario
 
@@ -62,8 +63,8 @@ class Told:
         return self.steps[min(round(LATE * at) + MORE, len(self.steps) - 1)]
 
 
-def told(begins: float, rounds: Sequence[RoundRecord]) -> Told:
-    judged = [replace(one, time_s=one.time_s / _paced.STEP_S) for one in rounds if one.accuracy is not None]
+def told(begins: float, rounds: Sequence[ExchangeRecord]) -> Told:
+    judged = [replace(one, time_s=one.time_s / _paced.STEP_S) for one in rounds if "accuracy" in one.metrics]
     until = judged[-1].time_s
     at = [GRID_S * number for number in range(1, round(until / GRID_S))]
     return Told(
@@ -84,25 +85,25 @@ def usual(peers: int, seed: int, until: float) -> Settings:
 
 
 def with_period(settings: Settings, period: str) -> Settings:
-    return replace(settings, period=period, evaluate_every=4 if period == SYNCHRONOUS else 1)
+    return settings.changed(period=period, evaluate_every=4 if period == SYNCHRONOUS else 1)
 
 
 def real(settings: Settings) -> Told:
     """As a person would run it."""
     with tempfile.TemporaryDirectory() as folder:
         file, run = Path(folder, "settings.toml"), Path(folder, "run")
-        given = {name: value for name, value in asdict(settings).items() if value is not None}
+        given = {name: value for name, value in settings.plain().items() if value is not None}
         file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()), encoding="utf-8")
         command = [sys.executable, "-m", "samovar", "train", TASK, "--config", file, "--run", run, "--quiet"]
         environment = os.environ | {_paced.SEED_VARIABLE: str(settings.seed)}
         subprocess.run([str(word) for word in command], check=True, env=environment)
-        return told(at_first(mlp_s(settings.seed, _paced.RATE)), read_run(run).rounds)
+        return told(at_first(mlp_s(settings.seed, _paced.RATE)), read_run(run).exchanges)
 
 
 def foretold(settings: Settings, step_s: float, until: float) -> Told:
     """The same in virtual time, with local steps of `step_s` seconds and without the waiting in them."""
     torch.set_num_threads(1)
-    as_measured = replace(settings, step_time=f"{round(1e6 * step_s)}us")
+    as_measured = settings.changed(step_time=f"{round(1e6 * step_s)}us")
     task = mlp_s(settings.seed, _paced.RATE)
     return told(at_first(task), play(task, Scenario.plain(as_measured), until * _paced.STEP_S)[1])
 
@@ -111,7 +112,7 @@ def link_for(settings: Settings, step_s: float) -> str:
     """With the latency that makes an averaging as long as it is to be."""
     latency_s = step_s
     for _ in range(3):  # more than once, as on a slower link a schedule of fewer messages is chosen
-        begun = foretold(replace(settings, period="4", link=link_of(latency_s), evaluate_every=1), step_s, 200)
+        begun = foretold(settings.changed(period="4", link=link_of(latency_s), evaluate_every=1), step_s, 200)
         latency_s *= ALPHA * step_s / begun.averaging_s
     return link_of(latency_s)
 
@@ -176,15 +177,15 @@ def main() -> int:
     periods = (SYNCHRONOUS, ADAPTIVE) if options.quick else (SYNCHRONOUS, FIXED, ADAPTIVE, AUTO)
     settings = usual(options.peers, options.seed, until)
 
-    step_s = real(replace(settings, period="8", steps=PILOT, link=link_of(_paced.STEP_S))).step_s
+    step_s = real(settings.changed(period="8", steps=PILOT, link=link_of(_paced.STEP_S))).step_s
     link = link_for(settings, step_s)
     print(f"a local step takes {1e3 * step_s:.2f} ms; --link {link}: an averaging takes {ALPHA:g} times as long")
-    wished = [replace(with_period(settings, period), link=link) for period in periods]
-    predicted = {one.period: foretold(one, step_s, until) for one in wished}
+    wished = {period: with_period(settings, period).changed(link=link) for period in periods}
+    predicted = {period: foretold(one, step_s, until) for period, one in wished.items()}
     level = PROBLEM.at * predicted[SYNCHRONOUS].curve[-1]
     measured = {}
-    for one in wished:
-        measured[one.period] = real(replace(one, steps=predicted[one.period].steps_for(level)))
+    for period, one in wished.items():
+        measured[period] = real(one.changed(steps=predicted[period].steps_for(level)))
     rows = table(measured, predicted, level)
     drawn, beside = (
         {

@@ -1,1 +1,1 @@
-"""Checkpoints, tensors and numbers in one hashed file; and a peer's votes on disk."""
+"""Checkpoints, each of tensors and numbers in one hashed file, and a peer's Paxos votes on disk."""

@@ -27,7 +27,7 @@ _UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryE
 
 
 class CheckpointError(ValueError):
-    """A checkpoint could not be saved or loaded: one line, for a person."""
+    """A checkpoint could not be saved or loaded. The text is one line for a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Snapshot:
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
-    """Write `snapshot` to `path`, making its folder if there is none. Raises CheckpointError; the previous file at
-    `path` is then untouched and nothing else is left. The tensors may be views and on any device; do not change them
-    meanwhile."""
+    """Write `snapshot` to `path`, and make its folder if there is none. The tensors may be views and on any device;
+    they must not change meanwhile. Raises CheckpointError: the previous file at `path` is then untouched, and no
+    temporary file is left."""
     beside = path.parent / f"{path.name}.tmp"
     try:
         try:
@@ -81,7 +81,8 @@ def optimizer_to_plain(state_dict: Mapping[str, Any]) -> tuple[dict[str, Tensor]
 
 
 def optimizer_from_plain(tensors: Mapping[str, Tensor], plain: Any) -> dict[str, Any]:
-    """The state that `optimizer_to_plain` split. Raises CheckpointError when the two do not belong together."""
+    """The optimizer state that `optimizer_to_plain` split into `tensors` and `plain`. Raises CheckpointError when the
+    two are not of one state."""
     try:
         state = from_plain(tensors, plain)
     except ValueError as error:

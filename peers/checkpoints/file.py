@@ -113,8 +113,8 @@ def _blake2b() -> hashlib.blake2b:
 
 
 def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, ordered by name, and the numbers. Raises OSError, ValueError, and others on a file that `write_file`
-    did not write.
+    """The tensors, ordered by name, and the numbers. Raises OSError and ValueError. A file with a right hash that
+    `write_file` did not write may raise any error of parsing it.
 
     Memory is allocated only for a file that begins like a checkpoint, and nothing is parsed before the hash is checked.
     """
@@ -145,8 +145,8 @@ def _parsed(whole: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {}
     for name, entry in sorted(table.items()):
         start, end = entry["data_offsets"]
-        part = whole[data + start : data + end].clone()  # its own memory, and aligned
-        if len(part) != end - start:
+        raw = whole[data + start : data + end].clone()  # its own memory, and aligned
+        if len(raw) != end - start:
             raise ValueError(f"the tensor {name!r:.60} reaches beyond the file")
-        tensors[name] = part.view(_DTYPES[entry["dtype"]]).reshape([*entry["shape"]])
+        tensors[name] = raw.view(_DTYPES[entry["dtype"]]).reshape([*entry["shape"]])
     return tensors, from_plain({}, numbers)

@@ -19,14 +19,16 @@ DEPTH_MAX = 100
 
 
 def to_plain(value: Any) -> tuple[dict[str, Tensor], Any]:
-    """The tensors in `value`, named by their place in it (``state/0/exp_avg``), and the rest. Raises ValueError, naming
-    the place, for a value that is not a tensor, None, bool, int, float, str, list, tuple or dict."""
+    """The tensors in `value`, named by their place in it (``state/0/exp_avg``), and the other values as JSON values.
+    Raises ValueError, which names the place, for a value that is none of tensor, None, bool, int, float, str, list,
+    tuple and dict."""
     tensors: dict[str, Tensor] = {}
     return tensors, _encode(value, "", 0, tensors)
 
 
 def from_plain(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """The value that `to_plain` split. Raises ValueError when the two parts do not belong together."""
+    """The value that `to_plain` split into `tensors` and `plain`. Raises ValueError when the two are not of one
+    value."""
     return _decode(plain, 0, tensors)
 
 
@@ -49,8 +51,8 @@ def _encode(value: Any, place: str, depth: int, tensors: dict[str, Tensor]) -> A
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
     if isinstance(value, list | tuple):
-        parts = [_encode(part, _join(place, index), depth + 1, tensors) for index, part in enumerate(value)]
-        return parts if isinstance(value, list) else {"$tuple": parts}
+        items = [_encode(item, _join(place, index), depth + 1, tensors) for index, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, dict):
         return _encode_dict(value, place, depth, tensors)
     what = f"{place} is" if place else "this is"
@@ -58,10 +60,10 @@ def _encode(value: Any, place: str, depth: int, tensors: dict[str, Tensor]) -> A
 
 
 def _encode_dict(value: dict[Any, Any], place: str, depth: int, tensors: dict[str, Tensor]) -> Any:
-    parts = [(key, _encode(part, _join(place, key), depth + 1, tensors)) for key, part in value.items()]
+    items = [(key, _encode(item, _join(place, key), depth + 1, tensors)) for key, item in value.items()]
     if all(isinstance(key, str) and not key.startswith("$") for key in value):
-        return dict(parts)
-    return {"$dict": [[_encode(key, _join(place, "key"), depth + 1, tensors), part] for key, part in parts]}
+        return dict(items)
+    return {"$dict": [[_encode(key, _join(place, "key"), depth + 1, tensors), item] for key, item in items]}
 
 
 def _join(place: str, key: object) -> str:
@@ -72,20 +74,20 @@ def _decode(plain: Any, depth: int, tensors: Mapping[str, Tensor]) -> Any:
     if depth > DEPTH_MAX:
         raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
     if isinstance(plain, list):
-        return [_decode(part, depth + 1, tensors) for part in plain]
+        return [_decode(item, depth + 1, tensors) for item in plain]
     if not isinstance(plain, dict):
         return plain
     if not any(str(key).startswith("$") for key in plain):
-        return {key: _decode(part, depth + 1, tensors) for key, part in plain.items()}
+        return {key: _decode(item, depth + 1, tensors) for key, item in plain.items()}
     content: Any
     mark, content = next(iter(plain.items())) if len(plain) == 1 else ("", None)
     try:
         if mark == "$tensor":
             return tensors[content]
         if mark == "$tuple":
-            return tuple(_decode(part, depth + 1, tensors) for part in content)
+            return tuple(_decode(item, depth + 1, tensors) for item in content)
         if mark == "$dict":
-            return {_decode(key, depth + 1, tensors): _decode(part, depth + 1, tensors) for key, part in content}
+            return {_decode(key, depth + 1, tensors): _decode(item, depth + 1, tensors) for key, item in content}
         if mark == "$float":
             return float(struct.unpack(">d", bytes.fromhex(content))[0])
     except (KeyError, TypeError, struct.error) as error:

@@ -1,7 +1,8 @@
-"""Votes on disk: a peer with a key of its own keeps its Paxos votes across restarts (`protocols.members.ledger`).
+"""Paxos votes on disk: a peer that was given a key file keeps its votes across restarts (`protocols.members.ledger`).
 
-They lie in its run folder, under a name made of the run and the key, so that the peer finds them when it is started
-again with both. Each entry is a file, written beside the old one, flushed, and then renamed over it.
+The votes lie in the peer's run folder, in a folder named by a hash of the run's name and the peer's key, so that the
+peer finds them when it is started again with both. Each vote is a file. A new version is written beside the old one,
+flushed, and then renamed over it.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from ...protocols.transport import PeerId
 
 
 def votes_folder(folder: Path, run: str, peer: PeerId) -> Path:
-    """The folder, inside a run folder, of that peer's votes in that run."""
+    """The folder of the votes of `peer` in `run`, inside the run folder `folder`."""
     return folder / "votes" / hashlib.blake2b(f"{run}\n{peer}".encode(), digest_size=8).hexdigest()
 
 
 class Votes:
-    """A `Store` in a folder. Another thread writes the files, because a disk may be busy. A save begun before `clear`
-    is dropped."""
+    """A `Store` whose entries are files in a folder. Another thread writes them, because a disk may be busy. A save
+    begun before `clear` is dropped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock, self._cleared = folder, threading.Lock(), 0
 
     def load(self, name: str) -> bytes | None:
-        """The entry last saved under `name`; None when there is none that can be read."""
+        """The entry last saved under `name`; None when there is none, or when it cannot be read."""
         with contextlib.suppress(OSError):
             return (self._folder / name).read_bytes()
         return None

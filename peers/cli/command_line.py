@@ -1,4 +1,5 @@
-"""The command line. Each command is imported only when it is used, because PyTorch takes seconds to import."""
+"""The command line. A command's module is imported when the command is used, because PyTorch takes seconds to
+import."""
 
 from __future__ import annotations
 
@@ -16,20 +17,20 @@ STOPPED = 130
 
 
 class Verb(NamedTuple):
-    """The module of a command, which has a function of the command's name, and its help in one line."""
+    """A command. `module`: its module, which has a function of the command's name; `help`: its help, one line."""
 
     module: str
     help: str
 
 
 def fail(line: str) -> int:
-    """Print an error as one line on stderr; returns the exit code."""
+    """Print an error as one line on stderr; returns the exit code, 2."""
     click.echo(f"samovar: {line}", err=True)
     return 2
 
 
 class CommandLine(click.Group):
-    """A group of commands whose usage errors are one line each, with a suggestion."""
+    """The group of all commands. A usage error is printed as one line with a suggestion."""
 
     def __init__(self, *arguments: Any, verbs: Mapping[str, Verb], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -64,7 +65,7 @@ class CommandLine(click.Group):
 
 
 def _failed_in(error: Exception) -> str | None:
-    """The library whose import failed; None: this library itself, or no import error."""
+    """The other library during whose import `error` was raised; None: it was raised by this library."""
     frames = (str(frame.f_globals.get("__package__") or "") for frame, _ in traceback.walk_tb(error.__traceback__))
     libraries = [name.partition(".")[0] for name in frames if not name.startswith("importlib")]
     own = __name__.partition(".")[0]

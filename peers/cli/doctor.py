@@ -19,20 +19,21 @@ from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.link.link import PeerLost
 from ...protocols.link_quality.reachability import ask_reach, measure
 from ...protocols.zeromq.transport import KeyPair, versions
-from ..launch.join_target import Door, NoEntry
+from ..launch.join_target import JoinFailed, JoinTarget
 from ..launch.session import open_endpoint
 from ..machine.open_files import FILES_WISHED, raise_file_limit
 from ..records.units import bytes_text
 from ..settings.settings import Settings
 from .flags import GroupedCommand, click_options
-from .output import run_verb
+from .output import exits
 
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `advice`: what to change, if anything; `facts`: the same as data for JSON."""
+    """The result of one check. `what`: the thing that was checked; `found`: the result in words; `advice`: what to
+    change, "": nothing; `facts`: the result as data for JSON."""
 
     what: str
     found: str
@@ -46,35 +47,32 @@ class Finding:
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
 @click_options(*_FLAGS)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
-def doctor(address: str | None, invite: str | None, peer_key: str | None, as_json: bool, **flags: object) -> None:
+@exits
+def doctor(address: str | None, invite: str | None, peer_key: str | None, as_json: bool, **flags: object) -> int:
     """Look at this machine and, with ADDRESS, at the way to the peers of a run.
 
     Which of my addresses can the other side reach? How long is the way to each peer, and how much does it carry?
     Exits with 1 when something should be changed.
     """
-
-    def work() -> int:
-        settings = Settings.read(None, flags)
-        raise_file_limit()
-        findings = asyncio.run(_examine(settings, address, invite, peer_key))
-        _show(findings, as_json)
-        return 1 if any(finding.advice for finding in findings) else 0
-
-    run_verb(work)
+    settings = Settings.read(None, flags)
+    raise_file_limit()
+    findings = asyncio.run(_examine(settings, address, invite, peer_key))
+    _show(findings, as_json)
+    return 1 if any(finding.advice for finding in findings) else 0
 
 
 async def _examine(settings: Settings, address: str | None, invite: str | None, peer_key: str | None) -> list[Finding]:
     findings = _machine()
     if address is None:
         return [*findings, await _listening(settings)]
-    door = Door.of(address, invite, peer_key, settings)
+    target = JoinTarget.of(address, invite, peer_key, settings)
     try:
-        endpoint = await door.enter(settings)
+        endpoint = await target.enter(settings)
         try:
-            return findings + await _ways(endpoint, door)
+            return findings + await _ways(endpoint, target)
         finally:
             endpoint.abort()
-    except NoEntry as closed:
+    except JoinFailed as closed:
         return [*findings, Finding(f"the way to {address}", closed.why, closed.advice)]
 
 
@@ -99,15 +97,15 @@ def _machine() -> list[Finding]:
     ]
 
 
-async def _ways(endpoint: Endpoint, door: Door) -> list[Finding]:
+async def _ways(endpoint: Endpoint, target: JoinTarget) -> list[Finding]:
     port = split_address(endpoint.address)[1]
     mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
     try:
-        reached = await ask_reach(endpoint, door.contact, mine)
+        reached = await ask_reach(endpoint, target.contact, mine)
     except PeerLost as lost:
-        if endpoint.is_lost(door.contact) is None:
-            return [Finding(f"the other side at {door.address}", lost.why, "ask again in some seconds")]
-        raise await door.closed(lost) from None
+        if endpoint.is_lost(target.contact) is None:
+            return [Finding(f"the other side at {target.address}", lost.why, "ask again in some seconds")]
+        raise await target.closed(lost) from None
     problems = dict(zip(mine, reached.problems, strict=False))  # of very many addresses only the first are checked
     reachable = [address for address, problem in problems.items() if not problem]
     findings = []

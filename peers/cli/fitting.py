@@ -1,4 +1,4 @@
-"""Tables for terminals that are too narrow: no number loses a digit or its unit."""
+"""Tables and lines that are folded on a narrow terminal, so that no number loses a digit or its unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
 
 
 def plain_table(*columns: Column, expand: bool = False) -> Table:
-    """A table without lines."""
+    """A table without lines between its cells."""
     return Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, _APART, 0, 0), expand=expand)
 
 
@@ -30,14 +30,13 @@ def natural_width(table: Table) -> int:
 
 
 class Folded:
-    """A table that folds: columns that do not fit are continued in further blocks below, each of which repeats the
-    first columns.
+    """A table that folds: columns that do not fit beside the others stand in further blocks below.
 
-    `keys`: how many first columns identify a row and are repeated.
+    `repeated`: the first so many columns identify a row, and every block repeats them.
     """
 
-    def __init__(self, *columns: Column, keys: int = 1) -> None:
-        self._columns, self._keys = columns, keys
+    def __init__(self, *columns: Column, repeated: int = 1) -> None:
+        self._columns, self._repeated = columns, repeated
         self._rows: list[tuple[Sequence[RenderableType], str]] = []
 
     def add_row(self, *cells: RenderableType, style: str = "") -> None:
@@ -45,15 +44,15 @@ class Folded:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         each = [natural_width(self._table([index])) + _APART for index in range(len(self._columns))]
-        room = options.max_width + _APART - sum(each[: self._keys])
-        starts = _starts(each[self._keys :], room)
-        while len(starts) > 1 and len(closer := _starts(each[self._keys :], room - 1)) == len(starts):
+        room = options.max_width + _APART - sum(each[: self._repeated])
+        starts = _starts(each[self._repeated :], room)
+        while len(starts) > 1 and len(closer := _starts(each[self._repeated :], room - 1)) == len(starts):
             room, starts = room - 1, closer  # the fewest blocks, as equal in width as possible
-        ends = [self._keys + start for start in (*starts, len(each) - self._keys)]
+        ends = [self._repeated + start for start in (*starts, len(each) - self._repeated)]
         for number, (start, end) in enumerate(pairwise(ends)):
             if number:
                 yield ""
-            yield self._table([*range(self._keys), *range(start, end)])
+            yield self._table([*range(self._repeated), *range(start, end)])
 
     def _table(self, shown: Sequence[int]) -> Table:
         table = plain_table(*(self._columns[index].copy() for index in shown))
@@ -63,7 +62,7 @@ class Folded:
 
 
 class Phrases:
-    """Phrases in a bold line, or in several lines where it is too long, broken between two phrases."""
+    """Phrases in one bold line, or in several lines, broken between two phrases, if one would be too long."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._phrases = phrases
@@ -76,8 +75,8 @@ class Phrases:
 
 
 def _starts(widths: Sequence[int], room: int) -> list[int]:
-    """The first index of each line or block, when each takes as many of `widths` as fit into `room`, and one at
-    least."""
+    """The index of the first element of each line or block, when each takes as many elements as fit into `room` columns
+    by their `widths`, and at least one."""
     starts, taken = [0], 0
     for index, width in enumerate(widths):
         if taken and taken + width > room:

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from ...aggregation.options import spelled
-from ..settings.settings import Settings
+from ..conversations.loading import of_another
+from ..launch.run_folder import SETTINGS_FILE
+from ..settings.common import CommonSettings
+from ..settings.fields import SettingsError, Spoken, checked
+from ..settings.settings import fields_of
+from ..settings.toml_file import read_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+_COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "When peers average": (
-        "period", "period_initial", "period_block_s", "overlap", "overlap_share",
-    ),
-    "What they average": ("average", "outer", "inner", "fragments"),
-    "Peers that differ": ("pace", "drift", "site", "site_period"),
-    "Connections": ("protocol", "schedule", "codec", "listen", "advertise", "link"),
+    "Peers that differ": ("site",),
+    "Connections": ("protocol", "listen", "advertise", "link"),
     "Keys": ("invite", "peer_key", "key", "authorized", "insecure", "name", "invite_uses", "invite_for"),
-    "Faults, in seconds": (
-        "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "memory_limit",
-    ),
+    "Faults, in seconds": ("patience_s", "compute_patience_s", "quorum", "give_up_after_s", "memory_limit"),
     "Computing": ("peers", "steps", "device", "threads", "seed", "step_time"),
     "Sweeps": ("sweep", "minimise"),
     "Files and output": (
         "config", "run", "resume", "scenario", "evaluate_every", "checkpoint_every_s", "report", "as_json", "quiet",
     ),
 }  # fmt: skip
-"""Groups of options by purpose, in the order of the help."""
+"""Heading -> names of the options under it, in the order of the help. A conversation's own settings are appended to
+these groups, or stand in groups before them (`OwnSettings.groups`)."""
+OWN: Final = "(the conversation's)"
+"""Stands in `GroupedCommand.first` for the options of `OwnSettings.first`."""
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options `first`, for beginners, and then the others by purpose."""
+    """A command whose help lists the options `first`, which are for beginners, and then the others by purpose."""
 
     def __init__(self, *arguments: Any, first: tuple[str, ...], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.first = first
+        self._first = first
 
     def groups(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """The options of each group, in the order of the help."""
+        """Heading -> options under it, in the order of the help."""
         left = {
             option.name: option
             for option in self.get_params(ctx)
             if isinstance(option, click.Option) and not option.hidden
         }
-        names = {"To begin with": self.first, **GROUPS}
+        names = {"To begin with": self.first(ctx), **self.purposes(ctx)}
         found = {title: [left.pop(name) for name in group if name in left] for title, group in names.items()}
         return {title: options for title, options in (*found.items(), ("Help", [*left.values()])) if options}
+
+    def first(self, ctx: click.Context) -> tuple[str, ...]:
+        """The names of the options for beginners."""
+        return self._first
+
+    def purposes(self, ctx: click.Context) -> Mapping[str, tuple[str, ...]]:
+        """Heading -> names of the other options under it."""
+        return GROUPS
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, options in self.groups(ctx).items():
@@ -61,7 +73,7 @@ class GroupedCommand(click.Command):
 
 
 class _Name(click.Choice[str]):
-    """A choice of several names, written with hyphens or underscores."""
+    """An option whose value is one of several names, written with hyphens or underscores."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         known = spelled(str(value))
@@ -69,25 +81,122 @@ class _Name(click.Choice[str]):
 
 
 def click_options(*names: str) -> Callable[[Command], Command]:
-    """Options for these settings, for all if none is named. A setting's former name becomes a hidden option. The
-    command receives None for each option that is not given."""
+    """A decorator that adds options for these common settings to a command. The command's function receives None for
+    each option that is not given."""
 
     def add(command: Command) -> Command:
-        for name in reversed(names or tuple(_FIELDS)):
-            if former := _FIELDS[name].metadata["former"]:
-                command = _option(_FIELDS[name], former, hidden=True)(command)
-            command = _option(_FIELDS[name], name)(command)
+        for name in reversed(names):
+            for declarations, attributes in _options(_COMMON[name]):
+                command = click.option(*declarations, **attributes)(command)
         return command
 
     return add
 
 
-def _option(field: dataclasses.Field[Any], name: str, *, hidden: bool = False) -> Callable[[Command], Command]:
+class SettingsCommand(GroupedCommand):
+    """A command with options for the settings of the conversation that its command line chooses. It has those settings
+    that name `verb` among their `verbs`. The command's function receives None for each option that is not given. A
+    setting's former name is a hidden option."""
+
+    def __init__(self, *arguments: Any, verb: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._verb = verb
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            spoken = _spoken(args)
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from None
+        ctx.meta[__name__] = spoken
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
+            if other := of_another(name, spoken):
+                said = f"{error.option_name} is a setting of --protocol {other}, not of {spoken.name}"
+                raise click.UsageError(said, ctx) from None
+            raise
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        fields = fields_of(_chosen(ctx)).values()
+        declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field)]
+        options = [click.Option(declarations, **attributes) for declarations, attributes in declared]
+        return [*options, *super().get_params(ctx)]
+
+    def first(self, ctx: click.Context) -> tuple[str, ...]:
+        own = _chosen(ctx).value.first
+        return tuple(name for place in super().first(ctx) for name in (own if place == OWN else (place,)))
+
+    def purposes(self, ctx: click.Context) -> Mapping[str, tuple[str, ...]]:
+        spoken = _chosen(ctx)
+        own = dict(spoken.value.groups)
+        grouped = {name for names in (*own.values(), *GROUPS.values()) for name in names}
+        own[f"Of {spoken.name}"] = tuple(name for name in fields_of(spoken) if name not in grouped)
+        before = {title: names for title, names in own.items() if title not in GROUPS}
+        return before | {title: (*names, *own.get(title, ())) for title, names in GROUPS.items()}
+
+
+def _chosen(ctx: click.Context) -> Spoken:
+    chosen: Spoken = ctx.meta[__name__] if __name__ in ctx.meta else _spoken([])
+    return chosen
+
+
+_SOURCES: Final = ("protocol", "config", "scenario", "resume")
+"""The options that may choose the conversation; the first given one does."""
+
+
+def _spoken(args: list[str]) -> Spoken:
+    """The conversation that a command line chooses, by itself or by a file that it names. Raises SettingsError for an
+    invalid ``--protocol``. A file that cannot be read is passed over here; its error is raised when the command reads
+    it."""
+    look = click.Command(
+        None,
+        params=[click.Option([f"--{name}"]) for name in _SOURCES],
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        add_help_option=False,
+    )
+    with look.make_context("", [*args], resilient_parsing=True) as found:
+        said = {name: value for name in _SOURCES if (value := found.params[name]) is not None}
+    field = _COMMON["protocol"]
+    spoken: Spoken
+    if "protocol" in said:
+        try:
+            spoken = checked(field, said["protocol"])
+        except SettingsError as error:
+            raise SettingsError(error.problem, error.name, "--protocol") from None
+        return spoken
+    for source, value in said.items():
+        try:
+            if (name := _in_file(source, Path(value))) is not None:
+                spoken = checked(field, name)
+                return spoken
+        except (OSError, ValueError):
+            continue
+    spoken = checked(field, field.default)
+    return spoken
+
+
+def _in_file(source: str, path: Path) -> object:
+    if source == "resume":
+        kept = json.loads((path / SETTINGS_FILE).read_text(encoding="utf-8"))
+        return kept.get("protocol") if isinstance(kept, dict) else None
+    table = read_toml(path).table
+    settings = table.get("settings", {}) if source == "scenario" else table
+    return settings.get("protocol") if isinstance(settings, dict) else None
+
+
+def _options(field: dataclasses.Field[Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """The arguments of click for a setting's option, and for a hidden option with its former name."""
+    names = filter(None, [field.name, field.metadata["former"]])
+    return [_option(field, name, hidden=name != field.name) for name in names]
+
+
+def _option(field: dataclasses.Field[Any], name: str, *, hidden: bool) -> tuple[list[str], dict[str, Any]]:
     rule, flag, text = field.metadata["rule"], f"--{name.replace('_', '-')}", field.metadata["help"]
     if rule.kind is bool:
-        both, text = f"{flag}/--no-{flag[2:]}", f"{text} [default: {flag[2:]}]" if field.default else text
-        return click.option(both, name, default=None, help=text, hidden=hidden)
+        text = f"{text} [default: {flag[2:]}]" if field.default else text
+        return [f"{flag}/--no-{flag[2:]}", name], {"default": None, "help": text, "hidden": hidden}
     if field.default is not None:
         text += f" [default: {field.default:g}]" if rule.kind is float else f" [default: {field.default}]"
     kind = _Name(rule.choices) if rule.choices else rule.kind
-    return click.option(flag, name, type=kind, default=None, metavar=rule.metavar, help=text, hidden=hidden)
+    return [flag, name], {"type": kind, "default": None, "metavar": rule.metavar, "help": text, "hidden": hidden}

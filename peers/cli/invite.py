@@ -16,7 +16,7 @@ from ..settings.fields import SettingsError
 from ..settings.settings import Settings
 from .command_line import fail
 from .flags import click_options
-from .output import run_verb
+from .output import exits
 
 
 @click.command()
@@ -25,33 +25,30 @@ from .output import run_verb
 @click.option("--new", is_flag=True, help="End the present invite, and make another.")
 @click_options("invite_uses", "invite_for")
 @click.option("--json", "as_json", is_flag=True, help="Print the invite as one JSON object.")
-def invite(run: Path, revoke: bool, new: bool, invite_uses: int | None, invite_for: str | None, as_json: bool) -> None:
+@exits
+def invite(run: Path, revoke: bool, new: bool, invite_uses: int | None, invite_for: str | None, as_json: bool) -> int:
     """Print the line by which others join the run in the folder RUN, which was begun on this machine and goes on.
 
     An invite that was revoked lets nobody in any more. The keys that came by it before stay.
     """
-
-    def work() -> int:
-        if revoke and new:
-            raise SettingsError("also ends the present invite: leave out --revoke", "new", "--new")
-        if not new and (invite_uses is not None or invite_for is not None):
-            flag = "--invite-for" if invite_uses is None else "--invite-uses"
-            raise SettingsError("is for a new invite: add --new", place=flag)
-        Settings.read(None, {"invite_uses": invite_uses, "invite_for": invite_for})
-        question = asking(new=new, revoke=revoke, uses=invite_uses, span=invite_for)
-        told = ask(run, question, within_s=4 * REINVITE_S * _patience_s(run))
-        if "error" in told:
-            return fail(f"{run}: {plain(told['error'])}")
-        if unwritten := told.pop("unwritten", ""):
-            click.echo(f"samovar: {unwritten}", err=True)
-        click.echo(json.dumps(told) if as_json else told["line"] or "revoked: nobody joins by an invite now")
-        return 0
-
-    run_verb(work)
+    if revoke and new:
+        raise SettingsError("also ends the present invite: leave out --revoke", "new", "--new")
+    if not new and (invite_uses is not None or invite_for is not None):
+        flag = "--invite-for" if invite_uses is None else "--invite-uses"
+        raise SettingsError("is for a new invite: add --new", place=flag)
+    Settings.read(None, {"invite_uses": invite_uses, "invite_for": invite_for})
+    question = asking(new=new, revoke=revoke, uses=invite_uses, span=invite_for)
+    told = ask(run, question, within_s=4 * REINVITE_S * _patience_s(run))
+    if "error" in told:
+        return fail(f"{run}: {plain(told['error'])}")
+    if unwritten := told.pop("unwritten", ""):
+        click.echo(f"samovar: {unwritten}", err=True)
+    click.echo(json.dumps(told) if as_json else told["line"] or "revoked: nobody joins by an invite now")
+    return 0
 
 
 def _patience_s(run: Path) -> float:
-    """The patience of the run. Raises SettingsError when the folder holds no run."""
+    """The patience in the run's settings, in seconds. Raises SettingsError when the folder holds no run."""
     if not run.is_dir():
         raise SettingsError("there is no such folder", place=f"{run}:")
     try:

@@ -1,30 +1,44 @@
-"""The state of every peer during a run, and the table that shows it. Output is in `progress`."""
+"""The last known state of every peer during a run, and the table that shows it. `live_columns` has the table's columns,
+`progress` prints it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Column, Table
 from rich.text import Text
 
-from ...protocols.local_sgd.works import EVALUATION
-from ..records.records import EventRecord, Record, RoundRecord, natural
-from ..records.units import as_of, bytes_text, clock_text, count_text, event_text, loss_text, plain, seconds_text
-from .fitting import SPACES, Phrases, natural_width, plain_table
+from ...protocols.stalls.works import EVALUATION
+from ..records.columns import ROUNDS, Columns, noun, shown
+from ..records.records import EventRecord, ExchangeRecord, Record
+from ..records.run import natural
+from ..records.units import (
+    bytes_text,
+    clock_text,
+    count_text,
+    event_text,
+    loss_text,
+    metric_texts,
+    number_text,
+    plain,
+    seconds_text,
+)
+from .fitting import SPACES, Phrases
+from .live_columns import fitted, with_own
 
 MOST_ROWS: Final = 16
-"""With more peers than this, one row sums up the others; only the slowest and the last lost have rows of their own."""
+"""With more peers than this, one row sums up all peers, and only the slowest and those last in trouble have rows of
+their own."""
 LATEST: Final = 3
 SLOWEST: Final = 5
 LATELY_S: Final = 10.0
-"""The window over which the remaining time is estimated."""
+"""The window, in seconds, over which the speed is measured to estimate the remaining time."""
 
 STATES: Final[Mapping[str, str]] = {
     "started": "starting",
@@ -39,29 +53,11 @@ STATES: Final[Mapping[str, str]] = {
     "stopped": "stopped",
     "error": "error",
 }
-"""Event -> the state of its peer."""
-COLUMNS: Final[Mapping[str, int]] = {
-    "peer": 0,
-    "state": 0,
-    "steps/s": 70,
-    "step": 0,
-    "": 104,
-    "loss": 0,
-    "period": 78,
-    "out": 56,
-    "in": 56,
-    "last event": 84,
-}
-"""The columns, each with the terminal width from which it is shown; the nameless one is a progress bar of the steps.
-Where the numbers do not fit, the columns that need the most width go first."""
-NAME_LETTERS: Final = 20
-NAME_LETTERS_LEAST: Final = 10
-"""Characters of a peer's name where there is no room for 20."""
-EVENT_LETTERS_LEAST: Final = 12
+"""Event -> the state of its peer afterwards."""
 GONE: Final = ("left", "stopped")
 TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
 MOST_NAMED: Final = 3
-"""Awaited peers that the line names, at most."""
+"""The greatest number of awaited peers that the headline names."""
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
@@ -79,13 +75,14 @@ class PeerState:
 
     name: str
     state: str = "starting"
-    round: int = 0
+    version: int = 0
+    """Number of its last exchange."""
     step: int = 0
     steps_per_s: float = 0.0
     loss: float = math.nan
-    period: int = 0
+    details: Mapping[str, float] = dataclasses.field(default_factory=dict)
     bytes_sent: int = 0
-    """Since the run started; so are `bytes_received`."""
+    """Bytes since the run started, as are `bytes_received`."""
     bytes_received: int = 0
     event: str = ""
     work: str = ""
@@ -97,28 +94,33 @@ class PeerState:
 
 
 class Board:
-    """The live state of a run: takes records in any order and renders the table."""
+    """The live state of a run. It takes records in any order and renders the table."""
 
-    def __init__(self, *, steps: int) -> None:
+    def __init__(self, *, steps: int, columns: Columns = ROUNDS) -> None:
+        """`columns`: name -> title of the conversation's columns."""
         self.steps = steps
         """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
-        self._accuracy: tuple[int, float] | None = None
-        """Round and accuracy of the latest evaluated model."""
+        self._noun, self._own = noun(columns), [*shown(columns)]
+        self._columns = with_own(self._own)
+        self._evaluated: ExchangeRecord | None = None
+        """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
         self._members = (0, 0)
-        """The latest round and its number of members, which may include peers unknown here."""
+        """Number of the latest exchange, and of its members, some of which may be unknown here."""
         self._marks: deque[tuple[float, float]] = deque()
-        """Recent pairs of seconds and mean steps. Older speeds may no longer hold."""
+        """Pairs (seconds since the start, mean steps of the peers) of the last `LATELY_S` seconds. Older ones would
+        give a speed that may no longer hold."""
 
     def update(self, record: Record) -> None:
         """Add a record."""
         if isinstance(record, EventRecord):
             self._event(record)
         else:
-            self._round(record)
+            self._exchange(record)
 
     def peer(self, name: str) -> PeerState:
+        """The state of the peer with this name, which is created at the first call."""
         return self.peers.setdefault(name, PeerState(name=name))
 
     def _event(self, record: EventRecord) -> None:
@@ -130,64 +132,67 @@ class Board:
         if not (record.event == "lost" and peer.state in GONE):  # a peer that has left is not lost
             peer.state = STATES.get(record.event, peer.state)
 
-    def _round(self, record: RoundRecord) -> None:
+    def _exchange(self, record: ExchangeRecord) -> None:
         peer = self.peer(record.peer)
         peer.tells = True
         peer.state = "done" if 0 < self.steps <= record.step else "training"
-        peer.round, peer.step, peer.period = record.round, record.step, record.period
+        peer.version, peer.step, peer.details = record.version, record.step, record.details
         peer.loss = peer.loss if record.caught_up else record.loss
         peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
         peer.bytes_sent += record.bytes_sent
         peer.bytes_received += record.bytes_received
-        self._members = max(self._members, (record.round, record.members))
-        if record.accuracy is not None:
-            self._accuracy = record.round, record.accuracy
+        self._members = max(self._members, (record.version, record.members))
+        if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
+            self._evaluated = record
         for absent in record.missing:
             other = self.peer(absent.peer)
-            if other.state in ("training", "starting") and other.round < record.round:
+            behind = self._noun != "round" or other.version < record.version
+            if other.state in ("training", "starting") and behind:
                 other.state, other.event = "missing", f"missing: {plain(absent.why)}"
 
     @property
-    def round(self) -> int:
-        return max((peer.round for peer in self.peers.values()), default=0)
+    def version(self) -> int:
+        """The number of the last exchange."""
+        return max((peer.version for peer in self.peers.values()), default=0)
 
     @property
     def _latest(self) -> list[PeerState]:
-        """The peers known to have made the last round."""
-        last = self.round
-        return [peer for peer in self.peers.values() if peer.round == last]
+        """The peers known to have made the last round. Where exchanges are not rounds, all that have made one."""
+        last = self.version if self._noun == "round" else 1
+        return [peer for peer in self.peers.values() if peer.version >= last]
 
     @property
     def loss(self) -> float:
-        """Mean over the peers that made the last round."""
+        """Mean training loss over the peers of the last exchange; NaN when none of them has a finite one."""
         losses = [peer.loss for peer in self._latest if math.isfinite(peer.loss)]
         return fmean(losses) if losses else math.nan
 
     def headline(self, elapsed_s: float) -> str:
-        """The run in one line."""
+        """The state of the run in one line: time, exchange, loss, metrics, peers and remaining time."""
         return SPACES.join(self._phrases(elapsed_s))
 
     def _phrases(self, elapsed_s: float) -> list[str]:
-        parts = [clock_text(elapsed_s), f"round {self.round:,}" if self.round else "getting together"]
+        texts = [clock_text(elapsed_s), f"{self._noun} {self.version:,}" if self.version else "getting together"]
         if awaited := self._awaited():
-            parts.append(awaited)
+            texts.append(awaited)
         if math.isfinite(self.loss):
-            parts.append(f"loss {loss_text(self.loss)}")
-        if self._accuracy is not None:
-            parts.append(f"accuracy {as_of(*self._accuracy, self.round)}")
-        if period := max((peer.period for peer in self._latest), default=0):
-            parts.append(f"period {period:,}")
+            texts.append(f"loss {loss_text(self.loss)}")
+        if (evaluated := self._evaluated) is not None:
+            texts += metric_texts(evaluated.metrics, evaluated.version, self.version, self._noun)
+        for name in self._own:
+            if values := [peer.details[name] for peer in self._latest if name in peer.details]:
+                texts.append(f"{name} {number_text(max(values))}")
         states = Counter(peer.state for peer in self.peers.values())
         there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
         there += max(0, self._members[1] - len(self.peers))
         away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
         if self.peers:
-            parts.append(", ".join([count_text(there, "peer"), *away]))
+            texts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
-        return parts + ([f"about {seconds_text(left)} left"] if left else [])
+        return texts + ([f"about {seconds_text(left)} left"] if left else [])
 
     def _awaited(self) -> str:
-        """The peers that the round waits for, as text."""
+        """The stalled peers, for which the others wait, as text; "" if there are none."""
         stalled = sorted(
             (peer for peer in self.peers.values() if peer.state == "stalled"),
             key=lambda peer: (peer.work == EVALUATION, natural(peer.name)),
@@ -197,7 +202,7 @@ class Board:
         return f"waiting for {named}{f' and {more:,} more' if more > 0 else ''}" if stalled else ""
 
     def _left_s(self, elapsed_s: float) -> float:
-        """The remaining seconds at the recent speed; 0 while it is too early for an estimate."""
+        """An estimate of the remaining seconds, at the recent speed; 0 while it is too early for one."""
         active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
         if not active or not self.steps:
             return 0.0
@@ -211,20 +216,12 @@ class Board:
         return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
-        """The headline and, once there are records, a table that fits into `width` columns; narrow ones have fewer
-        columns."""
+        """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
+        terminal columns."""
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
-        shown = [name for name, at_least in COLUMNS.items() if width >= at_least]
-        rows, letters = [self._cells(peer) for peer in self._rows()], NAME_LETTERS
-        while _room_needed(shown, rows, letters) > width:
-            if letters > NAME_LETTERS_LEAST:
-                letters = NAME_LETTERS_LEAST
-            elif COLUMNS[least := max(shown, key=COLUMNS.__getitem__)]:
-                shown.remove(least)
-            else:
-                break
-        return Group(Phrases(self._phrases(elapsed_s)), _table(shown, rows, letters))
+        rows = [self._cells(peer) for peer in self._rows()]
+        return Group(Phrases(self._phrases(elapsed_s)), fitted(self._columns, rows, width))
 
     def _rows(self) -> list[PeerState]:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
@@ -243,9 +240,13 @@ class Board:
             state=f"{states['training']:,} training",
             step=round(median(peer.step for peer in telling)),
             steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
-            round=self.round,
+            version=self.version,
             loss=self.loss,
-            period=round(median(peer.period for peer in telling)),
+            details={
+                name: median(values)
+                for name in self._own
+                if (values := [peer.details[name] for peer in telling if name in peer.details])
+            },
             bytes_sent=sum(peer.bytes_sent for peer in peers),
             bytes_received=sum(peer.bytes_received for peer in peers),
             event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
@@ -258,13 +259,13 @@ class Board:
             "last event": Text(peer.event, style="dim"),
         }
         if not peer.tells:
-            return dict.fromkeys(COLUMNS, "-") | {"": ""} | told
+            return dict.fromkeys(self._columns, "-") | {"": ""} | told
         return told | {
             "steps/s": f"{peer.steps_per_s:,.1f}",
             "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
             "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
-            "loss": loss_text(peer.loss) if peer.round else "-",
-            "period": f"{peer.period:,}" if peer.period else "-",
+            "loss": loss_text(peer.loss) if peer.version else "-",
+            **{name: number_text(peer.details[name]) if name in peer.details else "-" for name in self._own},
             "out": bytes_text(peer.bytes_sent),
             "in": bytes_text(peer.bytes_received),
         }
@@ -272,26 +273,3 @@ class Board:
 
 def _at_what(peer: PeerState) -> str:
     return ", which evaluates" if peer.work == EVALUATION else ""
-
-
-def _room_needed(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> int:
-    """The terminal columns of a table in which nothing is cut but names and events."""
-    whole = [name for name in shown if name != "last event"]
-    return natural_width(_table(whole, rows, letters)) + (EVENT_LETTERS_LEAST if len(whole) < len(shown) else 0)
-
-
-def _table(shown: Sequence[str], rows: list[dict[str, RenderableType]], letters: int) -> Table:
-    table = plain_table(*(_column(name, letters) for name in shown), expand="last event" in shown)
-    for cells in rows:
-        table.add_row(*(cells[name] for name in shown))
-    return table
-
-
-def _column(name: str, letters: int) -> Column:
-    if name == "":
-        return Column("", width=12)
-    if name == "last event":
-        return Column(name, no_wrap=True, ratio=1)
-    left = name in ("peer", "state")
-    most = letters if name == "peer" else None
-    return Column(name, no_wrap=True, justify="left" if left else "right", max_width=most)

@@ -1,5 +1,5 @@
-"""The output of a command: progress while it runs, then a table or one JSON object. Errors are one line, exit code
-2."""
+"""The output of a command: progress while it runs, then a table or one JSON object. An error is one line, with exit
+code 2."""
 
 from __future__ import annotations
 
@@ -8,38 +8,50 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ParamSpec, Self
 
 import click
 from rich.console import Console
 
 from ..errors import is_plain, one_line, users_line
 from ..launch.run_folder import keep_result
-from ..records.records import Record, Result, read_record
+from ..records.columns import Columns
+from ..records.records import Record
+from ..records.result import Result
 from ..records.tally import Tally
-from .command_line import fail
+from .command_line import STOPPED, fail
 from .flags import Command
 from .progress import Progress, final_table
 
+P = ParamSpec("P")
 
-def run_verb(work: Callable[[], int]) -> None:
-    """Run a command's work and exit with its code. An error that the user can mend is one line, exit code 2; only a
-    defect of this library shows a traceback."""
-    try:
-        code = work()
-    except KeyboardInterrupt:
-        code = 130
-    except Exception as error:
-        if not is_plain(error) and users_line(error) is None:
-            traceback.print_exc()
-        code = fail(one_line(error))
-    sys.exit(code)
+
+def exits(command: Callable[P, int]) -> Callable[P, None]:
+    """A decorator for a command's function, which then exits with the code that it returns. An error gives one line and
+    exit code 2. A traceback is printed only for a defect of this library."""
+
+    @wraps(command)
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            code = command(*arguments, **options)
+        except click.ClickException:
+            raise
+        except KeyboardInterrupt:
+            code = STOPPED
+        except Exception as error:
+            if not is_plain(error) and users_line(error) is None:
+                traceback.print_exc()
+            code = fail(one_line(error))
+        sys.exit(code)
+
+    return run
 
 
 def run_options(command: Command) -> Command:
-    """The options of every command that makes a run: the source of settings, and the output."""
+    """A decorator that adds the options of every command that makes a run: --config, --json and --quiet."""
     config = click.Path(path_type=Path)
     for option in (
         click.option("--quiet", is_flag=True, help="Print nothing but errors and --json's result."),
@@ -51,17 +63,18 @@ def run_options(command: Command) -> Command:
 
 
 def prints_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
-    """Redirect a task's prints in this process to stderr while stdout is for JSON."""
+    """A context in which a task's prints in this process go to stderr if stdout is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 class Output:
-    """The output of one run, record by record. `say` prints a line that belongs to no record."""
+    """The output of one run. It takes the run's records one by one, and then the result. `heard`: totals of the records
+    so far."""
 
-    def __init__(self, *, steps: int, as_json: bool, quiet: bool) -> None:
+    def __init__(self, *, steps: int, as_json: bool, quiet: bool, columns: Columns) -> None:
         self._as_json, self._quiet = as_json, quiet
         self.heard = Tally()
-        self._progress = Progress(steps=steps, quiet=quiet, json=as_json)
+        self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
 
     def __enter__(self) -> Self:
         self._progress.__enter__()
@@ -72,24 +85,21 @@ class Output:
     ) -> None:
         self._progress.__exit__(kind, error, trace)
 
-    def take(self, line: str) -> None:
-        """Take a record as JSON text."""
-        self.put(read_record(line))
-
     def put(self, record: Record) -> None:
+        """Add a record of any peer."""
         self.heard.update(record)
         self._progress.update(record)
 
     def say(self, line: str) -> None:
-        """Print a line for people, on stderr when stdout is for JSON."""
+        """Print a line for the user, on stderr if stdout is for JSON; nothing with --quiet."""
         if not self._quiet:
             with contextlib.suppress(OSError):  # the reader has gone
                 if not self._progress.say(line):
                     click.echo(line, err=self._as_json)
 
     def end(self, result: Result) -> str:
-        """Print the result, as a JSON object or a table with the report's path, and write it to the run's folder.
-        Returns why the writing failed; empty: it did not."""
+        """Write the result to the run's folder, and print it as a JSON object or as a table with the report's path.
+        Returns the reason if the result could not be written, else ""."""
         unwritten = ""
         try:
             keep_result(result, self.heard)

@@ -25,11 +25,11 @@ from ..records.units import bytes_text, count_text, seconds_text
 from ..report.plan_chart import Bar, plan_chart
 from ..settings.link_text import parse_duration, parse_link, parse_size
 from .fitting import Folded
-from .output import run_verb
+from .output import exits
 
 
 def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """A click callback that reads an option's text with `parse`, which raises ValueError that says what is wrong."""
+    """A click callback that converts an option's text by `parse`. A ValueError of `parse` becomes a usage error."""
 
     def take(context: click.Context, option: click.Parameter, text: str) -> Any:
         try:
@@ -52,8 +52,8 @@ def _specs(text: str) -> tuple[str, list[LinkSpec]]:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule's predicted time, and the least and the most bytes that a peer sends. `shares`: of the parts, None:
-    equal."""
+    """A schedule's predicted cost. `shares`: the sizes of the vector's parts, as shares of the whole; None: equal.
+    `messages`, `bytes`: the least and the most that a peer sends."""
 
     schedule: Schedule
     shares: tuple[float, ...] | None
@@ -89,51 +89,46 @@ class Planned:
     "--svg", is_flag=False, flag_value="plan.svg", type=click.Path(path_type=Path), metavar="[FILE]",
     help="Draw it as well. [default: plan.svg]",
 )  # fmt: skip
+@exits
 def plan(
     peers: int, size: int, link: tuple[str, list[LinkSpec]], overhead: float, as_json: bool, svg: Path | None
-) -> None:
+) -> int:
     """Predict how long an averaging takes by each schedule, and draw the fastest one.
 
-    What is known of is links and messages: not how busy the machines are, nor what else is on the way.
+    The prediction knows links and messages, but neither how busy the machines are nor other traffic on the links.
     """
-
-    def work() -> int:
-        text, kinds = link
-        specs = [kinds[index % len(kinds)] for index in range(peers)]
-        links, chunk_bytes = _links(specs, overhead), min(map(_chunk_bytes, specs))
-        with Console(stderr=True).status("predicting"):
-            found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
-            found.sort(key=lambda planned: planned.seconds)
-        on = f"each on {text}" if len(kinds) == 1 else f"on {text} in turn"
-        title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
-        if svg is not None:
-            bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
-            sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
-            svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
-        if as_json:
-            asked = {
-                "peers": peers,
-                "size_bytes": size,
-                "link": text,
-                "overhead_s": overhead,
-                "beyond": [limit.beyond for limit in beyond(peers)],
-            }
-            told = {**asked, "chunk_bytes": chunk_bytes, **_as_json(found), "svg": None if svg is None else str(svg)}
-            click.echo(json.dumps(told))
-            return 0
-        Console(width=None if sys.stdout.isatty() else 200).print(
-            Group(Text(title, style="bold"), Text(), _table(found))
-        )
-        for row in found:
-            if row.shares is not None:
-                click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
-        for limit in beyond(peers):
-            click.echo(f"with more than {limit.members} peers {limit.beyond}")
-        if svg is not None:
-            click.echo(f"drawn: {svg}")
+    text, kinds = link
+    specs = [kinds[index % len(kinds)] for index in range(peers)]
+    links, chunk_bytes = _links(specs, overhead), min(map(_chunk_bytes, specs))
+    with Console(stderr=True).status("predicting"):
+        found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
+        found.sort(key=lambda planned: planned.seconds)
+    on = f"each on {text}" if len(kinds) == 1 else f"on {text} in turn"
+    title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
+    if svg is not None:
+        bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
+        sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
+        svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
+    if as_json:
+        asked = {
+            "peers": peers,
+            "size_bytes": size,
+            "link": text,
+            "overhead_s": overhead,
+            "beyond": [limit.beyond for limit in beyond(peers)],
+        }
+        told = {**asked, "chunk_bytes": chunk_bytes, **_as_json(found), "svg": None if svg is None else str(svg)}
+        click.echo(json.dumps(told))
         return 0
-
-    run_verb(work)
+    Console(width=None if sys.stdout.isatty() else 200).print(Group(Text(title, style="bold"), Text(), _table(found)))
+    for row in found:
+        if row.shares is not None:
+            click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
+    for limit in beyond(peers):
+        click.echo(f"with more than {limit.members} peers {limit.beyond}")
+    if svg is not None:
+        click.echo(f"drawn: {svg}")
+    return 0
 
 
 def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
@@ -146,7 +141,8 @@ def _links(specs: list[LinkSpec], overhead_s: float) -> Links:
 
 
 def _chunk_bytes(link: LinkSpec) -> int:
-    """The approximate chunk size of real peers on such a link: so much that half a second of its bandwidth may wait."""
+    """The approximate chunk size, in bytes, that real peers choose on such a link, where up to half a second of its
+    bandwidth is in flight."""
     bandwidth_Bps = min(link.bandwidth_Bps, link.receives_Bps)
     return suiting_chunk(min(bandwidth_Bps / 2, WINDOW_BYTES_MAX), bandwidth_Bps)
 
@@ -178,7 +174,7 @@ def _as_json(found: list[Planned]) -> dict[str, object]:
 def _table(found: list[Planned]) -> Folded:
     heads = ("time", "messages a peer", "sent by a peer")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
-    table = Folded(Column(""), Column("schedule", no_wrap=True), *numbers, keys=2)
+    table = Folded(Column(""), Column("schedule", no_wrap=True), *numbers, repeated=2)
     for number, row in enumerate(found):
         cells = (seconds_text(row.seconds), _range(row.messages, str), _range(row.bytes, bytes_text))
         best = number == 0

@@ -1,7 +1,7 @@
-"""The progress of a run for its user, and the final table.
+"""The display of a run's progress, and the final table.
 
-On a terminal a table is updated in place. Elsewhere a line goes to stderr now and then, and stdout stays free for the
-result. No fault here can fail a run: when the output is gone, the progress is silent.
+On a terminal a table is updated in place. Elsewhere a line is printed to stderr every few seconds, and stdout is left
+to the result. An output that fails, e.g. a closed pipe, never fails the run: the progress is then not shown.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from rich.live import Live
 from rich.table import Column
 from rich.text import Text
 
-from ..records.records import EventRecord, PeerSummary, Record, Result
+from ..records.columns import ROUNDS, Columns
+from ..records.records import EventRecord, Record
+from ..records.result import PeerSummary, Result
 from ..records.units import (
-    as_of,
     bytes_text,
     count_text,
     event_text,
     loss_text,
+    metric_texts,
     moment_text,
     plain,
     seconds_text,
@@ -36,34 +38,37 @@ from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST, Board
 
 LINE_EVERY_S: Final = 2.0
-"""Without a terminal, lines come at least this far apart."""
+"""The least number of seconds between two lines, where the output is not a terminal."""
 ROUTINE: Final = ("started", "checkpoint")
-"""Events that are not printed as lines."""
+"""Events that are not printed."""
 MOST_TOLD: Final = 3
-"""Events that one line prints in full, at most."""
+"""The greatest number of events that one line prints in full."""
 
 Mode = Literal["live", "lines", "silent"]
 
 
 class Progress:
-    """Use as `with Progress(steps=1000) as progress: progress.update(record)`, from any thread."""
+    """The display of one run's progress. Used as ``with Progress(steps=1000) as progress: progress.update(record)``;
+    `update` may be called from any thread."""
 
     def __init__(
         self,
         *,
         steps: int = 0,
+        columns: Columns = ROUNDS,
         quiet: bool = False,
         json: bool = False,
         clock: Callable[[], float] = time.monotonic,
         console: Console | None = None,
         errors: TextIO | None = None,
     ) -> None:
-        """`steps`: local steps of each peer, 0 when unknown; `json`: stdout is for the result alone."""
+        """`steps`: local steps of each peer, 0: unknown; `columns`: name -> title of the conversation's columns;
+        `json`: stdout is for the result alone."""
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
         self._started = clock()
-        self._board = Board(steps=steps)
+        self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
         self._untold: list[EventRecord] = []
         self._last_told: dict[str, tuple[str, str]] = {}
@@ -116,7 +121,8 @@ class Progress:
                 self._line()
 
     def say(self, line: str) -> bool:
-        """Print `line` above the live table, which other output would spoil. False: there is no live table."""
+        """Print `line` above the live table, which output by other means would disturb. Returns False, and prints
+        nothing, if there is no live table."""
         if self._live is None:
             return False
         self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
@@ -130,27 +136,26 @@ class Progress:
         now = self._clock()
         told = [event_text(event) for event in self._untold[:MOST_TOLD]]
         more = len(self._untold) - len(told)
-        parts = [
+        texts = [
             self._board.headline(now - self._started),
             *told,
             *([f"and {count_text(more, 'more event')}"] if more else []),
         ]
         self._last_line, self._changed, self._untold = now, False, []
         with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
-            print("; ".join(parts), file=self._errors, flush=True)
+            print("; ".join(texts), file=self._errors, flush=True)
 
 
 def final_table(result: Result) -> RenderableType:
-    """The end of the run: its numbers, each peer's totals, and the lost peers."""
-    return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_losses(result))
+    """The table at the end of a run: its headline, each peer's totals, peers elsewhere, and lost peers."""
+    return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_lost(result))
 
 
 def _headline(result: Result) -> Phrases:
-    accuracy = result.accuracy
     head = [
-        *([] if accuracy is None else [f"accuracy {as_of(result.accuracy_round, accuracy, result.rounds)}"]),
+        *metric_texts(result.metrics, result.metrics_at, result.exchanges, result.noun),
         f"loss {loss_text(result.loss)}",
-        count_text(result.rounds, "round"),
+        count_text(result.exchanges, result.noun),
         count_text(len(result.peers), "peer")
         + ("" if result.virtual_s is not None else " on this machine")
         + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
@@ -165,7 +170,7 @@ def _peer_table(result: Result) -> Folded:
     more = {name for name in ("bytes_shared", "hidden_s") if any(getattr(peer, name) for peer in result.peers)}
     moved = ("sent", "received", *(["shared"] if "bytes_shared" in more else []))
     spent = ("compute", "wait", "transfer", *(["hidden"] if "hidden_s" in more else []))
-    heads = ("rounds", "steps", *moved, *spent, "loss")
+    heads = (f"{result.noun}s", "steps", *moved, *spent, "loss")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     names = Column("peer", no_wrap=True, max_width=24)
     table = Folded(names, *numbers)
@@ -180,14 +185,16 @@ def _peer_table(result: Result) -> Folded:
 
 
 def _elsewhere(result: Result) -> list[Text]:
-    """A line for each peer that joined from another machine, where its own records are."""
-    lines = [Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one)}") for one in result.elsewhere[:MOST_ROWS]]
+    """A line for each peer that joined from another machine and has its records there."""
+    lines = [
+        Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
+    ]
     more = len(result.elsewhere) - len(lines)
     lines += [Text(f"and {more:,} more elsewhere")] if more else []
     return [Text(), *lines] if lines else []
 
 
-def _losses(result: Result) -> list[Text]:
+def _lost(result: Result) -> list[Text]:
     lines = [
         Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
         for peer in result.lost[:MOST_ROWS]
@@ -202,7 +209,7 @@ def _sum(result: Result) -> PeerSummary:
     return PeerSummary(
         peer="",
         steps=sum(peer.steps for peer in peers),
-        rounds=result.rounds,
+        exchanges=result.exchanges,
         bytes_sent=sum(peer.bytes_sent for peer in peers),
         bytes_received=sum(peer.bytes_received for peer in peers),
         bytes_shared=sum(peer.bytes_shared for peer in peers),
@@ -215,9 +222,9 @@ def _sum(result: Result) -> PeerSummary:
 
 
 def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
-    """The cells of a peer's row. `more`: columns that are shown only where some peer has a value."""
+    """The cells of a peer's row. `more`: the optional columns that the table has."""
     return (
-        f"{peer.rounds:,}",
+        f"{peer.exchanges:,}",
         f"{peer.steps:,}",
         bytes_text(peer.bytes_sent),
         bytes_text(peer.bytes_received),

@@ -12,34 +12,27 @@ import click
 
 from ...protocols.addresses import split_address
 from ..checkpoints.checkpoint import CheckpointError
+from ..conversations.registry import conversation
 from ..launch.launcher import Launch, LaunchError, script_command
-from ..launch.run_folder import SETTINGS_FILE, conclude, keep_settings, kept, make_folder
+from ..launch.run_folder import SETTINGS_FILE, conclude, keep_settings, kept, make_folder, spent_s
 from ..launch.run_socket import answered
 from ..launch.spec import checkpoint_path, founding_orders, log_path
 from ..launch.ways_in import WaysIn
-from ..records.records import Lost, Result
+from ..records.result import Lost, Result
 from ..settings.settings import Settings, Tell, aloud, of_tasks, silently
-from ..task.task import TaskError, check_average, kind_of
+from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .command_line import STOPPED, fail
-from .flags import GroupedCommand, click_options
-from .output import Output, run_options, run_verb
-
-_FLAGS = (
-    "peers", "protocol", "schedule", "codec", "outer", "fragments", "inner", "overlap", "overlap_share", "average",
-    "period", "period_initial", "period_block_s", "pace", "site_period", "drift", "steps", "seed", "device", "threads",
-    "memory_limit", "patience_s", "compute_patience_s", "quorum", "give_up_after_s", "norm_limit", "listen",
-    "advertise", "insecure", "key", "authorized", "invite_uses", "invite_for", "run", "evaluate_every",
-    "checkpoint_every_s", "link", "site", "report",
-)  # fmt: skip
+from .flags import OWN, SettingsCommand
+from .output import Output, exits, run_options
 
 
-@click.command(cls=GroupedCommand, first=("peers", "steps", "period", "device", "run", "resume"))
+@click.command(cls=SettingsCommand, verb="train", first=("peers", "steps", OWN, "device", "run", "resume"))
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
-@click_options(*_FLAGS)
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
 @run_options
+@exits
 def train(
     task: Path,
     arguments: tuple[str, ...],
@@ -48,63 +41,62 @@ def train(
     as_json: bool,
     quiet: bool,
     **flags: object,
-) -> None:
+) -> int:
     """Train TASK with peers on this machine; others may join.
 
     TASK is a Python file with model(), data(part, parts) and loss(model, batch), or a training script of yours that
     calls samovar.join(); ARGUMENTS are handed on to a script (after --).
     """
+    script = kind_of(task) == "script"
+    if arguments and not script:
+        raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+    if resume is not None and script:
+        raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
+    if script and (idle := of_tasks(flags)):
+        raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
+    tell = silently if quiet else aloud
+    if resume is not None:
+        settings = _resumed(resume, config, flags, tell)
+        folder = resume
+    else:
+        settings = Settings.read(config, flags, tell)
+        if not script:
+            check_trainable(task, settings.own.scripts_only())
+            check_devices(settings.device, settings.peers)
+        folder = make_folder(settings.run, task)
+    all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
+    spoken = conversation(settings)
+    steps = 0 if script else settings.steps
+    output = Output(steps=steps, columns=spoken.columns, as_json=as_json, quiet=quiet)
+    command = script_command(task, arguments) if script else None
+    launch = Launch(all_orders, settings, command, output.put, ends_together=spoken.ends_together)
 
-    def work() -> int:
-        script = kind_of(task) == "script"
-        if arguments and not script:
-            raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
-        if resume is not None and script:
-            raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
-        if script and (idle := of_tasks(flags)):
-            raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
-        tell = silently if quiet else aloud
+    ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script, protocol=settings.protocol.file)
+
+    def met(members: list[dict[str, str]]) -> None:
         if resume is not None:
-            settings = _resumed(resume, config, flags, tell)
-            folder = resume
-        else:
-            settings = Settings.read(config, flags, tell)
-            if not script:
-                check_average(settings.average, task)
-                check_devices(settings.device, settings.peers)
-            folder = make_folder(settings.run, task)
-        all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
-        output = Output(steps=0 if script else settings.steps, as_json=as_json, quiet=quiet)
-        launch = Launch(all_orders, script_command(task, arguments) if script else None, output.take)
+            keep_settings(folder, settings)  # not before all peers could go on with them
+        local = split_address(members[0]["address"])[0].startswith("127.")
+        unwritten = ways_in.met(members)
+        output.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        if unwritten:
+            output.say(unwritten)
+        if idle := settings.own.idle_sites(settings):
+            output.say(f"until others join from elsewhere: {idle}" if not settings.own.sites_need() else idle)
+        if script:
+            output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
 
-        ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script)
-
-        def met(members: list[dict[str, str]]) -> None:
-            if resume is not None:
-                keep_settings(folder, settings)  # not before all peers could go on with them
-            local = split_address(members[0]["address"])[0].startswith("127.")
-            unwritten = ways_in.met(members)
-            output.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
-            if unwritten:
-                output.say(unwritten)
-            if idle := settings.idle_sites():
-                output.say(f"until others join from elsewhere: {idle}" if settings.site_period else idle)
-            if script:
-                output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
-
-        with kept(folder):
-            if resume is None:
-                keep_settings(folder, settings)
-            again = "" if script else f"samovar train {task} --resume {folder}"
-            code = asyncio.run(_train(launch, output, settings, folder, met, again, ways_in))
-        if code == STOPPED:
-            resumable = not script and _has_checkpoint(folder, settings.peers)
-            output.say(f"stopped; go on with: {again}" if resumable else "stopped")
-        elif code == 0 and resume is not None and not launch.going:
-            output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
-        return code
-
-    run_verb(work)
+    with kept(folder):
+        if resume is None:
+            keep_settings(folder, settings)
+        again = "" if script else f"samovar train {task} --resume {folder}"
+        code = asyncio.run(_train(launch, output, settings, folder, met, again, ways_in))
+    if code == STOPPED:
+        resumable = not script and _has_checkpoint(folder, settings.peers)
+        output.say(f"stopped; go on with: {again}" if resumable else "stopped")
+    elif code == 0 and resume is not None and not launch.going:
+        output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
+    return code
 
 
 def _resumed(folder: Path, config: Path | None, flags: dict[str, object], tell: Tell) -> Settings:
@@ -139,7 +131,7 @@ async def _train(
     again: str,
     ways_in: WaysIn,
 ) -> int:
-    began, stop = time.monotonic(), asyncio.Event()
+    before_s, began, stop = spent_s(folder), time.monotonic(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
@@ -152,10 +144,10 @@ async def _train(
                 error = str(failure)
     if error is not None:
         saved = output.heard.saved
-        return fail(f"{error}; round {saved} is saved, go on with: {again}" if saved and again else error)
+        return fail(f"{error}; {output.heard.noun} {saved} is saved, go on with: {again}" if saved and again else error)
     wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
     if launch.met:
-        wrong += filter(None, [output.end(_conclude(launch, output, folder, time.monotonic() - began, settings))])
+        wrong += filter(None, [output.end(_conclude(launch, output, folder, settings, before_s, began))])
         for peer in launch.peers:
             if forgot := (peer.ended or {}).get("forgot"):
                 output.say(f"peer {peer.name}: {forgot}")
@@ -163,13 +155,15 @@ async def _train(
     return STOPPED if stop.is_set() else code
 
 
-def _conclude(launch: Launch, output: Output, folder: Path, wall_s: float, settings: Settings) -> Result:
+def _conclude(
+    launch: Launch, output: Output, folder: Path, settings: Settings, before_s: float, began: float
+) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-    accuracies = [end["accuracy"] for end in ended if end["accuracy"] is not None]
+    metrics = [end["metrics"] for end in ended if end["metrics"]]
     failed = [
         Lost(
             peer=peer.orders.name,
-            when=peer.exited_s,
+            when=before_s + peer.exited_s,
             why=peer.killed if peer.exit_code < 0 else peer.failure,
         )
         for peer in launch.peers
@@ -178,8 +172,8 @@ def _conclude(launch: Launch, output: Output, folder: Path, wall_s: float, setti
     return conclude(
         folder,
         output.heard,
-        wall_s=wall_s,
-        accuracy=accuracies[-1] if accuracies else None,
+        wall_s=before_s + time.monotonic() - began,
+        metrics=metrics[-1] if metrics else None,
         lost=failed,
         report=settings.report,
     )

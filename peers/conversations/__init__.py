@@ -1,1 +1,1 @@
-"""The parameters of a conversation as the settings choose them: policies, schedules and pace."""
+"""The conversations that `--protocol` chooses between: their registry, their settings, and how each is built."""

@@ -1,1 +1,1 @@
-"""Launching peers: their processes, keys and run folder, and how others join a running run."""
+"""Launching peers: their processes, keys and run folder, and joining a run from another machine."""

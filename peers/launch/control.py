@@ -1,8 +1,7 @@
-"""The control line between a launcher and the peer processes it spawned: a socket pair that carries one JSON message a
-line.
+"""The control line between a launcher and a peer process that it spawned: a socket pair with one JSON message a line.
 
-When either end closes the line, the other stops, so no peer process outlives its launcher. Secrets travel here, and
-never in a command line or an environment, where other users could read them.
+When either end closes the line, the other one stops, so that no peer process outlives its launcher. Secret keys are
+sent on this line, never in a command line or an environment, where other users could read them.
 """
 
 from __future__ import annotations
@@ -16,23 +15,30 @@ from dataclasses import dataclass
 from typing import Any
 
 CONTROL_VARIABLE = "SAMOVAR_CONTROL"
-"""The environment variable with the line's file descriptor in a spawned process."""
+"""The environment variable that tells a spawned process the file descriptor of its control line."""
 LINE_BYTES_MAX = 1 << 20
 LEAVE_S = 4.0
-"""How long a peer that was stopped or has failed waits for the others to release it: two round trips if none is
-stuck."""
+"""Seconds that a peer that was stopped or has failed waits for the others to release it. That takes two round trips
+unless a peer is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """A launcher's orders to a new peer. `settings` is `Settings.to_json()`; keys are hexadecimal, None if insecure."""
+    """The orders of a launcher to a new peer. Keys are hexadecimal, and None in an insecure run.
+
+    `task`: path of the task file or script. `settings`: `Settings.to_json()`. `run`: name of the run; `folder`: path of
+    its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`: the peer's secret
+    key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's guest key.
+    `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from. `threads`: number of PyTorch
+    threads. `restarted`: why this peer was restarted; "": it was not.
+    """
 
     task: str
     settings: str
     run: str
     folder: str
     name: str
-    part: int
+    data_shard: int
     secret: str | None
     admit: list[str]
     guest: str | None
@@ -40,7 +46,6 @@ class Orders:
     resume: str | None
     threads: int
     restarted: str = ""
-    """Why this peer was restarted; empty: it was not."""
 
 
 class Control:
@@ -54,12 +59,12 @@ class Control:
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:
-        """Send one message. Does nothing when the other end has closed the line."""
+        """Send one message of this kind. `content`: any JSON value. A closed line is ignored."""
         if not self._writer.is_closing():
             self._writer.write(json.dumps({kind: content}).encode() + b"\n")
 
     async def hear(self) -> tuple[str, Any]:
-        """The next message, as its kind and content; ("closed", None) when the other end is gone."""
+        """Wait for the next message; returns its kind and content, or ("closed", None) when the other end is closed."""
         try:
             line = await self._reader.readline()
         except (ConnectionError, ValueError):

@@ -1,12 +1,12 @@
-"""The zygote: a process that has imported PyTorch, and from which the peers of a task are forked.
+"""The fork server: a process that has imported PyTorch, and from which a launcher's peers are forked.
 
-Importing PyTorch takes a core two to four seconds, longer than many a short run. Here all peers of a machine share one
-import and its memory. The zygote computes nothing and opens nothing that a peer would have to share, so a fork of it is
-as good as a new process.
+Importing PyTorch takes two to four seconds of one core, longer than many a short run. Peers forked from one process
+share one import and its memory. The fork server does no numerical work and opens no file or socket that a peer would
+share, so a fork of it behaves like a new process.
 
-It reads requests from an inherited line: the path of a log, with a file descriptor for the new peer's control line. It
-replies `{"forked": pid}` and, once that process has ended, `{"ended": [pid, exit code]}`. It ends when the line is
-closed.
+It reads requests from an inherited socket: the path of a log file, with a file descriptor of the new peer's control
+line. It replies `{"forked": pid}`, and `{"ended": [pid, exit code]}` once that process has ended. The fork server ends
+when the socket is closed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
             for key, _ in selector.select():
                 if key.fileobj is woken:
                     woken.recv(PATH_BYTES_MAX)
-                    _bury(line)
+                    _reap(line)
                 else:
                     log, control, _, _ = socket.recv_fds(line, PATH_BYTES_MAX, 1)
                     if not log:
@@ -88,7 +88,7 @@ def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) 
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)
 
 
-def _bury(line: socket.socket) -> None:
+def _reap(line: socket.socket) -> None:
     """Reap the forks that have ended, and report each to the launcher."""
     while True:
         try:

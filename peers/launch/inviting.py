@@ -1,31 +1,33 @@
-"""Invites: an invitation from the user's options, and the messages by which a launcher has a peer read or change it."""
+"""Making an invitation from the user's options, and the messages by which a launcher asks a peer to read or change the
+run's invitation."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
+from ...protocols.members.errors import MembershipError
 from ...protocols.members.invitation import Invitation
 from ...protocols.members.inviting import Inviting
-from ...protocols.members.membership import MembershipError
 from ...protocols.transport import PeerId
 from ..settings.link_text import parse_span
 
 
 def invitation_of(guest: PeerId, uses: int | None, span: str | None) -> Invitation:
-    """The invitation for the guest key `guest` (public half). `uses`: how many keys it admits; `span`: how long it
-    holds; None: no limit."""
+    """The invitation for the guest key `guest` (public half). `uses`: number of keys that it admits; `span`: the time
+    for which it is valid, e.g. "2h"; None: no limit."""
     return Invitation(guest, uses, seconds=None if span is None else parse_span(span))
 
 
 def question(replace: bool, invitation: Invitation | None) -> dict[str, Any]:
-    """A launcher's request to a peer of the run: report the present invitation, after replacing it by `invitation` if
-    `replace`."""
+    """A launcher's request to a peer of the run, as JSON: report the run's invitation. If `replace`, first replace it
+    by `invitation`, or revoke it if that is None."""
     return {"replace": replace, "invitation": None if invitation is None else asdict(invitation)}
 
 
 async def reinvited(inviting: Inviting, asked: dict[str, Any]) -> dict[str, Any]:
-    """The peer's answer: the run's invitation, with an empty `guest` if there is none; or an `error`."""
+    """The peer's answer to the request `asked`, as JSON: the run's invitation, with an empty `guest` if there is none;
+    or an `error` when it could not be replaced."""
     try:
         if asked["replace"]:
             wished = asked["invitation"]

@@ -1,4 +1,4 @@
-"""The entrance to a run: how a newcomer from another machine gets in."""
+"""Joining a run from another machine, or founding one in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key
 from .run_folder import keep_settings, make_folder
-from .session import Opening, open_as, open_endpoint
+from .session import Session, open_as, open_endpoint
 from .spec import founding_orders
 
 T = TypeVar("T")
@@ -48,17 +48,17 @@ _MEANS = {
 }
 """Failure reasons reworded for a user who joins and has not dealt with keys."""
 _TRY_FOR = 12
-"""How long to retry at a contact that does not answer, as a multiple of the patience."""
+"""How long a contact that does not answer is asked again, as a multiple of the patience."""
 _PAUSE_MAX_S = 3.0
 
 
 def _sign_in(why: str) -> str:
-    """The phrase of `_ADVICE` in `why` that identifies the failure; "": the contact exists and does not answer now."""
+    """The phrase of `_ADVICE` in `why` that identifies the failure; "": the contact exists but does not answer now."""
     return next(sign for sign in _ADVICE if sign in why)
 
 
-class NoEntry(ValueError):
-    """A run cannot be entered. One line: where, why, and what to do."""
+class JoinFailed(ValueError):
+    """A run cannot be joined. The text is one line: the address, the reason, and advice to the user."""
 
     def __init__(self, address: str, why: str) -> None:
         sign = _sign_in(why)
@@ -67,8 +67,10 @@ class NoEntry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """The contact's address and key, this peer's own key, and a guest key by which the own one is admitted."""
+class JoinTarget:
+    """How to reach and enter a run. `address`, `contact`: address and public key of a member; `own`: this peer's key
+    pair, None in an insecure run; `guest`: the invite's key pair, by which the own key is admitted; None: without an
+    invite."""
 
     address: str
     contact: PeerId
@@ -76,8 +78,9 @@ class Door:
     guest: KeyPair | None
 
     @classmethod
-    def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> Door:
-        """Raises ValueError, in one line, when the arguments do not suffice to get in."""
+    def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> JoinTarget:
+        """The target from a user's arguments. Raises ValueError, with one line of text, when they are invalid or do not
+        suffice to join."""
         dialable(address)
         if settings.insecure:
             if peer_key is None:
@@ -94,9 +97,10 @@ class Door:
         return cls(address, peer_key, own, None)
 
     async def enter(self, settings: Settings) -> Endpoint:
-        """An open endpoint that the contact accepts messages from. Raises NoEntry, OSError."""
+        """Have this peer's key admitted by the invite, if there is one, and open an endpoint that dials the contact.
+        Raises JoinFailed, OSError."""
         if self.guest is not None and self.own is not None:
-            guest = open_endpoint(replace(settings, listen="tcp://127.0.0.1:0"), self.guest.secret)
+            guest = open_endpoint(settings.changed(listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
             key = self.own.public
             try:
@@ -110,7 +114,7 @@ class Door:
 
     async def _knock(self, endpoint: Endpoint, ask: Callable[[], Awaitable[T]]) -> T:
         """The contact's answer to `ask`. The contact may be busy, or have more callers than it can serve. While it
-        exists and is silent, or has dropped this peer, `ask` is repeated after random pauses. Raises NoEntry."""
+        exists but gives no answer, `ask` is repeated after random pauses. Raises JoinFailed."""
         clock, chance, pause_s = asyncio.get_running_loop().time, random.Random(), 0.2
         until_s = clock() + _TRY_FOR * endpoint.patience_s
         while True:
@@ -124,23 +128,23 @@ class Door:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """The description of the run behind the contact. Raises NoEntry."""
+        """The description of the run behind the contact. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
-    async def closed(self, lost: PeerLost) -> NoEntry:
-        """The error for a `lost` contact. An unknown host is found here, because ZeroMQ reports it as a port without a
-        listener."""
+    async def closed(self, lost: PeerLost) -> JoinFailed:
+        """The error for a contact that was lost. The host's name is looked up here, because ZeroMQ reports an unknown
+        host as a port without a listener."""
         host, port = split_address(self.address)
         try:
             await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port)
         except OSError:
-            return NoEntry(self.address, f"a host of the name {host} is not known here")
-        return NoEntry(self.address, lost.why)
+            return JoinFailed(self.address, f"a host of the name {host} is not known here")
+        return JoinFailed(self.address, lost.why)
 
 
 def own_name(said: str | None) -> str:
-    """This peer's name: as its user `said`, else made of its machine's name. Raises SettingsError for an invalid
-    name."""
+    """This peer's display name: `said` by its user, or None: made of the machine's name and the process id. Raises
+    SettingsError for an invalid name."""
     name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{os.getpid()}" if said is None else said
     if not 0 < len(name) <= NAME_LETTERS_MAX or not name.isprintable():
         wanted = f"1 to {NAME_LETTERS_MAX} printable characters"
@@ -148,15 +152,15 @@ def own_name(said: str | None) -> str:
     return name
 
 
-async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task: Path) -> Opening:
-    """Enter through `door`, adopt the settings that all peers of the run share, and make the run's folder here.
+async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: str, task: Path) -> Session:
+    """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine.
 
-    Raises NoEntry and other ValueErrors, OSError.
+    Raises JoinFailed and other ValueErrors, OSError.
     """
-    settings = settings.of_peer(0)
-    endpoint = await door.enter(settings)
+    settings.check_one_peer()
+    endpoint = await target.enter(settings)
     try:
-        run = await door.ask_run(endpoint)
+        run = await target.ask_run(endpoint)
         settings = settings.with_agreed(run.settings)
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
         folder = Path(settings.run) if again and settings.run is not None else make_folder(settings.run, task)
@@ -165,37 +169,40 @@ async def open_at(door: Door, settings: Settings, stop: Stop, *, name: str, task
         endpoint.abort()
         raise
     contact: asyncio.Future[PeerId | None] = asyncio.get_running_loop().create_future()
-    contact.set_result(door.contact)
+    contact.set_result(target.contact)
     orders = Orders(
         task=str(task),
         settings=settings.to_json(),
         run=run.run,
         folder=str(folder),
         name=name,
-        part=0,
+        data_shard=0,
         secret=None,
         admit=[],
         guest=None,
         founder=False,
         resume=None,
-        threads=settings.threads or cores_for_one(door.address, settings.peers),
+        threads=settings.threads or cores_for_one(target.address, settings.peers),
     )
-    return Opening(endpoint, orders, contact, stop)
+    return Session(endpoint, orders, settings, contact, stop)
 
 
 def cores_for_one(contact: str, peers: int) -> int:
-    """The cores for one peer: all of this machine's, or a share when the run's peers are on it too, because more
-    threads than cores slow all peers down."""
+    """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
+    this machine too, the cores are divided by the number of peers, because more threads than cores slow all of them
+    down."""
     cores, host = os.cpu_count() or 1, split_address(contact)[0]
     shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
     return max(1, cores // (peers + 1)) if shared else cores
 
 
-async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Opening, dict[str, Any]]:
-    """Found a run. Also returns how others get in, as arguments of `samovar.join`. Raises OSError, ValueError."""
+async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Session, dict[str, Any]]:
+    """Found a run in this process. Returns its session, and the arguments of `samovar.join` with which others join it.
+    Raises OSError, ValueError."""
+    settings.check_one_peer()
     folder = make_folder(settings.run, task)
     keep_settings(folder, settings)
     (orders, *_), invite = founding_orders(task, settings, folder)
-    opening = await open_as(orders if name is None else replace(orders, name=name))
-    way = {"invite": invite.to_text()} if invite else {"peer_key": opening.endpoint.id, "insecure": True}
-    return opening, {"address": opening.endpoint.address, **way}
+    session = await open_as(orders if name is None else replace(orders, name=name))
+    way = {"invite": invite.to_text()} if invite else {"peer_key": session.endpoint.id, "insecure": True}
+    return session, {"address": session.endpoint.address, **way}

@@ -1,5 +1,5 @@
-"""Key files, lists of keys, and invites. A peer is identified by its key: any reader of the secret half can impersonate
-it."""
+"""Key files, lists of keys, and invites. A peer is identified by its key pair: anyone who reads the secret half can act
+as this peer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _INVITE_LETTERS, _FORMER_INVITE_LETTERS = (1 + 32 + _SECRET_BYTES + _CHECK_BYTES
 
 
 class KeyFileError(ValueError):
-    """A key file or a list of keys cannot be used: one line that says what to do."""
+    """A key file or a list of keys cannot be used. The text is one line that says what to do."""
 
 
 class InviteError(ValueError):
-    """A text is no invite: one line, for a person."""
+    """A text is not a valid invite. The message is one line for the user."""
 
 
 def write_key(path: Path) -> KeyPair:
@@ -88,8 +88,8 @@ def read_authorized(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """All that a newcomer needs beside an address: the contact's public key, and the secret of which the guest key is
-    made, 32 hexadecimal characters. Anyone who knows it may join."""
+    """The credentials with which a newcomer joins a run. `contact`: public key of the peer to be dialled; `secret`: 32
+    hexadecimal characters, from which the guest key is derived. Anyone who knows the invite may join."""
 
     contact: str
     secret: str = field(repr=False)
@@ -102,12 +102,12 @@ class Invite:
 
     @classmethod
     def to(cls, contact: str) -> Invite:
-        """A new invite, with a new guest secret."""
+        """A new invite to the peer with the public key `contact`, with a new secret."""
         return cls(contact, secrets.token_hex(_SECRET_BYTES))
 
     @property
     def guest(self) -> KeyPair:
-        """The guest key: it allows a handshake with the run's peers."""
+        """The guest key pair, derived from the secret. It allows a handshake with the run's peers."""
         made = hashlib.blake2b(bytes.fromhex(self.secret), digest_size=32, person=b"samovar guest")
         return KeyPair.of_secret(made.hexdigest())
 
@@ -118,7 +118,7 @@ class Invite:
 
     @classmethod
     def from_text(cls, text: str) -> Invite:
-        """The invite that `to_text` wrote; white space in it does not matter. Raises InviteError."""
+        """The invite that `to_text` wrote; white space in `text` is ignored. Raises InviteError."""
         word = "".join(text.split())
         if re.fullmatch(rf"A[Q-Za-f][A-Za-z0-9_-]{{{_FORMER_INVITE_LETTERS - 2}}}", word):
             raise InviteError(_OTHER_VERSION)
@@ -141,7 +141,7 @@ def _check(body: bytes) -> bytes:
 
 
 def _problem(text: str) -> str | None:
-    """The fault of `text` as a key, as words that follow "it"; None: it is a key."""
+    """The reason why `text` is not a key, in words that follow its name; None: it is a key."""
     if not _HEX.fullmatch(text):
         return f"is no key: a key has {_KEY_CHARS} characters, 0 to 9 and a to f"
     if len(text) != _KEY_CHARS:
@@ -170,7 +170,8 @@ def _create(path: Path, text: str, mode: int) -> None:
 
 
 def _read(path: Path, bytes_max: int, what: str) -> tuple[bytes, int]:
-    """The bytes of a file and its mode: of the file itself, when `path` is a link to it."""
+    """The bytes and the mode of a file; if `path` is a symbolic link, the mode of the file that it leads to. Raises
+    KeyFileError. `what`: the kind of file, for the error."""
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:

@@ -1,9 +1,9 @@
-"""Launch: spawn local peer processes, introduce them to each other, collect their messages, and stop them all in any
-case.
+"""The launcher of a run's local peer processes. It spawns them, introduces them to each other, collects their messages,
+and stops them all however the run ends.
 
-Before the end of the first round a dead process loses nothing: a process that is killed by then is restarted with its
-key and folder, and so are those that cannot continue without it. Later the others continue, and record its death as any
-loss.
+Until the end of the first exchange there is no training to lose. A process that is killed before that is restarted with
+its key and folder, and so is every process that cannot continue without it. Later the other peers continue, and record
+the dead one as lost.
 """
 
 from __future__ import annotations
@@ -19,50 +19,62 @@ from pathlib import Path
 from typing import Any
 
 from ...protocols.members.inviting import REINVITE_S
+from ..records.records import ExchangeRecord, Record, read_record
 from ..settings.settings import Settings
 from .control import LEAVE_S, Control, Orders
-from .spawn import Spawner, SpawnError, ZygoteKilled
+from .spawn import ForkServerKilled, Spawner, SpawnError
 from .spawned import Spawned, why_none_is_done
 from .spec import log_path
 
 GRACE_S = LEAVE_S + 1.0
-"""How long peers may take to leave before they are killed."""
+"""Seconds that peers may take to leave before they are killed."""
 KEEP_S = 600.0
-"""How long peers may take to write a checkpoint."""
+"""Seconds that a peer may take to write a checkpoint before it is killed."""
 _LOOK_EVERY_S = 0.02
 _LIVES_MAX = 4
-"""How often a peer is started, at most, before the first round is over."""
+"""The greatest number of times that a peer is started before the first exchange is over."""
 
 
 class LaunchError(Exception):
-    """A peer has failed. One line, for the user."""
+    """A peer has failed. The text is one line for the user."""
 
 
 class Launch:
-    """All peer processes of one run on this machine. `record` gets each record as JSON text."""
+    """All peer processes of one run on this machine. `command`: the command of a script's peer; None: peers of a task.
+    `settings`: the run's settings. `record` is called with each record of a peer. `ends_together`: the run ends for all
+    peers at once (`Registered`)."""
 
-    def __init__(self, all_orders: list[Orders], command: list[str] | None, record: Callable[[str], None]) -> None:
-        self.peers = [Spawned(orders) for orders in all_orders]
+    def __init__(
+        self,
+        all_orders: list[Orders],
+        settings: Settings,
+        command: list[str] | None,
+        record: Callable[[Record], None],
+        *,
+        ends_together: bool = True,
+    ) -> None:
+        self.peers = [Spawned(orders, settings.memory_limit) for orders in all_orders]
+        self._patience_s = settings.patience_s
         self._spawner = Spawner(command)
-        self._record = record
+        self._record, self._ends_together = record, ends_together
         self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
         self._over: asyncio.Future[str] | None = None
-        """The error that ended the launch; "" when all peers have ended."""
+        """Done when the run is over: with the error that ended it, or "" when all peers have ended."""
         self._stopping = False
         self.going = False
-        """Whether a round is over. From then on the run continues without a peer that fails."""
+        """Whether an exchange is over. From then on the run continues without a peer that fails."""
         self._ending: asyncio.TimerHandle | None = None
         self._met_s = math.inf
-        """When all peers were up, by the loop's clock."""
+        """The time at which all peers were up, on the event loop's clock."""
 
     @property
     def met(self) -> bool:
-        """Whether all peers were up, so that the run has records to conclude from."""
+        """Whether all peers have been up, so that the run has records from which to make a result."""
         return self._met_s < math.inf
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run to the end. `met` is called with the peers' ids and addresses when all are up, and again when they
-        change. Raises LaunchError when a peer fails, and any error of `met`."""
+        """Run the peers until all have ended, or until `stop` is set. `met` is called with the peers' ids and addresses
+        when all are up, and again when these change. Raises LaunchError when a peer fails, and any error of `met`."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -93,9 +105,9 @@ class Launch:
             await self._spawner.close()
 
     async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """A peer's answer about the run's invite (`inviting`): of the first peer that is a member, or of the next one
-        when that ends meanwhile."""
-        within_s = 2 * REINVITE_S * Settings.from_json(self.peers[0].orders.settings).patience_s
+        """Send the request `asked` about the run's invite (`inviting`) to the first peer that is a member, or to the
+        next one if that ends meanwhile. Returns its answer."""
+        within_s = 2 * REINVITE_S * self._patience_s
         try:
             async with asyncio.timeout(within_s):
                 for peer in self.peers:
@@ -114,7 +126,7 @@ class Launch:
                     break
                 except SpawnError as error:
                     ours.close()
-                    if self._stopping or not tries_left or not isinstance(error, ZygoteKilled):
+                    if self._stopping or not tries_left or not isinstance(error, ForkServerKilled):
                         raise
         peer.begin(process, await Control.over(ours))
         peer.tell("orders", asdict(orders or peer.orders))
@@ -136,13 +148,12 @@ class Launch:
             self._failed(peer, peer.death(), f"peer {peer.name} {peer.death()}")
 
     async def _hear(self, peer: Spawned) -> None:
-        """Handle the messages of a peer until it closes its line."""
+        """Handle the messages of a peer until its control line is closed."""
         assert peer.control is not None
         while True:
             kind, content = await peer.control.hear()
             if kind == "closed":
-                peer.inside = False
-                peer.answered(None)
+                peer.hung_up()
                 await peer.control.close()
                 return
             if kind == "ready":
@@ -151,10 +162,11 @@ class Launch:
             elif kind == "inside":
                 peer.inside = True
             elif kind == "answer":
-                peer.answered(content)
+                peer.answered(*content)
             elif kind == "record":
-                self.going = self.going or '"kind":"round"' in content
-                self._record(content)
+                record = read_record(content)
+                self.going = self.going or isinstance(record, ExchangeRecord)
+                self._record(record)
             elif kind == "keeping":
                 peer.keeping, peer.kept_s = content, asyncio.get_running_loop().time()
             elif kind == "ended":
@@ -170,7 +182,7 @@ class Launch:
 
     @property
     def _lacks_a_peer(self) -> bool:
-        """Whether a peer was killed before the first round was over, so that others may be unable to continue."""
+        """Whether a peer was killed before the first exchange was over, so that others may be unable to continue."""
         return not self.going and any(peer.lives > 1 or (peer.exit_code or 0) < 0 for peer in self.peers)
 
     def _begins_anew(self, peer: Spawned) -> bool:
@@ -180,8 +192,8 @@ class Launch:
         return ended and not over and peer.lives < _LIVES_MAX
 
     def _introduce(self, came: Spawned) -> None:
-        """Tell a peer that is up through whom to join: a member of the run, else the founder. A restarted founder
-        founds the run anew if there is no member."""
+        """Tell `came`, which is up now, the peer to join through: a member of the run, else the founder. A restarted
+        founder founds the run anew if there is no member."""
         founder = next(peer for peer in self.peers if peer.orders.founder)
         host = next((peer for peer in self.peers if peer.inside and peer is not came), None)
         if came is founder:
@@ -198,7 +210,8 @@ class Launch:
             self._tell_met(members)
 
     def _tell_of_end(self, peer: Spawned) -> None:
-        """Tell the other peers of this end, so that they need not wait for their failure timeout."""
+        """Tell the other peers that the process of `peer` has ended by a failure, so that they need not wait for their
+        failure timeout."""
         if peer.exit_code and peer.member is not None:
             gone = {"id": peer.member["id"], "why": f"its process {peer.death()}"}
             for other in self.peers:
@@ -206,17 +219,17 @@ class Launch:
                     other.tell("gone", gone)
 
     def _failed(self, peer: Spawned, failure: str, error: str) -> None:
-        """Handle a peer's failure. Before the end of the first round it ends the launch; later the others continue, and
-        record a loss."""
+        """Handle a peer's failure. Before the end of the first exchange it ends the run; later the other peers continue
+        and record this one as lost."""
         peer.failure, peer.error = failure, error
         if not self.going and not self._stopping:
             self._end(error)
 
     def _await_stragglers(self, first: Spawned) -> None:
-        """The run is over for `first`: peers that are still running after the patience and the grace time are
-        killed."""
-        if self._ending is None and first.ended and first.ended["finished"]:
-            wait_s = Settings.from_json(first.orders.settings).patience_s + GRACE_S
+        """If the run has ended for `first`, and ends for all peers at once, kill the peers that still run after the
+        patience and the grace time."""
+        if self._ends_together and self._ending is None and first.ended and first.ended["finished"]:
+            wait_s = self._patience_s + GRACE_S
             self._ending = asyncio.get_running_loop().call_later(wait_s, self._signal, signal.SIGKILL)
 
     def _all_ended(self, watched: asyncio.Future[list[None]]) -> None:
@@ -247,8 +260,8 @@ class Launch:
         await self._kill_late()
 
     async def _kill_late(self) -> None:
-        """Wait for all peers to end, and kill those that are late. A peer that writes a checkpoint gets up to
-        `KEEP_S`."""
+        """Wait for all peers to end, and kill those that still run after `GRACE_S`, or after `KEEP_S` while they write
+        a checkpoint."""
         clock = asyncio.get_running_loop().time
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:

@@ -10,67 +10,58 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from ..checkpoints.checkpoint import Snapshot, load, save
-from ..conversations.policies import first_state
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
-from ..peer import Identity, Peer
+from ..peer import Peer
 from ..records.records import Record
 from ..settings.settings import Settings
-from ..task.task import check_average, load_task
+from ..task.task import check_trainable, load_task
 from ..training.compute import ThreadCompute
 from ..training.devices import pick_device, take_seat
-from ..training.loop import Ended, resume
-from ..training.overlap import training_of
+from ..training.loop import Ended, Training
+from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
 from .control import LEAVE_S
-from .session import Opening, open_for_launcher, orders_of_launcher, tell_failure
+from .session import Session, open_for_launcher, orders_of_launcher, tell_failure
 from .spec import checkpoint_path
 
 
-async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
-    """Train the task of the orders to its end, or until told to stop. Closes the endpoint."""
-    orders, settings, endpoint = opening.orders, opening.settings, opening.endpoint
+async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
+    """Train the session's task to its end, or until the session is stopped, and close its endpoint. `record` is called
+    with each record. Raises the errors of the task, the conversation and the checkpoint."""
+    orders, settings, endpoint = session.orders, session.settings, session.endpoint
     torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
     compute, peer = ThreadCompute(), None
     try:
-        trainer = await compute.run(lambda: _build_trainer(settings, opening))
-        state, elapsed_s = first_state(settings, trainer.vector), 0.0
-        residual = None
-        if orders.resume is not None:
-            source = Path(orders.resume)
-            state, elapsed_s, residual = await compute.run(lambda: resume(load(source), trainer))
+        trainer = await compute.run(lambda: _build_trainer(settings, session))
+        resumed = None if orders.resume is None else await compute.run(partial(_restored, trainer, Path(orders.resume)))
         peer = Peer(
             endpoint,
             settings,
-            Identity(orders.name, orders.part, settings.link or "", settings.site or ""),
-            run=orders.run,
-            layout=trainer.layout,
-            agreement=await compute.run(trainer.agreement),
-            state=state,
-            parameters=trainer.parameters,
-            residual=residual,
-            invitation=opening.invitation,
-            elapsed_s=elapsed_s,
+            session.place,
+            await compute.run(trainer.facts),
             steps=settings.steps,
+            resumed=resumed,
             record=record,
-            store=opening.store,
         )
-        training = training_of(peer, trainer, compute, opening.stop, _keeper(opening))
-        if orders.founder or opening.control is None:  # of a launcher's peers only the founder
-            await training.rehearse()
-        opening.ready(peer)
-        ended = await training.run(opening.contact)
+        replica = TaskReplica(trainer, compute)
+        training = Training(peer, replica, session.stop, _keeper(session))
+        if orders.founder or session.control is None:  # of a launcher's peers only the founder
+            await replica.rehearse(peer.stalls)
+        session.ready(peer)
+        ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):
-                await (endpoint.drain() if ended.finished else peer.leave("stopped by its user"))
+                await (endpoint.drain() if ended.finished else peer.conversation.leave("stopped by its user"))
         return ended
     except Exception as error:
-        if peer is not None and peer.started:
+        if peer is not None and peer.clock.started:
             peer.tell("error", why=one_line(error))
         raise
     finally:
@@ -81,27 +72,40 @@ async def run_peer(opening: Opening, record: Callable[[Record], None]) -> Ended:
         compute.close()
 
 
-def _keeper(opening: Opening) -> Callable[[Snapshot], None]:
-    """The function that writes a checkpoint, to be called on the compute thread."""
-    path = checkpoint_path(Path(opening.orders.folder), opening.orders.name)
+def _keeper(session: Session) -> Callable[[Snapshot], None]:
+    """A function that writes this peer's checkpoint. It is to be called on the compute thread."""
+    path = checkpoint_path(Path(session.orders.folder), session.orders.name)
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
     def keep(snapshot: Snapshot) -> None:
-        soon(opening.keep, True)
+        soon(session.keep, True)
         try:
             save(path, snapshot)
         finally:
-            soon(opening.keep, False)
+            soon(session.keep, False)
 
     return keep
 
 
-def _build_trainer(settings: Settings, opening: Opening) -> Trainer:
-    task = load_task(Path(opening.orders.task))
-    check_average(settings.average, task.path)
-    part = opening.orders.part
-    device = pick_device(settings.device, take_seat(None if opening.control is None else part))
-    return Trainer(task, seed=settings.seed, part=part, parts=settings.peers, device=device, inner=settings.inner)
+def _restored(trainer: Trainer, source: Path) -> Snapshot:
+    snapshot = load(source)
+    trainer.restore(snapshot)
+    return snapshot
+
+
+def _build_trainer(settings: Settings, session: Session) -> Trainer:
+    task = load_task(Path(session.orders.task))
+    check_trainable(task.path, settings.own.scripts_only())
+    data_shard = session.orders.data_shard
+    device = pick_device(settings.device, take_seat(None if session.control is None else data_shard))
+    return Trainer(
+        task,
+        seed=settings.seed,
+        data_shard=data_shard,
+        data_shards=settings.peers,
+        device=device,
+        inner=settings.own.optimizer_state(),
+    )
 
 
 async def _spawned() -> int:
@@ -110,31 +114,31 @@ async def _spawned() -> int:
     except ConnectionError as gone:
         print(gone, file=sys.stderr)
         return 1
-    opening = None
+    session = None
     try:
-        opening = await open_for_launcher(control, orders)
-        caught = _stop_by_signal(opening)
-        file, record = opening.recorder()
+        session = await open_for_launcher(control, orders)
+        caught = _stop_by_signal(session)
+        file, record = session.recorder()
         with file:
-            ended = await run_peer(opening, record)
-        opening.ended(asdict(ended))
+            ended = await run_peer(session, record)
+        session.ended(asdict(ended))
         return -caught[0] if caught else 0
     except Exception as error:
         traceback.print_exc()
         tell_failure(control, orders, error)
         return 2 if is_plain(error) else 1
     finally:
-        await (opening or control).close()
+        await (session or control).close()
 
 
-def _stop_by_signal(opening: Opening) -> list[int]:
-    """Handle SIGINT, SIGTERM and SIGHUP to this process alone by leaving in good order. Returns the list of signals
-    caught so far."""
+def _stop_by_signal(session: Session) -> list[int]:
+    """Make SIGINT, SIGTERM and SIGHUP to this process stop the peer in good order. Returns a list to which each caught
+    signal is appended."""
     caught: list[int] = []
 
     def catch(number: int) -> None:
         caught.append(number)
-        opening.stop.set()
+        session.stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, catch, number)
@@ -142,7 +146,8 @@ def _stop_by_signal(opening: Opening) -> list[int]:
 
 
 def main() -> None:
-    """Entry point of a spawned peer. Exits without waiting for a compute thread that may be in a long step."""
+    """Entry point of a spawned peer process. It exits without waiting for the compute thread, which may be in a long
+    step."""
     keep_freed_memory()
     code = asyncio.run(_spawned())
     sys.stdout.flush()

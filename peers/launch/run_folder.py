@@ -7,12 +7,13 @@ import fcntl
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..reasons import reason
-from ..records.records import COMMAND_FILE, RESULT_FILE, Lost, Result, read_run
+from ..records.result import Lost, Result
+from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
 from ..records.tally import Tally
 from ..report.trace import write_trace
 from ..report.write import write_report
@@ -25,10 +26,8 @@ TRACE_FILE = "trace.json"
 
 
 def make_folder(wished: str | None, task: Path) -> Path:
-    """Make a folder for a new run: the one wished for, or the next free ``runs/TASK-NNN``.
-
-    Raises ValueError when the wished one holds a run already, and when no folder can be made there.
-    """
+    """Make the folder of a new run: `wished`, or if that is None the next free ``runs/TASK-NNN``, and write the command
+    line to it. Raises ValueError when `wished` holds a run already, and when no folder can be made there."""
     try:
         folder = _empty_folder(wished, task)
         (folder / COMMAND_FILE).write_text(_command_line() + "\n", encoding="utf-8")
@@ -61,13 +60,13 @@ def _command_line() -> str:
 
 
 def keep_settings(folder: Path, settings: Settings) -> None:
-    """Write the run's settings to its folder, for a resume and for readers. Raises OSError."""
+    """Write the run's settings to its folder, from which `--resume` and the user read them. Raises OSError."""
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def kept(folder: Path) -> Iterator[None]:
-    """Lock the folder for this process. Raises ValueError while another process runs in it."""
+    """A context in which this process holds a lock on the folder. Raises ValueError if another process holds it."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -93,40 +92,53 @@ def _next_free(stem: str) -> Path:
         return folder
 
 
+def spent_s(folder: Path) -> float:
+    """The seconds that a run has taken so far, including the time before it was resumed; 0 for a new run."""
+    try:
+        run = read_run(folder)
+    except (OSError, ValueError):
+        return 0.0
+    recorded = [*(record.time_s for record in run.exchanges), *(record.time_s for record in run.events)]
+    concluded = [run.result.wall_s] if run.result else []  # up to the last end that was not a kill
+    return max([0.0, *recorded, *concluded])
+
+
 def conclude(
     folder: Path,
     heard: Tally,
     *,
     wall_s: float,
-    accuracy: float | None = None,
+    metrics: Mapping[str, float] | None = None,
     lost: Sequence[Lost] = (),
     virtual_s: float | None = None,
     digest: str | None = None,
     broken: str | None = None,
     report: bool = True,
 ) -> Result:
-    """The result of a run, from the records in its folder, or from those that were `heard` where the folder has fewer.
-    `keep_result` writes it.
+    """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
+    has fewer. `keep_result` writes it.
 
-    `accuracy`: of the final model, None: from the records. `lost`: losses known beside the peers' records. Peers record
-    when another went silent, but cannot know why.
+    `metrics`: metrics of the final model; without them the result has those of the records. `lost`: peers that the
+    launcher knows to be lost. Their reasons replace those in the records, because peers record when another one went
+    silent but cannot know why.
     """
     try:
         run = read_run(folder)
-        read = Tally(sorted((*run.events, *run.rounds), key=lambda record: record.time_s))
+        read, noun = Tally(sorted((*run.events, *run.exchanges), key=lambda record: record.time_s)), run.noun
     except (OSError, ValueError):
-        read = Tally()
+        read, noun = Tally(), heard.noun
     told = read if read.records >= heard.records else heard
-    why = {loss.peer: loss.why for loss in lost}
-    missed = [replace(loss, why=why.get(loss.peer, loss.why)) for loss in told.lost]
+    why = {peer.peer: peer.why for peer in lost}
+    missed = [replace(peer, why=why.get(peer.peer, peer.why)) for peer in told.lost]
     return Result(
-        accuracy=told.accuracy if accuracy is None else accuracy,
-        accuracy_round=told.accuracy_round if accuracy is None else told.rounds,
+        metrics=metrics or told.metrics,
+        metrics_at=told.exchanges if metrics else told.metrics_at,
         loss=told.loss,
         wall_s=wall_s,
-        rounds=told.rounds,
+        noun=noun,
+        exchanges=told.exchanges,
         peers=tuple(told.peers.values()),
-        lost=(*missed, *(loss for loss in lost if loss.peer not in {other.peer for other in missed})),
+        lost=(*missed, *(peer for peer in lost if peer.peer not in {other.peer for other in missed})),
         elsewhere=told.elsewhere if virtual_s is None else (),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
@@ -137,15 +149,15 @@ def conclude(
 
 
 def keep_result(result: Result, heard: Tally) -> None:
-    """Write a result to its run's folder, with the trace, and the report if one is wished for. Raises OSError;
-    ValueError when the folder lacks records that were `heard`; ModuleNotFoundError when only the report cannot be
-    made."""
+    """Write a result, the trace, and the report if the result names one, to the run's folder. Raises OSError;
+    ValueError when the folder lacks records that the launcher has `heard`; ModuleNotFoundError when only the report
+    cannot be made."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
     run = read_run(folder)
     write_trace(run, folder / TRACE_FILE)
-    if (count := len(run.rounds) + len(run.events)) < heard.records:
+    if (count := len(run.exchanges) + len(run.events)) < heard.records:
         raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
     if result.report is not None:
         write_report(run, Path(result.report))

@@ -1,6 +1,7 @@
-"""The socket of a running run, by which the user who started it sends requests to its launcher.
+"""The Unix socket of a running run, by which the user who started the run sends requests to its launcher.
 
-It is a file in the run's folder that only its owner can read and write. Each request and each answer is a line of JSON.
+The socket is a file in the run's folder that only its owner can read and write. Each request and each answer is one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class NoAnswer(ValueError):
-    """No launcher answers for a run: one line, for a person."""
+    """No launcher answers for a run. The text is one line for the user."""
 
 
 @contextlib.asynccontextmanager
 async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Serve requests for the run in `folder` inside the context. Where no socket can be made, `say` so."""
+    """A context in which `answer` serves requests for the run in `folder`. If no socket can be made, `say` is called
+    with one line that says so, and no requests are served."""
     try:
         server = await serve(folder, answer)
     except OSError as error:
@@ -42,7 +44,7 @@ async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> 
 
 
 async def serve(folder: Path, answer: Answer) -> asyncio.Server:
-    """Serve requests for the run in `folder`. Raises OSError."""
+    """Serve requests for the run in `folder` by `answer`. Raises OSError when no socket can be made."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(folder) as short:
@@ -67,7 +69,8 @@ def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.Stream
 
 
 def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
-    """The answer of the launcher of the run in `folder`. Raises NoAnswer."""
+    """Send the request `asked` to the launcher of the run in `folder`; returns its answer. Raises NoAnswer, also when
+    there is none for `within_s` seconds."""
     nobody = (
         f"{folder}: no run that was begun there goes on; its invite is changed where it was begun, while it goes on"
     )

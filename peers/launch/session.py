@@ -1,4 +1,4 @@
-"""How a peer process opens its endpoint: for a launcher, or on its own."""
+"""The session of a peer process: its open endpoint, its settings and, if a launcher spawned it, their control line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from ...protocols.shaping.transport import Shaped
 from ...protocols.transport import PeerId, Transport
 from ...protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from ..checkpoints.votes import Votes, votes_folder
+from ..conversations.registry import conversation
 from ..errors import EvaluationFailed, is_cut_off, is_plain, one_line
 from ..machine.open_files import raise_file_limit, require_files
 from ..machine.process_memory import limit_memory
 from ..peer import Peer
+from ..place import Place
 from ..records.record_file import RecordFile
 from ..records.records import EventRecord, Record
 from ..settings.link_text import parse_link
@@ -38,8 +40,9 @@ _ORPHAN_S = 2.0
 
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
-    """A ZeroMQ endpoint by the settings, not yet open; with `secret` None it is insecure. Raises OSError when this
-    process could not open it, ValueError when its memory cannot be limited."""
+    """A ZeroMQ endpoint by the settings, not yet open. `secret`: the peer's secret key, hexadecimal; None: an insecure
+    endpoint. Raises OSError when this process has too few file descriptors, ValueError when its memory cannot be
+    limited."""
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
@@ -50,11 +53,13 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 
 
 @dataclass(slots=True)
-class Opening:
-    """An open endpoint, its orders, and a future for the peer to join through: None to found the run."""
+class Session:
+    """The session of one peer process. `contact`: a future of the peer to join through, which is None to found the run.
+    `control`: the line to the launcher; None: this process was started alone. `listening`: the task that reads it."""
 
     endpoint: Endpoint
     orders: Orders
+    settings: Settings
     contact: asyncio.Future[PeerId | None]
     stop: Stop
     control: Control | None = None
@@ -62,63 +67,76 @@ class Opening:
     keeping: bool = False
     """True while a checkpoint is being written."""
     forgot: str = ""
-    """A call that the script omitted before it ended, for the launcher."""
+    """A call that a script omitted before it ended, in words for the launcher's user; "": none."""
     _user: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _peer: Peer | None = None
-    _answering: asyncio.Task[None] | None = None
-
-    @property
-    def settings(self) -> Settings:
-        return Settings.from_json(self.orders.settings)
+    _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def invitation(self) -> Invitation | None:
-        """The invitation with which the run begins, by the founder's settings; None without a guest key."""
+        """The invitation with which the run begins, from the founder's settings; None without a guest key."""
         guest, wished = self.orders.guest, self.settings
         return None if guest is None else invitation_of(guest, wished.invite_uses, wished.invite_for)
 
     @property
     def store(self) -> Votes | None:
-        """Where this peer keeps its votes on disk. None where it cannot be restarted under its key: only a peer that
-        joined with a key file can."""
+        """The storage of this peer's Paxos votes. None unless the peer joined with a key file, because no other peer
+        can be restarted under its key."""
         if self.control is not None or self.orders.founder or self.settings.key is None:
             return None
         return Votes(votes_folder(Path(self.orders.folder), self.orders.run, self.endpoint.id))
 
+    @property
+    def place(self) -> Place:
+        """The peer's name, data shard, site and link in the run."""
+        orders, settings = self.orders, self.settings
+        return Place(
+            name=orders.name,
+            data_shard=orders.data_shard,
+            run=orders.run,
+            link=settings.link or "",
+            site=settings.site or "",
+            invitation=self.invitation,
+            store=self.store,
+        )
+
     def ready(self, peer: Peer) -> None:
-        """Tell the launcher that `peer` answers other peers now, and later when it has become a member."""
+        """Tell the launcher that `peer` answers other peers from now on, and later that it has become a member."""
         self._peer = peer
         if (control := self.control) is not None:
-            peer.on_view.append(lambda view: control.tell("inside"))
+            peer.membership.on_view.append(lambda view: control.tell("inside"))
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """This peer's answer about the run's invite (`inviting`)."""
+        """This peer's answer to the request `asked` about the run's invite (`inviting`)."""
         if self._peer is None:
             return {"error": "this peer takes no part in the run yet: try again"}
         return await reinvited(self._peer.membership.inviting, asked)
 
-    def answer(self, control: Control, asked: dict[str, Any]) -> None:
-        """Answer the launcher when the answer is known. It sends one request at a time."""
+    def answer(self, control: Control, ask: int, asked: dict[str, Any]) -> None:
+        """Answer the launcher's request with number `ask`, in a task of its own."""
 
         async def work() -> None:
-            control.tell("answer", await self.reinvited(asked))
+            control.tell("answer", [ask, await self.reinvited(asked)])
 
-        self._answering = asyncio.create_task(work())
+        answering = asyncio.create_task(work())
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
 
     async def open_to_user(self, answer: Answer) -> None:
-        """Without a launcher: serve requests at the run's socket until `close`."""
+        """Serve requests at the run's socket until `close`. For a process without a launcher, which would do that."""
         say = partial(print, "samovar:", file=sys.stderr)
         await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 
     def keep(self, keeping: bool) -> None:
-        """Note that a checkpoint is being written, or no longer is; this process should not be ended meanwhile."""
+        """Note, and tell the launcher, that a checkpoint is being written, or no longer is. Meanwhile nobody should end
+        this process."""
         self.keeping = keeping
         if self.control is not None:
             self.control.tell("keeping", keeping)
 
     def ended(self, how: dict[str, Any]) -> None:
-        """Tell the launcher how the training ended here."""
+        """Tell the launcher how this peer's training ended."""
         if self.control is not None:
             self.control.tell("ended", how)
 
@@ -128,8 +146,9 @@ class Opening:
             tell_failure(self.control, self.orders, error)
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
-        """The peer's record file, and the function that writes to it and tells the launcher."""
-        file, first = RecordFile(Path(self.orders.folder), self.orders.name), list[Record]()
+        """The peer's record file, and a function that writes a record to it and sends the record to the launcher."""
+        columns = conversation(self.settings).columns
+        file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
 
         def tell(told: Record) -> None:
             if self.control is not None:
@@ -150,7 +169,7 @@ class Opening:
 
     async def close(self) -> None:
         await self._user.aclose()
-        for task in (self.listening, self._answering):
+        for task in (self.listening, *self._answering):
             if task is not None:
                 task.cancel()
         if self.control is not None:
@@ -158,8 +177,8 @@ class Opening:
 
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Tell a launcher that this peer has failed, that all peers must fail, or that this one lost others it needs; and
-    where the traceback is if one is needed."""
+    """Tell the launcher that this peer has failed, that it lost contact with peers that it needs, or that all peers
+    will fail with this error. Name the log with the traceback if the error's text alone is not enough."""
     for_all = isinstance(error, EvaluationFailed)
     where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
     kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
@@ -167,7 +186,8 @@ def tell_failure(control: Control, orders: Orders, error: BaseException) -> None
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:
-    """The orders of this spawned process. Raises ConnectionError when the launcher is gone already."""
+    """This spawned process's control line, and the orders from it. Raises ConnectionError when the launcher has
+    ended."""
     raise_file_limit()
     control = await control_of_this_process()
     kind, content = await control.hear()
@@ -176,47 +196,49 @@ async def orders_of_launcher() -> tuple[Control, Orders]:
     return control, Orders(**content)
 
 
-async def open_as(orders: Orders) -> Opening:
-    """Open the endpoint that `orders` ask for. Raises OSError, RuntimeError."""
-    endpoint = open_endpoint(Settings.from_json(orders.settings), orders.secret)
+async def open_as(orders: Orders) -> Session:
+    """Open the session, with its endpoint, of the peer that `orders` describe. Raises OSError, RuntimeError."""
+    settings = Settings.from_json(orders.settings)
+    endpoint = open_endpoint(settings, orders.secret)
     await endpoint.open()
     for key in orders.admit:
         endpoint.admit(key)
-    opening = Opening(endpoint, orders, asyncio.get_running_loop().create_future(), Stop())
+    session = Session(endpoint, orders, settings, asyncio.get_running_loop().create_future(), Stop())
     if orders.founder:
-        opening.contact.set_result(None)
-    return opening
+        session.contact.set_result(None)
+    return session
 
 
-async def open_for_launcher(control: Control, orders: Orders) -> Opening:
-    """Open the endpoint that `orders` ask for, and follow the launcher's messages from now on."""
-    opening = await open_as(orders)
-    opening.control = control
-    opening.listening = asyncio.create_task(_listen(opening, control))
-    return opening
+async def open_for_launcher(control: Control, orders: Orders) -> Session:
+    """Open the session of the peer that `orders` describe, and follow the launcher's messages from now on."""
+    session = await open_as(orders)
+    session.control = control
+    session.listening = asyncio.create_task(_listen(session, control))
+    return session
 
 
-async def _listen(opening: Opening, control: Control) -> None:
+async def _listen(session: Session, control: Control) -> None:
     while True:
         kind, content = await control.hear()
         if kind == "contact":
             if content is not None:
-                opening.endpoint.dial(content["id"], content["address"])
-            if not opening.contact.done():
-                opening.contact.set_result(content and content["id"])
+                session.endpoint.dial(content["id"], content["address"])
+            if not session.contact.done():
+                session.contact.set_result(content and content["id"])
         elif kind == "invite":
-            opening.answer(control, content)
+            session.answer(control, *content)
         elif kind == "gone":
-            opening.endpoint.gone(content["id"], content["why"])
+            session.endpoint.gone(content["id"], content["why"])
         elif kind in ("stop", "closed"):
-            opening.stop.set()
+            session.stop.set()
             if kind == "closed":
-                asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, opening)
+                asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, session)
                 return
 
 
-def _end_orphan(opening: Opening) -> None:
-    """End this process, whose launcher is gone, whatever it is doing; only a checkpoint being written is waited for."""
-    if not opening.keeping:
+def _end_orphan(session: Session) -> None:
+    """End this process, because its launcher has ended. A checkpoint that is being written is finished first; all other
+    work is dropped."""
+    if not session.keeping:
         os._exit(1)
-    asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, opening)
+    asyncio.get_running_loop().call_later(_ORPHAN_S, _end_orphan, session)

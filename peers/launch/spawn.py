@@ -1,6 +1,8 @@
-"""How a launcher spawns its peers: those of a script as new processes, those of a task as forks of the zygote.
+"""Spawning of peer processes by a launcher: peers of a script as new processes, peers of a task as forks of the fork
+server (`forkserver`).
 
-Only Linux forks. On other systems, system libraries may have started threads by then, and each peer is a new process.
+Peers are forked on Linux only. On other systems, system libraries may have started threads before the fork, so each
+peer is a new process.
 """
 
 from __future__ import annotations
@@ -18,86 +20,111 @@ from typing import Protocol
 from .control import CONTROL_VARIABLE, Control
 
 _ALONE = [sys.executable, "-m", "samovar.peers.launch.process"]
-"""The command of one peer of a task, where it is not forked."""
-_ZYGOTE = [sys.executable, "-m", "samovar.peers.launch.forkserver"]
+"""The command of one peer of a task, on systems where peers are not forked."""
+_FORK_SERVER = [sys.executable, "-m", "samovar.peers.launch.forkserver"]
 _UNKNOWN = 1
 """The exit code for a process that was reaped before its code could be read."""
 _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 2.0
-"""How long a zygote that has closed its line may take to end."""
+"""Seconds that a fork server that has closed its line may take to end."""
 
 
 class SpawnError(Exception):
-    """No peer can be spawned. One line, for the user."""
+    """No peer can be spawned. The text is one line for the user."""
 
 
-class ZygoteKilled(SpawnError):
-    """The zygote was killed amid a fork."""
+class ForkServerKilled(SpawnError):
+    """The fork server was killed amid a fork."""
 
 
 class Process(Protocol):
     """A peer process, with the interface of `asyncio.subprocess.Process`."""
 
+    pid: int
+
     @property
     def returncode(self) -> int | None:
-        """The exit code; -N: ended by signal N."""
+        """The exit code; -N: the process was ended by signal N; None: it is running."""
 
     async def wait(self) -> int: ...
 
-    def send_signal(self, signal: int) -> None: ...
+    def send_signal(self, signal: int) -> None:
+        """Send the signal to the process's pid, unless it has ended. `Popen.send_signal` is not used: it would reap a
+        process that has just ended, and asyncio would then report the exit code 255
+        (https://github.com/python/cpython/issues/87744)."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal)
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class Spawner:
-    """Spawns the peers of one run: of a script by its `command`, or of a task where that is None."""
+    """Spawns the peers of one run. `command`: the command that starts a peer of a script; None: the peers of a task."""
 
     def __init__(self, command: list[str] | None) -> None:
         self._command = _ALONE if command is None and sys.platform != "linux" else command
-        self._zygote: Zygote | None = None
+        self._server: ForkServer | None = None
         self._stopped = False
         self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
-        """Spawn a process with `control` as its control line and its output in `log`. Raises SpawnError; ZygoteKilled
-        when the caller may try again with another line."""
+        """Spawn a process that has `control` as its control line and appends its output to `log`. Raises SpawnError; if
+        it is ForkServerKilled, the caller may try again with another control line."""
         if self._command is not None:
             return await _execute(self._command, control, log)
         async with self._one_at_a_time:
-            if self._zygote is None or self._zygote.ended:
-                self._zygote = await Zygote.start(log)
+            if self._server is None or self._server.ended:
+                self._server = await ForkServer.start(log)
                 if self._stopped:
-                    self._zygote.kill()
-            return await self._zygote.fork(control, log)
+                    self._server.kill()
+            return await self._server.fork(control, log)
 
     def stop(self) -> None:
-        """Spawn no more processes; a fork under way fails."""
+        """Make a fork that is under way fail, and spawn no more forks."""
         self._stopped = True
-        if self._zygote is not None and self._zygote.forking:
-            self._zygote.kill()
+        if self._server is not None and self._server.forking:
+            self._server.kill()
 
     async def close(self) -> None:
-        if self._zygote is not None:
-            await self._zygote.close()
+        if self._server is not None:
+            await self._server.close()
 
 
-async def _execute(command: list[str], control: socket.socket, log: Path) -> asyncio.subprocess.Process:
-    """Run `command` in a session of its own: Ctrl-C reaches only the launcher, which stops its peers in good order."""
+class Executed(Process):
+    """A process that executes a command of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.pid, self._process = process.pid, process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+
+async def _execute(command: list[str], control: socket.socket, log: Path) -> Process:
+    """Run `command` in a session of its own, so that Ctrl-C reaches only the launcher, which stops its peers in good
+    order."""
     with log.open("ab") as out:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            # Unbuffered, so that what a script prints can be followed in its log, and is there when it is killed.
+            # Unbuffered, so that a script's output appears in its log at once and is there when the script is killed.
             env={**os.environ, "PYTHONUNBUFFERED": "1", CONTROL_VARIABLE: str(control.fileno())},
             pass_fds=[control.fileno()],
             start_new_session=True,
         )
+    return Executed(process)
 
 
-class Fork:
-    """A process that the zygote has forked."""
+class Fork(Process):
+    """A process that the fork server has forked."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -110,22 +137,14 @@ class Fork:
     async def wait(self) -> int:
         return await asyncio.shield(self._ended)
 
-    def send_signal(self, signal: int) -> None:
-        if not self._ended.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
     def ended(self, code: int) -> None:
         self._ended.set_result(code)
 
     def adopt(self) -> None:
-        """Take over from a zygote that has ended: this process is the parent now, and waits for the fork itself."""
+        """Wait for this fork in place of a fork server that has ended. This process is the fork's parent then."""
         loop = asyncio.get_running_loop()
 
-        def bury() -> None:
+        def reap() -> None:
             loop.remove_reader(end)
             os.close(end)
             try:
@@ -136,45 +155,45 @@ class Fork:
 
         try:
             end = os.pidfd_open(self.pid)
-            loop.add_reader(end, bury)
+            loop.add_reader(end, reap)
         except ProcessLookupError:
             self.ended(_UNKNOWN)
 
 
-class Zygote:
-    """The launcher's side of the zygote."""
+class ForkServer:
+    """The launcher's connection to the fork server."""
 
-    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket, line: Control, log: Path) -> None:
+    def __init__(self, process: Process, end: socket.socket, line: Control, log: Path) -> None:
         self._process, self._end, self._line, self._log = process, end, line, log
         self._forks: dict[int, Fork] = {}
         self._forked: asyncio.Future[Fork] | None = None
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, log: Path) -> Zygote:
-        """Start a zygote that writes its errors to `log`. This process becomes the parent of its forks, should the
-        zygote end before them."""
+    async def start(cls, log: Path) -> ForkServer:
+        """Start a fork server that appends its errors to `log`. If it ends before its forks, this process becomes their
+        parent."""
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await _execute(_ZYGOTE, theirs, log)
+            process = await _execute(_FORK_SERVER, theirs, log)
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """Fork one peer; one call at a time. Raises SpawnError when the zygote is gone."""
+        """Fork one peer; one call at a time. Raises SpawnError when the fork server has ended."""
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
         return await self._forked
 
     async def close(self) -> None:
-        """Kill the zygote, even a hung one. All its forks must have ended."""
+        """Kill the fork server, even a hung one. All its forks must have ended."""
         self.kill()
         await self._listening
 
     @property
     def ended(self) -> bool:
-        """Whether the zygote has ended."""
+        """Whether the fork server has ended."""
         return self._listening.done()
 
     async def _listen(self) -> None:
@@ -206,14 +225,13 @@ class Zygote:
         return self._forked is not None and not self._forked.done()
 
     def kill(self) -> None:
-        """Kill the zygote; its forks continue."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """Kill the fork server; its forks continue."""
+        self._process.kill()
 
     def _gone(self, code: int) -> None:
         for fork in self._forks.values():
             fork.adopt()
         self._forks.clear()
         if self._forked is not None and not self._forked.done():
-            error = ZygoteKilled if code < 0 else SpawnError
+            error = ForkServerKilled if code < 0 else SpawnError
             self._forked.set_exception(error(f"the process that forks the peers is gone; see {self._log}"))

@@ -1,15 +1,14 @@
-"""A launcher's view of one of its peer processes."""
+"""A launcher's state of one of its peer processes."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..settings.settings import Settings
 from .control import Control, Orders
 from .spawn import Process
 from .spec import log_path
@@ -18,9 +17,11 @@ from .spec import log_path
 @dataclass(slots=True)
 class Spawned:
     """A peer process. `member`: its id and address, once it is up; `inside`: it is a member of the run; `ended`: its
-    last report, finished and accuracy; `failure`: why it failed."""
+    last message, with the keys `finished` and `metrics`; `failure`: why it failed, in its own words; `lives`: how often
+    it was started."""
 
     orders: Orders
+    memory_limit: str | None = None
     process: Process | None = None
     control: Control | None = None
     member: dict[str, str] | None = None
@@ -28,17 +29,19 @@ class Spawned:
     ended: dict[str, Any] | None = None
     exit_code: int | None = None
     exited_s: float = 0.0
-    """When the process exited: seconds since all peers were up."""
+    """The time at which the process exited, in seconds since all peers were up."""
     failure: str = ""
     error: str = ""
-    """The same as a line for the user, with the peer's name."""
+    """The failure as one line for the user, with the peer's name; "": it has not failed."""
     cut_off: bool = False
-    """It failed because it lost others that it needed."""
+    """Whether it failed because it lost contact with peers that it needed."""
     lives: int = 0
     keeping: bool = False
-    """Whether it is writing a checkpoint; `kept_s`: when `keeping` last changed, by the loop's clock."""
+    """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, on the event loop's clock."""
     kept_s: float = 0.0
-    _asked: asyncio.Future[dict[str, Any] | None] | None = None
+    _asked: dict[int, asyncio.Future[dict[str, Any] | None]] = field(default_factory=dict)
+    """Requests that the peer has not answered yet, by number."""
+    _asks: int = 0
 
     @property
     def name(self) -> str:
@@ -50,7 +53,7 @@ class Spawned:
 
     @property
     def done(self) -> bool:
-        """Whether it finished by itself and was not ended by a signal or an error."""
+        """Whether it finished the run, or exited with 0 after it was stopped."""
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
 
     def begin(self, process: Process, control: Control) -> None:
@@ -65,14 +68,28 @@ class Spawned:
             self.control.tell(kind, content)
 
     async def ask(self, kind: str, content: Any) -> dict[str, Any] | None:
-        """The answer of this peer; None when it ends meanwhile."""
-        self._asked = asyncio.get_running_loop().create_future()
-        self.tell(kind, content)
-        return await self._asked
+        """Send a request to this peer; returns its answer, or None when the peer ends meanwhile."""
+        self._asks += 1
+        ask, answer = self._asks, asyncio.get_running_loop().create_future()
+        self._asked[ask] = answer
+        self.tell(kind, [ask, content])
+        try:
+            answered: dict[str, Any] | None = await answer
+            return answered
+        finally:  # an answer that comes later is dropped
+            del self._asked[ask]
 
-    def answered(self, answer: dict[str, Any] | None) -> None:
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_result(answer)
+    def answered(self, ask: int, answer: dict[str, Any]) -> None:
+        """Handle the peer's answer to the request with number `ask`."""
+        if (asked := self._asked.get(ask)) is not None and not asked.done():
+            asked.set_result(answer)
+
+    def hung_up(self) -> None:
+        """Handle the end of its control line: the peer is no member any more, and its open requests get no answer."""
+        self.inside = False
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_result(None)
 
     def signal(self, number: signal.Signals) -> None:
         if self.running and self.process is not None:
@@ -80,14 +97,15 @@ class Spawned:
 
     @property
     def killed(self) -> str:
-        """By which signal it was killed. Libraries abort a process, without a reason, when memory runs out."""
+        """The signal that killed it, in words. For SIGABRT the text names the memory limit, because libraries abort a
+        process without a reason when memory runs out."""
         number = -(self.exit_code or 0)
-        limit = Settings.from_json(self.orders.settings).memory_limit if number == signal.SIGABRT else None
-        perhaps = "" if limit is None else f", perhaps at its memory limit of {limit}"
-        return f"killed by signal {number}{perhaps}"
+        if number == signal.SIGABRT and self.memory_limit is not None:
+            return f"killed by signal {number}, perhaps at its memory limit of {self.memory_limit}"
+        return f"killed by signal {number}"
 
     def death(self) -> str:
-        """How its process ended, for people."""
+        """How its process ended, in words that follow the peer's name."""
         code, log = self.exit_code or 0, log_path(Path(self.orders.folder), self.name)
         if code < 0:
             return f"was {self.killed}" + (f", {self.lives} times" if self.lives > 1 else "")
@@ -97,7 +115,8 @@ class Spawned:
 
 
 def why_none_is_done(peers: Sequence[Spawned]) -> str:
-    """Why none of `peers` finished: the first that failed by itself, and one that could not continue without it."""
+    """The reason why none of `peers` finished: the error of the first that failed by itself, and that of one that could
+    not continue without it."""
     alone = sorted((peer for peer in peers if not peer.cut_off), key=lambda peer: peer.exited_s)
     causes = [peer.error or f"peer {peer.name} {peer.death()}" for peer in alone]
     cut_off = [peer.error for peer in peers if peer.cut_off]
@@ -105,7 +124,7 @@ def why_none_is_done(peers: Sequence[Spawned]) -> str:
 
 
 def _last_line(log: Path) -> str:
-    """The last line of a process's output: of a traceback, the error."""
+    """The last line of a process's output, which is the error if the output ends with a traceback."""
     try:
         text = log.read_bytes()[-4096:].decode("utf-8", "replace")
     except OSError as error:

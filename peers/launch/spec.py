@@ -1,32 +1,31 @@
-"""Founding a run: its peers' keys, names and parts of the data, and the invite for later peers."""
+"""The plan of a new run: the keys, names and data shards of its founding peers, and the invite for later ones."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import replace
 from pathlib import Path
 
 from ...protocols.zeromq.transport import KeyPair
-from ..records.records import peer_file
+from ..records.run import peer_file
 from ..settings.settings import Settings
 from .control import Orders
 from .keys import Invite, read_authorized, read_key
 
 
 def checkpoint_path(folder: Path, name: str) -> Path:
-    """The path of this peer's checkpoint in a run folder."""
+    """The path of the checkpoint of the peer with this name, in a run folder."""
     return peer_file(folder / "checkpoint", name, ".safetensors")
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """The path of a spawned peer's output and tracebacks."""
+    """The path of the log file of a spawned peer, which holds its output and tracebacks."""
     return peer_file(folder, name, ".log")
 
 
 def _checkpoint_of(folder: Path, name: str) -> str | None:
-    """The path of a peer's checkpoint. None for a peer that was lost before it wrote one: it starts anew and fetches
-    the others' state."""
+    """The path of a peer's checkpoint. None for a peer that was lost before it wrote one: it starts without a
+    checkpoint and fetches the run's state from the other peers."""
     path = checkpoint_path(folder, name)
     return str(path) if path.exists() else None
 
@@ -34,10 +33,9 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resume: bool = False
 ) -> tuple[list[Orders], Invite | None]:
-    """The orders of each founder of a new run, and the invite for others; None without encryption.
-
-    Raises KeyFileError for unusable key files.
-    """
+    """The orders for each of a new run's first `settings.peers` peers, and the invite for later ones; None for an
+    insecure run. `resume`: peers resume from the checkpoints in `folder`. Raises KeyFileError for unusable key
+    files."""
     pairs: list[KeyPair | None] = [None] * settings.peers
     guest, admit, invite = None, [], None
     if not settings.insecure:
@@ -56,11 +54,11 @@ def founding_orders(
         listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
         orders = Orders(
             task=str(task),
-            settings=replace(settings.of_peer(index), listen=listen).to_json(),
+            settings=settings.of_peer(index).changed(listen=listen).to_json(),
             run=run,
             folder=str(folder),
             name=str(index),
-            part=index,
+            data_shard=index,
             secret=pair.secret if pair else None,
             admit=admit,
             guest=guest,

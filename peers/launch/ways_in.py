@@ -1,4 +1,5 @@
-"""Join lines: how others join a run that was begun on this machine, and how its user changes the invite meanwhile."""
+"""The join lines of a run that was begun on this machine, each a command by which others join, and changes of the run's
+invite by its user."""
 
 from __future__ import annotations
 
@@ -14,27 +15,38 @@ from .keys import Invite
 from .run_folder import WAYS_IN_FILE
 
 Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Sends a request to a peer of the run, which usually is in another process (`inviting`)."""
+"""Sends a request (`inviting.question`) to a peer of the run, which usually runs in another process."""
 
 
 class WaysIn:
-    """The join lines of one run. `invite`: the present one; None: the run is not encrypted. `asks` queries a peer of
-    the run."""
+    """The join lines of one run. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a
+    peer of the run. `script`: others join by `samovar.join`, not by `samovar join`. `protocol`: the user's file with
+    the run's conversation, of which others need a copy; None: others have the conversation."""
 
-    def __init__(self, task: Path, folder: Path, invite: Invite | None, asks: Asks, *, script: bool) -> None:
+    def __init__(
+        self,
+        task: Path,
+        folder: Path,
+        invite: Invite | None,
+        asks: Asks,
+        *,
+        script: bool,
+        protocol: str | None = None,
+    ) -> None:
         self._task, self._folder, self._invite, self._asks, self._script = task, folder, invite, asks, script
-        self._encrypted, self._turn = invite is not None, asyncio.Lock()
+        self._protocol = protocol
+        self._encrypted, self._answering = invite is not None, asyncio.Lock()
         self._members: list[dict[str, str]] = []
 
     def met(self, members: list[dict[str, str]]) -> str:
-        """Set the peers that others may call, each with its `id` and `address`. Returns why the lines could not be
-        written to the folder; "" if they were."""
+        """Set the peers to join through, each with its `id` and `address`, and write the lines to the run's folder.
+        Returns the reason if they could not be written, else ""."""
         self._members = members
         return self._written()
 
     @property
     def lines(self) -> list[str]:
-        """The lines that join from another machine, one through each peer; none when the invite was revoked."""
+        """The commands to join from another machine, one through each peer; none when the invite was revoked."""
         return [] if self._encrypted and self._invite is None else [self._line(member) for member in self._members]
 
     def _line(self, member: dict[str, str]) -> str:
@@ -42,13 +54,15 @@ class WaysIn:
         invite = replace(self._invite, contact=key) if self._invite else None
         if self._script:
             how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
+            how += f", protocol={self._protocol!r}" if self._protocol else ""
             return f"samovar.join({address!r}, {how})"
         how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
+        how += f" --protocol {self._protocol}" if self._protocol else ""
         return f"samovar join {address} {self._task} {how}"
 
     def _written(self) -> str:
-        """Write all lines, as the first peer may be gone. Only the owner may read them, because an invite is a
-        password."""
+        """Write all lines, because the peer of the first one may have left. Only the owner may read the file, because
+        an invite is a password. Returns the reason if it could not be written, else ""."""
         file = self._folder / WAYS_IN_FILE
         try:
             file.touch(0o600)
@@ -59,10 +73,11 @@ class WaysIn:
         return ""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request of `samovar invite`, made by `asking`: the first line, or an error."""
+        """Handle a request of `samovar invite`, made by `asking`. Returns the invitation with the first join line, or
+        an `error`."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
-        async with self._turn:
+        async with self._answering:
             return await self._reinvited(asked)
 
     async def _reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -83,5 +98,6 @@ class WaysIn:
 def asking(
     *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
 ) -> dict[str, Any]:
-    """A request to a launcher about its run's invite."""
+    """A request to a launcher about its run's invite: `new` replaces it by one with `uses` and `span`, `revoke` revokes
+    it; neither: report it."""
     return {"new": new, "revoke": revoke, "uses": uses, "span": span}

@@ -1,4 +1,4 @@
-"""The limit of open files of this process: every link takes a few descriptors, and some machines allow few."""
+"""The limit on open files of this process. Every link takes a few file descriptors, and some systems allow few."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import resource
 from typing import Final
 
 FILES_WISHED: Final = 1024
-"""Descriptors that are enough for runs of usual size."""
+"""A number of file descriptors that is enough for runs of usual size."""
 _FILES_OF_A_PEER: Final = 20
-"""An endpoint opens about 13 before any connection; the others are for a peer's first links."""
+"""File descriptors that a peer needs at least. An endpoint opens about 13 before any connection; the others are for the
+first links."""
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit as far as this process may: many systems set it for other kinds of programs."""
+    """Raise the soft limit to the hard one, because many systems set it too low for a peer with many links."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def require_files() -> None:
-    """Raises OSError in one line when the limit is too low for a peer: ZeroMQ would abort the process, or hang
-    silently."""
+    """Raises OSError, with one line of text, when the limit is too low for a peer. ZeroMQ would abort the process, or
+    hang silently."""
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_FILES_OF_A_PEER))
@@ -37,6 +38,6 @@ def require_files() -> None:
 
 
 def files_hint() -> str:
-    """The limit, and how to raise it."""
+    """The limit and the way to raise it, as text for an error."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return f"at most {limit} files can be open in this process; raise the limit (ulimit -n {FILES_WISHED})"

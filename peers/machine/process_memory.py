@@ -1,7 +1,8 @@
 """A peer process's memory: reuse of freed memory, and the limit that its user sets.
 
-libzmq keeps a message in memory until its last frame has arrived, and does not limit the frames: an admitted peer can
-make it take all the memory of a machine (Z4). With a limit on the process, only this peer ends.
+libzmq keeps a message in memory until its last frame has arrived, and does not limit the number of frames. An admitted
+peer can therefore make another one take all the memory of its machine (Z4 in docs/zeromq.md). With a limit on the
+process, only that process ends.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def keep_freed_memory() -> None:
 
 
 def limit_memory(limit: str | None) -> None:
-    """Limit the private memory of this process, and of each that it starts; shared memory and merely reserved addresses
-    do not count. A callback of the running loop that runs out of memory may leave work half done, so it ends the
-    process. Raises ValueError where the system has no such limit."""
+    """Limit the private memory of this process, and of each one that it starts, to `limit`, e.g. "8GB". Shared memory
+    and reserved addresses without memory do not count. A callback of the running event loop that runs out of memory
+    ends the process, because it may leave work half done. Raises ValueError when the limit is not between the memory
+    that this process has already and the system's own limit, or when the system has no such limits."""
     if limit is None:
         return
     if sys.platform != "linux":
@@ -54,22 +56,22 @@ def limit_memory(limit: str | None) -> None:
 
 
 def _taken_bytes() -> int:
-    """The bytes that the kernel counts against the limit."""
+    """The bytes of this process that the kernel counts against the limit."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("VmData:"))
     return int(kib) * 1024
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that an allocation failed. PyTorch has no type of its own for that, nor has Python for the
-    stack of a thread."""
+    """Whether `error` says that an allocation failed. It is recognised by its text, because PyTorch has no exception
+    type for that, and neither has Python when there is no memory for the stack of a thread."""
     words = str(error)
     no_stack = "can't start new thread" in words and bool(memory_hint())
     return isinstance(error, MemoryError) or "can't allocate memory" in words or no_stack
 
 
 def memory_hint() -> str:
-    """The limit of this process, and how to raise it; "" where it has none."""
+    """The memory limit of this process and the way to raise it, as text for an error; "" if it has none."""
     limit = resource.getrlimit(resource.RLIMIT_DATA)[0] if sys.platform == "linux" else resource.RLIM_INFINITY
     return "" if limit == resource.RLIM_INFINITY else f"; it may take {limit // 10**6} MB (--memory-limit)"
 

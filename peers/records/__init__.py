@@ -1,1 +1,1 @@
-"""The records of a run: what its peers write down, and their sums."""
+"""The records that the peers of a run write, and totals over them."""

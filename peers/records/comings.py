@@ -1,65 +1,72 @@
-"""Events about other members in a peer's records: joined, left, lost, unreachable, stalled."""
+"""The events about other members in a peer's records: joined, left, lost, unreachable, stalled."""
 
 from __future__ import annotations
 
 import math
 from typing import Protocol
 
+from ...protocols.clock import RunClock
 from ...protocols.endpoint import Endpoint
-from ...protocols.local_sgd.stalls import Stall
 from ...protocols.members.invitation import Invitation
-from ...protocols.members.membership import Loss, Membership
+from ...protocols.members.membership import Membership
+from ...protocols.members.removals import Removal
 from ...protocols.members.view import View
+from ...protocols.stalls.stalls import Stall
 from .records import EventName, Missing
 
 
 class Tell(Protocol):
-    """Writes an event. `about`: the other peer it concerns; `why`: the reason; `work`: what that peer was doing; `key`:
-    that peer's key."""
+    """Writes an event. `about`: name of the peer that it concerns, "" for this peer; `why`: the reason; `work`: the
+    work that `about` was doing; `key`: public key of `about`."""
 
     def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
 
 
 class Comings:
-    """The member events that one peer sees from `begin` on; and at any time the peers it waits for and the keys it
-    refuses."""
+    """Writes the events that one peer sees of others. Members are followed from `begin` on; waiting for peers, and
+    refused messages, are recorded at any time."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, tell: Tell) -> None:
-        self._own, self._membership, self._tell = endpoint.id, membership, tell
+    def __init__(self, endpoint: Endpoint, membership: Membership, clock: RunClock, tell: Tell) -> None:
+        self._own, self._membership, self._clock, self._tell = endpoint.id, membership, clock, tell
         membership.on_waiting.append(lambda why: tell("waiting", why=why))
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
-        self._losses_told = 0
+        self._removals_told = 0
         self._events_told = 0
-        self._began_s = 0.0
         self._members = 0
 
-    def begin(self, began_s: float) -> None:
-        """Begin to record members. `began_s`: start of the run on the loop's clock."""
-        self._known, self._began_s = self._membership.view, began_s
+    def begin(self) -> None:
+        """Begin to record members."""
+        self._known = self._membership.view
 
     def missing(self) -> tuple[Missing, ...]:
         """The peers lost since the last call."""
-        losses, self._losses_told = self._membership.losses.since(self._losses_told), self._membership.losses.ever
-        return tuple(self._missing(loss) for loss in losses if not loss.left)
+        removals, self._removals_told = (
+            self._membership.removals.since(self._removals_told),
+            self._membership.removals.ever,
+        )
+        return tuple(self._missing(removal) for removal in removals if not removal.left)
 
-    def _missing(self, loss: Loss) -> Missing:
-        since = loss.since_s - self._began_s
-        return Missing(peer=loss.name, address=loss.address, since_s=since, why=loss.why, advice=loss.advice)
+    def _missing(self, removal: Removal) -> Missing:
+        since = removal.since_s - self._clock.began_s
+        return Missing(
+            peer=removal.name, address=removal.address, since_s=since, why=removal.why, advice=removal.advice
+        )
 
     def were_there(self, members: int) -> None:
-        """Note the number of members in a round, and tell when this peer has been left alone."""
+        """Note the number of members of an exchange. Write an event when this peer is the only one left."""
         if members == 1 < self._members:
             self._tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = members
 
     def stalled(self, stall: Stall) -> None:
-        """Tell that a peer stalls, or goes on again."""
+        """Write an event when a peer stalls, or goes on again."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
-        """Tell of members that have joined, left or been lost since the last view."""
+        """Write an event for each member that joined, left or was lost, and each change of invite, since the last
+        view."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return
@@ -69,14 +76,14 @@ class Comings:
         for member in view.members:
             if known.member(member.id) is None and member.id != self._own and known.started:
                 self._tell("joined", about=member.name, key=member.id)
-        for loss in self._membership.losses.since(self._events_told):
-            event: EventName = "left" if loss.left else "lost"
-            self._tell(event, about=loss.name, why=loss.why.removeprefix("left: "), key=loss.peer)
-        self._events_told = self._membership.losses.ever
+        for removal in self._membership.removals.since(self._events_told):
+            event: EventName = "left" if removal.left else "lost"
+            self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
+        self._events_told = self._membership.removals.ever
 
     def _follow_edges(self, known: View, view: View) -> None:
-        """Tell of two members that can no longer reach each other, or can again. Both ends and the coordinator record
-        it."""
+        """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and
+        the coordinator record it."""
         for edge in sorted({*known.apart} ^ {*view.apart}):
             ends = (edge.one, edge.other)
             if self._own in (*ends, self._membership.coordinator) and all(end in view.ids for end in ends):

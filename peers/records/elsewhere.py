@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elsewhere:
-    """A peer without records here, as the peers with records saw it come and go. Times: seconds since the run
-    started."""
+    """A peer whose records are not in this run folder, as the peers with records here saw it come and go. Times are in
+    seconds since the run started."""
 
     peer: str
-    rounds: int
-    """The number of rounds of which it was a member. In the first of them it only comes into step and contributes
-    nothing."""
+    exchanges: int
+    """The number of exchanges, e.g. rounds, of which it was a member. In the first of them it fetches the run's model
+    and contributes nothing."""
     joined_s: float
     gone: str = ""
     """"left" or "lost"; empty: it stayed to the end."""

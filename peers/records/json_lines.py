@@ -1,7 +1,7 @@
-"""Dataclasses as lines of JSON and back, checked field by field against their annotations.
+"""Conversion of dataclasses to lines of JSON and back, checked field by field against their annotations.
 
-The files may be damaged by a crash, a full disk or a stranger. Reading any bytes gives a record or a `ValueError` of
-one line that names the place. Keys that this version does not know are ignored.
+A file may be damaged by a crash or a full disk, or written by a stranger. Reading any bytes gives a record or a
+`ValueError` of one line that names file and line. Keys that this version does not know are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def line(row: Mapping[str, object]) -> str:
 
 
 def parse(text: bytes, place: str) -> Mapping[str, Any]:
-    """The JSON object in `text`; `place` is what an error calls it."""
+    """The JSON object in `text`. `place`: file and line, for the error. Raises ValueError."""
     try:
         row = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -43,7 +43,8 @@ def parse(text: bytes, place: str) -> Mapping[str, Any]:
 
 
 def build(kind: type[T], row: Mapping[str, Any], place: str) -> T:
-    """A `kind` from its row. A missing key takes the field's default."""
+    """The dataclass `kind` with the values of `row`. A missing key takes the field's default. Raises ValueError for a
+    value that does not fit its annotation, and for a missing key without a default."""
     values: dict[str, object] = {}
     for name, read, required in _fields(kind):
         if name in row:
@@ -59,14 +60,16 @@ def build(kind: type[T], row: Mapping[str, Any], place: str) -> T:
 @functools.cache
 def _fields(kind: type[_Dataclass]) -> tuple[tuple[str, _Read, bool], ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        (field.name, _reader(hints[field.name]), field.default is dataclasses.MISSING)
-        for field in dataclasses.fields(kind)
-    )
+    return tuple((field.name, _reader(hints[field.name]), _required(field)) for field in dataclasses.fields(kind))
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _reader(hint: Any) -> _Read:
-    """The reader for values of this annotation. It raises a TypeError that says what it wanted."""
+    """A function that checks and converts values of this annotation. It raises a TypeError that names the expected
+    type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint == FloatOrNaN:
         return lambda value, place: math.nan if value is None else _float(value, place)
@@ -76,8 +79,14 @@ def _reader(hint: Any) -> _Read:
     if origin is Literal:
         return lambda value, place: _checked(value, value in inner, "one of " + ", ".join(inner))
     if origin is tuple:
-        part = _reader(inner[0])
-        return lambda value, place: tuple(part(row, place) for row in _checked(value, type(value) is list, "a list"))
+        item = _reader(inner[0])
+        return lambda value, place: tuple(item(row, place) for row in _checked(value, type(value) is list, "a list"))
+    if origin is Mapping:
+        of_value = _reader(inner[1])
+        return lambda value, place: {
+            str(_str(key, place)): of_value(each, place)
+            for key, each in _checked(value, isinstance(value, dict), "an object").items()
+        }
     if dataclasses.is_dataclass(hint):
         row_kind = cast(type[_Dataclass], hint)
         return lambda value, place: build(row_kind, _checked(value, isinstance(value, dict), "an object"), place)
@@ -109,7 +118,7 @@ def _str(value: Any, place: str) -> object:
 
 def _finite(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
-from .records import EventRecord, Record, peer_file
+from .columns import ROUNDS, Columns
+from .records import EventRecord, Header, Record
+from .run import peer_file
 
 _WAITING_MAX = 10_000
 """Most lines that are kept until they can be written; beyond this the oldest are dropped."""
@@ -19,20 +21,24 @@ def line_of(record: Record) -> bytes:
 
 
 class RecordFile:
-    """Appends to one peer's file, a whole line at a time. A line left incomplete by a kill is cut off when the file is
-    opened. Lines that cannot be written, as on a full disk, are retried with the next record."""
+    """Appends whole lines to one peer's file: a header with the conversation's `columns`, then records. A line that a
+    kill left incomplete is removed when the file is opened. Lines that cannot be written, e.g. on a full disk, are
+    retried with the next record."""
 
-    def __init__(self, folder: Path, peer: str) -> None:
+    def __init__(self, folder: Path, peer: str, columns: Columns = ROUNDS) -> None:
         self._path, self._peer = peer_file(folder, peer), peer
         self._file: FileIO | None = None
+        self._header = Header(columns=columns).to_json().encode("ascii") + b"\n"
+        """Empty once there is a record: a file without records stays empty."""
         self._torn, self._waiting = b"", deque[bytes](maxlen=_WAITING_MAX)
         """The rest of a partly written line, and the lines after it."""
         self._failed = False
         self._write()
 
     def append(self, record: Record) -> EventRecord | None:
-        """Write one record to the operating system, so that it outlives the process. Returns an event when writing
-        begins to fail."""
+        """Write one record to the operating system, so that it outlives the process. Returns the event to be shown when
+        writing begins to fail, else None."""
+        self._torn, self._header = self._torn or self._header, b""
         self._waiting.append(line_of(record))
         error, failed_before = self._write(), self._failed
         self._failed = error is not None

@@ -1,28 +1,20 @@
-"""The records of a run: one JSON line each in `peer-<name>.jsonl`, and one `result.json`.
+"""The records of a run, one JSON line each: exchanges of a peer with others, and events.
 
-A peer appends to its own file only, so a killed peer can spoil no line but its last one. Everything shown after a run
-(report, trace, table) is made from these files alone. `record_file` writes them, `read_run` reads.
+In a line of schema 2, `details` lists the keys of the conversation's own numbers, and `metrics` holds the results of an
+evaluation by name. A line of schema 1 is a round of local SGD. `record_file` writes the lines, `run` reads them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
-from .elsewhere import Elsewhere
+from .columns import ACCURACY, ROUNDS, Columns, Noun, noun
 from .json_lines import FloatOrNaN, build, line, parse
-from .scene import Scene, read_scene
 
-RESULT_FILE: Final = "result.json"
-COMMAND_FILE: Final = "command.txt"
-"""The command line that started the run, as a person would type it. Optional."""
-_QUOTED_MAX: Final = 120
-"""Length of a peer's quoted name in a file name, before it is shortened."""
+SCHEMA: Final = 2
+"""The version of the format of record files and results. Version 1 had no columns and no named metrics."""
 
 EventName = Literal[
     "started",
@@ -47,73 +39,90 @@ EventName = Literal[
     "invite",
 ]
 """`stalled`: a live peer's contribution is missing because its own work takes far longer than usual. `refused`: this
-peer refused messages of some key. `invite`: the run's invite was revoked or replaced."""
+peer refused the messages of another peer. `invite`: the run's invite was revoked or replaced. `apart`, `together`: two
+members can no longer reach each other, or can again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
-    """A peer that a round had to do without."""
+    """A peer that was missing from an exchange."""
 
     peer: str
     address: str = ""
     since_s: float
-    """When it was missed, in seconds since the run started."""
+    """The time from which it was missing, in seconds since the run started."""
     why: str
     advice: str = ""
     """Advice to the user."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class RoundRecord:
-    """One committed round, as one peer saw it."""
+class ExchangeRecord:
+    """One exchange of a peer with others, e.g. a committed round, as this peer saw it."""
 
     peer: str
-    round: int
-    """Counts from 1."""
-    generation: int
-    """Number of the membership view that made the round."""
-    period: int
-    """Local steps between the previous average and this one."""
+    version: int
+    """Counts the exchanges from 1. Where exchanges are rounds, the number of the round."""
     step: int
-    """Local steps since the run started, after this round."""
+    """Local steps since the run started, after this exchange."""
     time_s: float
-    """When the round was over on this peer, its evaluation included: seconds since the run started, on its monotonic
+    """When the exchange was over on this peer, its evaluation included: seconds since the run started, on its monotonic
     clock."""
     loss: FloatOrNaN
-    """Mean training loss agreed in this round; NaN if it was not reported, or the round was not averaged here."""
+    """Mean training loss agreed in this exchange; NaN if it was not reported, or the exchange was not made here."""
     compute_s: float
-    """Seconds of local steps; with gradients, until this peer's last one, even if some were already being sent."""
+    """Seconds of local steps. When gradients are averaged, the time until this peer's last gradient was complete, even
+    if earlier ones were already being sent."""
     wait_s: float
     """Seconds of waiting for others to contribute, or for agreement on them."""
     evaluation_wait_s: float = 0.0
-    """The part of `wait_s` in which the peer in `waited_for` was evaluating."""
+    """Seconds of `wait_s` during which the peer in `waited_for` was evaluating."""
     transfer_s: float
-    """The remaining seconds of the averaging."""
+    """The remaining seconds of the exchange."""
     hidden_s: float = 0.0
-    """Seconds of averaging behind local steps (`--overlap`). They are in none of the three above, which then cover the
-    time since the previous record."""
+    """Seconds of the exchange during which local steps went on (`--overlap`). They are not in `compute_s`, `wait_s` and
+    `transfer_s`, which then cover the time since the previous record."""
     evaluate_s: float = 0.0
-    """Seconds of evaluating this round's model, before `time_s`, on the peer that evaluates."""
+    """Seconds of evaluating this exchange's model, before `time_s`, on the peer that evaluates."""
     bytes_sent: int
-    """Bytes on the wire in this round; so are `bytes_received`."""
+    """Bytes on the wire in this exchange; so are `bytes_received`."""
     bytes_received: int
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     steps_per_s: FloatOrNaN
     members: int
-    """Number of members in the view that made the round."""
+    """Number of peers that took part."""
     missing: tuple[Missing, ...] = ()
     waited_for: str = ""
-    """The peer whose late contribution caused most of `wait_s`; empty: none that this peer could see or, for an
-    evaluation, was told of."""
-    accuracy: float | None = None
-    """From 0 to 1; None on a peer that did not evaluate."""
+    """The peer whose late contribution caused most of `wait_s`; empty if this peer does not know of one."""
     caught_up: bool = False
-    """The round was not averaged here, but adopted from a donor."""
+    """This peer did not take part in the exchange, but fetched its result from a donor."""
+    metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
+    """Results of evaluating this exchange's model, by name; empty on a peer that did not evaluate."""
+    details: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
+    """The conversation's own numbers, by the names of its columns."""
+
+    def __post_init__(self) -> None:
+        if clash := sorted(self.details.keys() & _COMMON):
+            raise ValueError(f"{clash[0]!r} is in all records: a conversation's column needs another name")
+
+    @property
+    def noun(self) -> Noun:
+        """The word for this exchange in texts."""
+        return noun(self.details)
 
     def to_json(self) -> str:
         """One line, without the newline."""
-        return line({"kind": "round"} | dataclasses.asdict(self))
+        row = {"kind": self.noun, "peer": self.peer, **self.details, **dataclasses.asdict(self)}
+        row |= {
+            "details": [*self.details],
+            ACCURACY: self.metrics.get(ACCURACY),
+        }  # the last as in schema 1, for scripts
+        return line(row)
+
+
+_COMMON: Final = frozenset(("kind", ACCURACY, *(field.name for field in dataclasses.fields(ExchangeRecord))))
+"""The JSON keys of an exchange's line in every conversation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,18 +135,18 @@ class EventRecord:
     """Seconds since the run started, on the recording peer's monotonic clock."""
     event: EventName
     about: str = ""
-    """The peer it happened to; empty: the recording peer itself."""
+    """The peer to which the event happened; empty: the recording peer itself."""
     why: str = ""
     work: str = ""
-    """For `stalled`, the work of the subject: 'local steps', 'evaluation'; empty: unknown."""
+    """For `stalled`, the work that the peer was doing: 'local steps', 'evaluation'; empty: unknown."""
     generation: int = 0
     """Number of the recording peer's membership view at the time."""
     key: str = ""
-    """The key of the peer `about`, where it joined, left or was lost: any peer may take any name."""
+    """The public key of the peer `about`, where it joined, left or was lost. Names are not unique, keys are."""
 
     @property
     def subject(self) -> str:
-        """The peer it happened to."""
+        """The peer to which the event happened."""
         return self.about or self.peer
 
     def to_json(self) -> str:
@@ -145,153 +154,63 @@ class EventRecord:
         return line({"kind": "event"} | dataclasses.asdict(self))
 
 
-Record = RoundRecord | EventRecord
+Record = ExchangeRecord | EventRecord
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class PeerSummary:
-    """One peer's totals for the run: local steps, bytes on the wire, bytes shared, and seconds."""
+class Header:
+    """The line before the records that one process wrote. `columns`: name -> title of the conversation's columns."""
 
-    peer: str
-    steps: int
-    rounds: int
-    bytes_sent: int
-    bytes_received: int
-    bytes_shared: int = 0
-    compute_s: float
-    wait_s: float
-    transfer_s: float
-    hidden_s: float = 0.0
-    """Seconds of averaging behind local steps."""
-    evaluation_wait_s: float = 0.0
-    """The part of `wait_s` in which the awaited peer was evaluating."""
-    evaluate_s: float = 0.0
-    """Seconds of evaluating."""
-    loss: FloatOrNaN
-    """The loss of its last round."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A member that went silent."""
-
-    peer: str
-    when: float
-    """Seconds since the run started."""
-    why: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
-    """How a run ended."""
-
-    accuracy: float | None = None
-    """From 0 to 1; None when no peer evaluated."""
-    accuracy_round: int | None = None
-    """The round whose model was evaluated."""
-    loss: FloatOrNaN
-    wall_s: float
-    """Wall-clock seconds of the run."""
-    rounds: int
-    peers: tuple[PeerSummary, ...] = ()
-    lost: tuple[Lost, ...] = ()
-    elsewhere: tuple[Elsewhere, ...] = ()
-    run: str
-    """The run folder."""
-    report: str | None = None
-    """Path of the report; None when there is none."""
-    virtual_s: float | None = None
-    """Simulations only: seconds that passed in the simulated world."""
-    digest: str | None = None
-    """Simulations only: a digest of the events, equal for equal seeds."""
-    broken: str | None = None
-    """Simulations only: the promise that did not hold, and how."""
+    schema: int = SCHEMA
+    columns: Columns
 
     def to_json(self) -> str:
-        """One line, without the newline. The fields of simulations are omitted for a real run."""
-        row = dataclasses.asdict(self)
-        for key in ("virtual_s", "digest", "broken"):
-            if row[key] is None:
-                del row[key]
-        return line(row)
+        """One line, without the newline."""
+        return line({"kind": "schema"} | dataclasses.asdict(self))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """The contents of a run folder."""
-
-    folder: Path
-    peers: tuple[str, ...]
-    """Names in natural order: p2 before p10."""
-    rounds: tuple[RoundRecord, ...]
-    """The records of all peers, in order of time; so are `events`."""
-    events: tuple[EventRecord, ...]
-    result: Result | None = None
-    """None while the run goes on, and when it was killed."""
-    command: str = ""
-    """The command line that started it; empty when unknown."""
-    scene: Scene | None = None
-    """Simulations only: the world around the peers."""
+def read_header(row: Mapping[str, Any], place: str) -> Header:
+    """The header in a row of kind "schema". Raises ValueError."""
+    check_schema(row, place)
+    return build(Header, row, place)
 
 
-def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
-    """The file of one peer. A name from the wire stays inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'. A name
-    too long for a file name is cut and given a hash."""
-    quoted = quote(peer, safe="")
-    if len(quoted) > _QUOTED_MAX:
-        quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"
-    return folder / f"peer-{quoted}{ending}"
+def check_schema(row: Mapping[str, Any], place: str) -> None:
+    """Raise a ValueError of one line where a row is of a schema that this version does not know."""
+    schema = row.get("schema", 1)
+    if type(schema) is not int or schema < 1:
+        raise ValueError(f"{place}: schema is {schema!a:.40}, not a number of 1 or more")
+    if schema > SCHEMA:
+        raise ValueError(
+            f"{place}: written by a newer samovar, in schema {schema}; this one reads up to {SCHEMA}: update it"
+        )
 
 
 def read_record(text: str) -> Record:
-    """The record in a line of `to_json`; raises a ValueError of one line if there is none."""
-    return _record(parse(text.encode("utf-8", "replace"), "record"), "record")
+    """The record in a line that `to_json` wrote. Raises a ValueError of one line."""
+    return record_of(parse(text.encode("utf-8", "replace"), "record"), "record")
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run's folder, finished or not. A torn last line is skipped; other damage is a ValueError of one line."""
-    files = sorted(folder.glob("peer-*.jsonl"))
-    result = folder / RESULT_FILE
-    if not files and not result.exists():
-        raise ValueError(f"{folder}: not a run folder, it has neither peer-*.jsonl nor {RESULT_FILE}")
-    records = sorted((record for file in files for record in _records(file)), key=lambda record: record.time_s)
-    rounds = tuple(record for record in records if isinstance(record, RoundRecord))
-    events = tuple(record for record in records if isinstance(record, EventRecord))
-    ended = build(Result, parse(result.read_bytes(), str(result)), str(result)) if result.exists() else None
-    names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
-    command = folder / COMMAND_FILE
-    return Run(
-        folder=folder,
-        peers=tuple(sorted(names, key=natural)),
-        rounds=rounds,
-        events=events,
-        result=ended,
-        command=command.read_text(encoding="utf-8", errors="replace").strip() if command.exists() else "",
-        scene=read_scene(folder),
-    )
-
-
-def _records(file: Path) -> Iterator[Record]:
-    *lines, tail = file.read_bytes().split(b"\n")
-    for number, text in enumerate(lines, 1):
-        if text.strip():
-            yield _record(parse(text, f"{file}, line {number}"), f"{file}, line {number}")
-    place = f"{file}, line {len(lines) + 1}"
-    try:
-        last = parse(tail, place)
-    except ValueError:  # nothing after the last newline, or a line cut off when the peer was killed
-        return
-    yield _record(last, place)
-
-
-def _record(row: Mapping[str, Any], place: str) -> Record:
+def record_of(row: Mapping[str, Any], place: str) -> Record:
+    """The record in a row. Raises a ValueError of one line that names the place."""
     kind = row.get("kind")
-    if kind == "round":
-        return build(RoundRecord, row, place)
+    if kind in ("round", "exchange"):
+        return build(ExchangeRecord, _named(row, place) if "version" in row else _of_schema_1(row), place)
     if kind == "event":
         return build(EventRecord, row, place)
-    raise ValueError(f"{place}: kind is {kind!r:.40}, neither 'round' nor 'event'")
+    raise ValueError(f"{place}: kind is {kind!r:.40}, none of 'round', 'exchange' and 'event'")
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+def _named(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The row with the conversation's own numbers collected under `details`."""
+    names = row.get("details")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or _COMMON & {*names}:
+        raise ValueError(f"{place}: details is {names!a:.40}, not a list of columns")
+    return {**row, "details": {name: row[name] for name in names if name in row}}
+
+
+def _of_schema_1(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of schema 1 converted to schema 2. Its only metric is the accuracy."""
+    named: dict[str, Any] = {"details": {name: row[name] for name in ROUNDS if name in row}}
+    named["metrics"] = {} if row.get(ACCURACY) is None else {ACCURACY: row[ACCURACY]}
+    return {**row, **named, **({"version": row["round"]} if "round" in row else {})}

@@ -1,6 +1,7 @@
-"""The scene of a simulation, beyond the peers' own records: the network between them, when each was up, and the faults.
+"""The scene of a simulation: the network between the peers, the times at which each was up, and the faults.
 
-It is one `scene.json` in the run folder, which a report made from that folder draws.
+A simulation writes it to `scene.json` in the run folder, beside the peers' records, and a report of that folder draws
+it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ BAD_ENDINGS: Final = ("crashed", "gave up", "out of memory")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A peer on the map: its site, its own connection, and the bytes over it."""
+    """A peer on the map: its site, its own link and the bytes that the link carried. Rates are in bytes a second."""
 
     peer: str
     site: str
     link: str
-    """As people write it: ``10mbit,40ms``."""
+    """The link as a user writes it: ``10mbit,40ms``."""
     up_Bps: float
     down_Bps: float
     bytes_up: int
@@ -33,7 +34,8 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Cable:
-    """A cable between two sites. `link`: empty where there is no trunk, only traffic between the peers of the two."""
+    """The connection between two sites `a` and `b`, with its rate in bytes a second and the bytes in both directions.
+    `link`: empty if the scenario has no trunk there; the bytes are then those between the peers of the two sites."""
 
     a: str
     b: str
@@ -45,7 +47,7 @@ class Cable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Stay:
-    """One life of a peer. Times: seconds since the run started."""
+    """The time from one start of a peer's process to its end, in seconds since the run started."""
 
     peer: str
     from_s: float
@@ -56,7 +58,8 @@ class Stay:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """A fault applied to some or all peers. Times: seconds since the run started; `until_s` None: for good."""
+    """A fault applied to the peers `who`; empty: all peers. Times are in seconds since the run started. `until_s` None:
+    the fault did not end."""
 
     kind: str
     who: tuple[str, ...]
@@ -66,8 +69,8 @@ class Trouble:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """The scene of one run. `lasted_s`: duration of the run; `broken`: the promise that did not hold, empty: all
-    held."""
+    """The scene of one run. `lasted_s`: duration of the run in virtual seconds; `broken`: the promise that did not
+    hold; "": all held."""
 
     lasted_s: float
     places: tuple[Place, ...]

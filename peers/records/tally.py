@@ -3,52 +3,65 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from statistics import fmean
 
+from .columns import Noun
 from .elsewhere import Elsewhere
-from .records import EventRecord, Lost, PeerSummary, Record, RoundRecord, natural
+from .records import EventRecord, ExchangeRecord, Record
+from .result import Lost, PeerSummary
+from .run import natural
 
 _SUMMED = (
     "bytes_sent", "bytes_received", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s", "transfer_s",
     "hidden_s", "evaluate_s",
 )  # fmt: skip
-_SAVED = "round "
+_SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
+"""The text by which a checkpoint's event names its exchange."""
 
 
 class _Comer:
-    """A peer that others saw join, as first recorded."""
+    """A peer that other peers saw join. `joined`: the first record of that; `since`: the generation in which it joined
+    last; `exchanges`: the number of exchanges of which it was a member; `gone`: the record of its end."""
 
     def __init__(self, joined: EventRecord) -> None:
-        self.joined, self.since, self.rounds = joined, joined.generation, 0
+        self.joined, self.since, self.exchanges = joined, joined.generation, 0
         self.gone: EventRecord | None = None
 
-    def was_in(self, generation: int) -> bool:
+    def was_in(self, generation: float | None) -> bool:
+        """Whether the peer was a member in that generation. None, for records without generations: whether it is a
+        member now."""
+        if generation is None:
+            return self.gone is None
         return self.since <= generation and (self.gone is None or generation < self.gone.generation)
 
     def told(self) -> Elsewhere:
-        known = Elsewhere(peer=self.joined.subject, rounds=self.rounds, joined_s=self.joined.time_s)
+        known = Elsewhere(peer=self.joined.subject, exchanges=self.exchanges, joined_s=self.joined.time_s)
         if self.gone is None:
             return known
         return replace(known, gone=self.gone.event, gone_s=self.gone.time_s, why=self.gone.why)
 
 
 class Tally:
-    """Totals of the records given to `update` in order of time. `records`: how many of these are surely in the
-    files."""
+    """Totals of the records given to `update` in order of time. `records`: number of these that are certainly in the
+    record files."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        self.records = self.rounds = 0
+        self.records = self.exchanges = 0
+        self.noun: Noun = "round"
+        """The word for an exchange in texts about this run."""
         self.saved: int | None = None
-        """The latest round with a checkpoint."""
+        """Number of the latest exchange with a checkpoint; None: there is no checkpoint."""
         self._peers: dict[str, PeerSummary] = {}
         self._lost: dict[str, Lost] = {}
-        self.accuracy: float | None = None
-        """Accuracy of the latest evaluated model; None: none was evaluated."""
-        self.accuracy_round: int | None = None
-        """The round of that model."""
+        self.metrics: Mapping[str, float] = {}
+        """Metrics of the latest evaluated model, by name; empty: none was evaluated."""
+        self.metrics_at: int | None = None
+        """Number of the exchange that gave that model."""
         self._last = (0, -math.inf, math.nan)
-        """The last averaged round, the time of its latest record, and its loss."""
+        """Number of the last averaged round, the time of its latest record, and the training loss in it."""
         self._came: dict[str, _Comer] = {}
         for record in records:
             self.update(record)
@@ -61,17 +74,18 @@ class Tally:
         self._peers[record.peer] = before if isinstance(record, EventRecord) else _added(before, record)
         if isinstance(record, EventRecord):
             self._follow(record)
-        elif record.round > self.rounds and not record.caught_up:
+        elif record.version > self.exchanges and not record.caught_up:
             for comer in self._came.values():
-                comer.rounds += comer.was_in(record.generation)
-        if isinstance(record, RoundRecord):
-            self.rounds = max(self.rounds, record.round)
-            if record.accuracy is not None and record.round >= (self.accuracy_round or 0):
-                self.accuracy, self.accuracy_round = record.accuracy, record.round
-            if not record.caught_up and (record.round, record.time_s) > self._last[:2]:
-                self._last = (record.round, record.time_s, record.loss)
-        elif record.event == "checkpoint" and record.why.startswith(_SAVED):
-            self.saved = max(self.saved or 0, int(record.why.removeprefix(_SAVED)))
+                comer.exchanges += comer.was_in(record.details.get("generation"))
+        if isinstance(record, ExchangeRecord):
+            self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
+            if record.metrics and record.version >= (self.metrics_at or 0):
+                same = record.version == self.metrics_at
+                self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
+            if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
+                self._last = (record.version, record.time_s, record.loss)
+        elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
+            self.saved = max(self.saved or 0, int(saved[1]))
         elif record.event == "lost":
             known = self._lost.get(record.subject)
             if known is None or record.time_s < known.when:
@@ -89,42 +103,46 @@ class Tally:
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
-        """Peers that others saw join, and of which there are no records, in natural order of their names."""
+        """The peers that others saw join and that have no records of their own, in natural order of their names."""
         names = sorted(self._came.keys() - self._peers.keys(), key=natural)
         return tuple(self._came[name].told() for name in names)
 
     @property
     def loss(self) -> float:
-        """The loss of the last round; NaN before there is one."""
-        return self._last[2]
+        """The training loss of the last round. Where exchanges are not rounds, the mean of the peers' last losses. NaN
+        before there is one."""
+        if self.noun == "round":
+            return self._last[2]
+        losses = [peer.loss for peer in self._peers.values() if math.isfinite(peer.loss)]
+        return fmean(losses) if losses else math.nan
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Every lost peer, by its earliest record; in order of time."""
+        """Every lost peer, with the earliest record of its loss, in order of time."""
         return tuple(sorted(self._lost.values(), key=lambda lost: lost.when))
 
     @property
     def peers(self) -> dict[str, PeerSummary]:
-        """Each peer's totals by its own records, in natural order of their names."""
+        """Each peer's totals, from its own records, in natural order of the names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
 
 
-def saved_text(round_: int) -> str:
-    """The text by which a checkpoint's event names its round."""
-    return f"{_SAVED}{round_}"
+def saved_text(version: int, noun: Noun = "round") -> str:
+    """The text by which a checkpoint's event names its exchange."""
+    return f"{noun} {version}"
 
 
 def nothing(peer: str) -> PeerSummary:
-    """The totals of a peer without a round."""
+    """The totals of a peer without an exchange."""
     none = dict.fromkeys(_SUMMED, 0)
-    return PeerSummary(peer=peer, steps=0, rounds=0, loss=math.nan, **none)
+    return PeerSummary(peer=peer, steps=0, exchanges=0, loss=math.nan, **none)
 
 
-def _added(before: PeerSummary, record: RoundRecord) -> PeerSummary:
+def _added(before: PeerSummary, record: ExchangeRecord) -> PeerSummary:
     return replace(
         before,
         steps=before.steps + (round(record.steps_per_s * record.compute_s) if record.compute_s > 0 else 0),
-        rounds=before.rounds + (not record.caught_up),
+        exchanges=before.exchanges + (not record.caught_up),
         loss=before.loss if record.caught_up else record.loss,
         **{name: getattr(before, name) + getattr(record, name) for name in _SUMMED},
     )

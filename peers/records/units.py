@@ -1,11 +1,18 @@
-"""Numbers and names in words, shared by the terminal and the report."""
+"""Formatting of numbers and names as text, for the terminal and the report."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
+from .columns import ACCURACY, Noun
 from .elsewhere import Elsewhere
 from .records import EventRecord
+
+T = TypeVar("T")
+MOST_METRICS: Final = 6
+"""Number of a task's metrics that are shown; further ones are in the records only."""
 
 
 def bytes_text(count: float) -> str:
@@ -41,43 +48,75 @@ def count_text(count: int, noun: str) -> str:
 
 
 def moment_text(seconds: float) -> str:
-    """A moment in a run: 9.31 -> '9.31 s', from a minute on as a clock shows it."""
+    """A time since the run started: 9.31 -> '9.31 s', 75 -> '1:15'."""
     return seconds_text(seconds) if seconds < 59.95 else clock_text(seconds)
 
 
 def loss_text(loss: float) -> str:
-    """Four significant digits; '-' for NaN, a loss that was not reported; 'not finite' for an infinite one."""
+    """A training loss with four significant digits; '-' for NaN, which means not reported; 'not finite' for
+    infinity."""
     if math.isnan(loss):
         return "-"
     return f"{loss:#.4g}".rstrip(".") if math.isfinite(loss) else "not finite"
 
 
-def accuracy_text(accuracy: float | None) -> str:
-    return "-" if accuracy is None else f"{accuracy:.2%}"
+def number_text(value: float) -> str:
+    """A number of a conversation's column, without its unit: 4.0 -> '4', 1234567 -> '1,234,567', 0.123456 -> '0.1235'.
+    A whole number has all its digits, any other four significant ones."""
+    whole = math.isfinite(value) and value == round(value) and abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
-def as_of(round_: int | None, accuracy: float, latest: int) -> str:
-    """'92.22%', or where it was measured before the `latest` round, '92.22% after round 30'."""
-    earlier = round_ is not None and round_ < latest
-    return accuracy_text(accuracy) + (f" after round {round_:,}" if earlier else "")
+def metric_label(name: str) -> str:
+    """The label of a metric: its name, safe to show. An evaluated 'loss' is labelled 'evaluated loss', because it is
+    not the training loss."""
+    return "evaluated loss" if name == "loss" else plain(name, 40)
 
 
-def stay_text(one: Elsewhere) -> str:
-    """'in 34 rounds from 3.10 s on, there at the end', or with the time and the reason of its end."""
+def is_share(name: str) -> bool:
+    """Whether a metric of this name is a share of 1 and shown in percent: it is if it has 'accuracy' in its name."""
+    return ACCURACY in name
+
+
+def metric_text(name: str, value: float) -> str:
+    """A metric's value: '92.22%' for an accuracy, any other as `loss_text` gives it."""
+    return f"{value:.2%}" if is_share(name) and math.isfinite(value) else loss_text(value)
+
+
+def metric_texts(metrics: Mapping[str, float], at: int | None, latest: int, noun: Noun) -> list[str]:
+    """'accuracy 92.22%' for each metric that is shown. If they were measured at an exchange `at` before the `latest`
+    one, the last text says so: 'accuracy 92.22% after round 30'."""
+    told = [f"{metric_label(name)} {metric_text(name, value)}" for name, value in first_metrics(metrics.items())]
+    return [*told[:-1], told[-1] + after_text(at, latest, noun)] if told else []
+
+
+def after_text(at: int | None, latest: int, noun: Noun) -> str:
+    """' after round 30' for a measurement at exchange `at`; '' if that is the latest one, or None."""
+    return f" after {noun} {at:,}" if at is not None and at < latest else ""
+
+
+def first_metrics(metrics: Iterable[T]) -> list[T]:
+    """The first `MOST_METRICS` metrics, which are the ones that are shown."""
+    return [*metrics][:MOST_METRICS]
+
+
+def stay_text(one: Elsewhere, noun: Noun) -> str:
+    """'in 34 rounds from 3.10 s on, there at the end' for a peer without records here. For one that left or was lost,
+    the time and the reason stand at the end."""
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "there at the end"
     why = f": {plain(one.why)}" if one.why else ""
-    return f"in {count_text(one.rounds, 'round')} from {moment_text(one.joined_s)} on, {end}{why}"
+    return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
 
 
 def plain(text: str, most: int = 200) -> str:
-    """Another peer's text, made safe for a terminal: no control characters or line breaks, at most `most`
-    characters."""
+    """`text` from another peer, made safe to show: control characters and line breaks are replaced, and it is cut to
+    `most` characters."""
     kept = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[: most + 1])
     return kept if len(text) <= most else kept[: most - 1] + "…"
 
 
 def event_text(event: EventRecord, *, subject: bool = True) -> str:
-    """'peer c lost: no heartbeat for 5 s'; without its subject 'lost: no heartbeat for 5 s'."""
+    """'peer c lost: no heartbeat for 5 s'; with `subject` False 'lost: no heartbeat for 5 s'."""
     name = f"peer {plain(event.subject, 40)} " if subject else ""
     return name + event.event.replace("_", " ") + (f": {plain(event.why)}" if event.why else "")
 

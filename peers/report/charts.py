@@ -1,7 +1,7 @@
-"""The curves of a report, as plotly figures in plain data: plotly draws them, but is not needed to make them.
+"""The curves of a report, as plotly figures in plain dictionaries, so that plotly is not needed to make them.
 
-A curve keeps at most `MOST_POINTS`, whatever the size of the run. Peers' text is escaped, because plotly interprets
-tags.
+A curve has at most `MOST_POINTS` points, whatever the size of the run. Text from peers is escaped, because plotly
+interprets HTML tags.
 """
 
 from __future__ import annotations
@@ -9,46 +9,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any, Final, Literal
 
-from ..records.units import bytes_text, loss_text, moment_text, plain
+from ..records.units import bytes_text, moment_text, plain
 from .overview import Absence, Point
+from .quantities import Quantity
 
 Figure = dict[str, Any]
 
 MOST_POINTS: Final = 1500
 MOST_LOUD: Final = 12
-"""With more losses than this, all are drawn faintly, so that they do not cover the curves."""
+"""If peers were lost more often than this, the marks are drawn faintly, so that they do not cover the curves."""
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
 _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Quantity:
-    """The quantity of a curve."""
-
-    title: str
-    ink: str
-    of: Callable[[Point], float | None]
-    text: Callable[[float], str]
-    steps: bool = False
-    """The value of a point held since the point before."""
-
-
-QUANTITIES: Final = {
-    "loss": Quantity(title="training loss", ink="#3f6fb0", of=lambda point: point.loss, text=loss_text),
-    "accuracy": Quantity(title="accuracy", ink="#3d8b6e", of=lambda point: point.accuracy, text="{:.2%}".format),
-    "period": Quantity(
-        title="local steps", ink="#7a5ea8", of=lambda point: point.period, text="{:g} local steps".format, steps=True
-    ),
-    "members": Quantity(
-        title="peers", ink="#66788a", of=lambda point: point.members, text="{:g} peers".format, steps=True
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +37,7 @@ class Axis:
     unit: float
     """Seconds or bytes in one unit of the axis."""
     end: float
-    """In the axis' own unit."""
+    """The end of the run, in the axis' unit."""
     points: Sequence[Point]
 
     def scaled(self, value: float) -> float:
@@ -68,11 +45,12 @@ class Axis:
         return _round(value / self.unit)
 
     def of(self, point: Point) -> float:
-        """The position of a point of the run."""
+        """The position of a curve's point, in the axis' unit."""
         return self.scaled(point.time_s if self.over == "time" else point.bytes_sent)
 
     def at(self, time_s: float) -> float:
-        """The position of a moment of the run."""
+        """The position of a time (seconds since the run started), in the axis' unit. On an axis of bytes it is that of
+        the last point before it."""
         if self.over == "time":
             return self.scaled(time_s)
         before = bisect_right(self.points, time_s, key=lambda point: point.time_s)
@@ -80,26 +58,26 @@ class Axis:
 
 
 def time_axis(points: Sequence[Point], end_s: float) -> Axis:
-    """Since the run started, in seconds, minutes, hours or days."""
+    """An axis of the time since the run started, up to `end_s`, in seconds, minutes, hours or days."""
     unit, name = _unit(end_s, ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")))
     return Axis(over="time", title=f"time ({name})", unit=unit, end=end_s / unit, points=points)
 
 
 def bytes_axis(points: Sequence[Point], end: float) -> Axis:
-    """Bytes that all peers together sent since the run started."""
+    """An axis of the bytes that all peers together have sent since the run started, up to `end` bytes."""
     unit, name = _unit(end, _SIZES)
     return Axis(over="bytes", title=f"sent by all peers ({name})", unit=unit, end=end / unit, points=points)
 
 
 def size_axis(end: float) -> Axis:
-    """Bytes."""
+    """An axis of sizes up to `end` bytes."""
     unit, name = _unit(end, _SIZES)
     return Axis(over="bytes", title=name, unit=unit, end=end / unit, points=())
 
 
-def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
-    """The curve of one of `QUANTITIES`, with a line where a peer was lost; None when there are no measurements."""
-    quantity = QUANTITIES[name]
+def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
+    """The curve of a quantity, with a dotted line where a peer was lost; None when no point has a finite value."""
+    stepped = quantity.kind == "count"
     points = [point for point in axis.points if quantity.of(point) is not None]
     points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
     values = [value if value is not None and math.isfinite(value) else None for value in map(quantity.of, points)]
@@ -110,20 +88,21 @@ def curve_chart(name: str, axis: Axis, missing: Sequence[Absence]) -> Figure | N
         "type": "scatter",
         "x": [axis.of(point) for point in points],
         "y": values,
-        "mode": "lines" if len(points) > (1 if quantity.steps else 40) else "lines+markers",
-        "line": {"color": quantity.ink, "width": 2, "shape": "vh" if quantity.steps else "linear"},
+        "mode": "lines" if len(points) > (1 if stepped else 40) else "lines+markers",
+        "line": {"color": quantity.ink, "width": 2, "shape": "vh" if stepped else "linear"},
         "marker": {"size": 5},
         "customdata": [_hover(quantity, point) for point in points],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     layout = base_layout(axis)
-    layout["yaxis"] |= {"title": {"text": quantity.title, "standoff": 12}, "automargin": True} | _scale(name, finite)
-    layout["shapes"], layout["annotations"] = loss_marks(axis, missing)
-    return {"data": [*(_band(axis, points, quantity.ink) if name == "loss" else ()), line], "layout": layout}
+    title = {"text": escape(quantity.title), "standoff": 12}
+    layout["yaxis"] |= {"title": title, "automargin": True} | _scale(quantity, finite)
+    layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
+    return {"data": [*(_band(axis, points, quantity.ink) if quantity.kind == "loss" else ()), line], "layout": layout}
 
 
 def base_layout(axis: Axis) -> Figure:
-    """The layout of all charts. The page sets the text colour, as it knows whether it is light or dark."""
+    """The plotly layout common to all charts. The page's script sets the text colour, by the reader's colour scheme."""
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": "outside", "tickcolor": GRID}
     return {
         "height": 280,
@@ -138,8 +117,9 @@ def base_layout(axis: Axis) -> Figure:
     }
 
 
-def loss_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
-    """Dotted lines where peers were lost, with their names above; lines close to each other share a label."""
+def absence_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
+    """The plotly shapes and annotations that mark lost peers: a dotted line at each such time, and labels with the
+    peers' names above. Lines close to each other share a label."""
     places = sorted((axis.at(when), absence.peer) for absence in missing for when in absence.lost_s)
     faint = 1.0 if len(places) <= MOST_LOUD else 0.3
     dotted = {"color": LOST_INK, "width": 1, "dash": "dot"}
@@ -174,28 +154,29 @@ def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
     return [edge | {"y": [p.low for p in points]}, edge | fill | {"y": [p.high for p in points]}]
 
 
-def _scale(name: str, values: Sequence[float]) -> Figure:
+def _scale(quantity: Quantity, values: Sequence[float]) -> Figure:
     low, high = min(values), max(values)
-    if name == "loss" and low > 0 and high > 100 * low:
+    if quantity.kind in ("loss", "metric") and low > 0 and high > 100 * low:
         return {"type": "log", "dtick": 1}
-    if name == "accuracy":
+    if quantity.kind == "share":
         room = max(0.06 * (high - low), 0.01)  # plotly's own margin would exceed 100 %
         within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if low >= 0 and high <= 1 else {}
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
-    if name == "loss":
+    if quantity.kind != "count":
         return {}
-    return {"range": [0, high * 1.12 or 1], "tickformat": "~s"} | ({"dtick": 1} if high <= 8 else {})
+    whole = {"dtick": 1} if 1 <= high <= 8 else {}
+    return {"tickformat": "~s"} | whole | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})
 
 
 def _hover(quantity: Quantity, point: Point) -> str:
     value = quantity.of(point)
     shown = "-" if value is None else quantity.text(value)
     sent = bytes_text(point.bytes_sent)
-    return f"<b>{shown}</b><br>round {point.round:,} · {moment_text(point.time_s)} · {sent} sent"
+    return f"<b>{escape(shown)}</b><br>{quantity.noun} {point.version:,} · {moment_text(point.time_s)} · {sent} sent"
 
 
 def _unit(end: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit of which the end is at least three, so that an axis does not count in fractions only."""
+    """The largest unit in which `end` is at least 3, so that the axis has whole numbers."""
     return next((choice for choice in units if end >= 3 * choice[0]), units[-1])
 
 

@@ -1,8 +1,8 @@
-"""The timeline of a report: a row for each peer, with its compute, wait, transfer and evaluation in order of time.
+"""The timeline of a report: a row for each peer, with bars for compute, wait, transfer and evaluation in order of time.
 
-To keep a browser fast, at most `MOST_ROWS` peers and `MOST_SLOTS` stretches of four bars are drawn, and few enough in a
-row that each bar is visible. In a longer run a stretch sums up several rounds; in a larger one the least interesting
-peers are left out.
+To keep a browser fast, at most `MOST_ROWS` peers and `MOST_SLOTS` slots of four bars are drawn, and at most
+`MOST_IN_ROW` slots a row, so that each bar is visible. In a longer run a slot sums up several exchanges. In a run of
+more peers, those that were never lost and have the fastest steps are left out.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from ..records.records import PeerSummary, Run
-from ..records.units import loss_text, moment_text, plain, seconds_text
-from .charts import LOST_INK, Axis, Figure, base_layout, loss_marks
+from ..records.columns import shown
+from ..records.result import PeerSummary
+from ..records.run import Run
+from ..records.units import loss_text, moment_text, number_text, plain, seconds_text
+from .charts import LOST_INK, Axis, Figure, absence_marks, base_layout
 from .overview import Absence
-from .timeline import PARTS, Slot, slots
+from .timeline import PHASES, Slot, slots
 
 MOST_ROWS: Final = 64
 MOST_SLOTS: Final = 2000
 MOST_IN_ROW: Final = 160
-PART_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c", "evaluate": "#a0628f"}
+PHASE_INK: Final = {"compute": "#4a78b5", "wait": "#e2b35c", "transfer": "#5fa58c", "evaluate": "#a0628f"}
 BACK_INK: Final = "#2f7d5f"
 
 
 def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
-    """The peers that get a row: all, or else those that were missing and then those with the slowest steps."""
+    """The names of the peers that get a row: all, or of more than `MOST_ROWS` those that were missing, then those with
+    the slowest steps."""
     names = [peer.peer for peer in peers]
     if len(names) <= MOST_ROWS:
         return names
@@ -36,10 +39,10 @@ def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
 
 
 def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Absence]) -> Figure:
-    """The timeline of the peers in `names`, with a cross where one was lost and a triangle where one came."""
+    """The timeline of the peers in `names`. A cross marks a peer's loss, a triangle its joining."""
     row = {name: index for index, name in enumerate(names)}
     most = min(MOST_SLOTS, MOST_IN_ROW * len(names))
-    drawn = slots((record for record in run.rounds if record.peer in row), most=most)
+    drawn = slots((record for record in run.exchanges if record.peer in row), most=most)
     came = [(event.subject, event.time_s, event.why) for event in run.events if event.event == "joined"]
     lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
     layout = base_layout(axis)
@@ -57,34 +60,34 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
         "automargin": True,
         "fixedrange": True,
     }
-    layout["shapes"], _ = loss_marks(axis, missing, labels=False)
+    layout["shapes"], _ = absence_marks(axis, missing, labels=False)
     signs = [
         _signs("lost", LOST_INK, "x", axis, row, lost),
         _signs("joined", BACK_INK, "triangle-up", axis, row, came),
     ]
-    return {"data": [*_bars(drawn, row, axis), *(sign for sign in signs if sign["x"])], "layout": layout}
+    return {"data": [*_bars(run, drawn, row, axis), *(sign for sign in signs if sign["x"])], "layout": layout}
 
 
-def _bars(drawn: Iterable[Slot], row: Mapping[str, int], axis: Axis) -> list[Figure]:
-    bars: dict[str, list[tuple[int, float, float, str]]] = {part: [] for part in PARTS}
+def _bars(run: Run, drawn: Iterable[Slot], row: Mapping[str, int], axis: Axis) -> list[Figure]:
+    bars: dict[str, list[tuple[int, float, float, str]]] = {phase: [] for phase in PHASES}
     for slot in drawn:
-        for part, start, length, spent in slot.parts():
-            bars[part].append((row[slot.peer], axis.at(start), axis.at(length), _slot_text(slot, part, spent)))
+        for phase, start, length, spent in slot.phases():
+            bars[phase].append((row[slot.peer], axis.at(start), axis.at(length), _slot_text(run, slot, phase, spent)))
     return [
         {
             "type": "bar",
             "orientation": "h",
-            "name": part,
+            "name": phase,
             "y": [bar[0] for bar in found],
             "base": [bar[1] for bar in found],
             "x": [bar[2] for bar in found],
             "customdata": [bar[3] for bar in found],
             "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"color": PART_INK[part], "line": {"width": 0}},
+            "marker": {"color": PHASE_INK[phase], "line": {"width": 0}},
             "width": 0.74,
         }
-        for part, found in bars.items()
-        if found or part != "evaluate"
+        for phase, found in bars.items()
+        if found or phase != "evaluate"
     ]
 
 
@@ -109,21 +112,23 @@ def _sign_text(name: str, peer: str, when: float, why: str) -> str:
     return f"<b>{escape(plain(peer, 40))}</b> {name} at {moment_text(when)}<br>{escape(plain(why, 120))}"
 
 
-def _slot_text(slot: Slot, part: str, spent: float) -> str:
-    which = f"round {slot.last.round:,}"
+def _slot_text(run: Run, slot: Slot, phase: str, spent: float) -> str:
+    which = f"{run.noun} {slot.last.version:,}"
     if slot.first is not slot.last:
-        which = f"rounds {slot.first.round:,} to {slot.last.round:,}"
-    awaited = _awaited(slot) if part == "wait" else ""
+        which = f"{run.noun}s {slot.first.version:,} to {slot.last.version:,}"
+    awaited = _awaited(slot) if phase == "wait" else ""
     hidden = f" · {seconds_text(slot.hidden_s)} of averaging behind local steps" if slot.hidden_s else ""
+    known = [name for name in shown(run.columns) if name in slot.last.details]
+    details = (f" · {escape(plain(name, 40))} {number_text(slot.last.details[name])}" for name in known)
     return (
         f"<b>{escape(plain(slot.peer, 40))}</b> · {which} · {moment_text(slot.end_s)}"
-        f"<br>{part} {seconds_text(spent)}{awaited}{hidden}"
-        f"<br>loss {loss_text(slot.last.loss)} · period {slot.last.period:,}"
+        f"<br>{phase} {seconds_text(spent)}{awaited}{hidden}"
+        f"<br>loss {loss_text(slot.last.loss)}{''.join(details)}"
     )
 
 
 def _awaited(slot: Slot) -> str:
-    """The peer it waited for in the slot's longest wait."""
+    """The name of the peer that was waited for in the slot's longest wait, as text; "" if there is none."""
     record = slot.longest
     name = record.waited_for
     longest = "" if slot.first is slot.last else "longest "

@@ -1,52 +1,57 @@
-"""A summary of a run of any size: its learning curve, the missing peers, and totals per peer."""
+"""A summary of a run of any size: its learning curve, its missing and stalled peers, and the totals of each peer."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median
 from typing import Final
 
-from ..records.records import PeerSummary, RoundRecord, Run
+from ..records.records import ExchangeRecord
+from ..records.result import PeerSummary
+from ..records.run import Run
 from ..records.tally import Tally, nothing
 
 STRETCHES: Final = 300
-"""Points on the curve of a run whose peers are not in step."""
+"""Most points on the curve of a run whose peers are not in step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """The whole run at one moment, over the peers that then committed a round."""
+    """A point of the run's curve, over the records of one round, or of one stretch of time."""
 
     time_s: float
-    round: int
+    version: int
+    """The highest number of an exchange among these records."""
     bytes_sent: int
     """Bytes sent by all peers since the run started."""
     loss: float
-    """Mean of the finite losses; NaN when there are none. `low` and `high` are their extremes."""
+    """Mean of the finite training losses; NaN when there are none. `low` and `high` are their extremes."""
     low: float
     high: float
-    accuracy: float | None
-    period: float
-    """Median, in local steps."""
+    metrics: Mapping[str, float]
+    """By name, means over the peers that evaluated."""
+    details: Mapping[str, float]
+    """By name, medians over all peers."""
     members: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Absence:
-    """A peer that the others had to train without."""
+    """A peer that was lost, or that was missing from exchanges of the others."""
 
     peer: str
     address: str
     lost_s: tuple[float, ...]
-    """Each time it was given up, in seconds since the run started; empty for a peer that only missed rounds."""
+    """The times at which it was given up, in seconds since the run started; empty if it only missed exchanges."""
     missed: int
-    """Rounds of the others between its losses and its returns."""
+    """Number of rounds that the others made without it; 0 where exchanges are not rounds."""
     back: bool
-    """Whether it committed a round afterwards."""
+    """Whether it made an exchange afterwards."""
     why: str
     advice: str
 
@@ -65,7 +70,7 @@ class Standstill:
 
 
 def standstills(run: Run) -> list[Standstill]:
-    """All stalls, in order of time, each once however many peers recorded it."""
+    """All stalls of the run, in order of time. A stall that several peers recorded is listed once."""
     under_way: dict[str, Standstill] = {}
     over: list[Standstill] = []
     for event in run.events:
@@ -80,26 +85,33 @@ def standstills(run: Run) -> list[Standstill]:
 
 
 def curve(run: Run) -> list[Point]:
-    """The curve of the run: a point for each round, in order of time; a point for each stretch of time if peers are not
-    in step."""
-    averaged = [record for record in run.rounds if not record.caught_up] or list(run.rounds)
-    times = [record.time_s for record in run.rounds]
-    sent = list(accumulate((record.bytes_sent for record in run.rounds), initial=0))
-    by_round = _grouped(averaged, [record.round for record in averaged])
-    ends = [group[-1].time_s for group in by_round]
-    if ends != sorted(ends):
-        width = times[-1] / STRETCHES or 1.0
-        by_round = _grouped(averaged, [math.ceil(record.time_s / width) for record in averaged])
-    return [_point(group, sent[bisect_right(times, group[-1].time_s)]) for group in by_round]
+    """The points of the run's curve, in order of time: one for each round. Where exchanges are not rounds, or rounds of
+    different peers overlap in time, one for each of at most `STRETCHES` stretches of equal time."""
+    made = [record for record in run.exchanges if not record.caught_up] or list(run.exchanges)
+    times = [record.time_s for record in run.exchanges]
+    sent = list(accumulate((record.bytes_sent for record in run.exchanges), initial=0))
+    groups = _grouped(made, [record.version for record in made])
+    ends = [group[-1].time_s for group in groups]
+    if made and (run.noun != "round" or ends != sorted(ends)):
+        width = times[-1] / _stretches(run, made) or 1.0
+        groups = _grouped(made, [math.ceil(record.time_s / width) for record in made])
+    return [_point(group, sent[bisect_right(times, group[-1].time_s)]) for group in groups]
+
+
+def _stretches(run: Run, made: Sequence[ExchangeRecord]) -> int:
+    """Number of stretches of time into which the curve is cut. Where exchanges are not rounds, it is so small that most
+    peers make an exchange in each stretch: the mean loss would jump between stretches of different peers."""
+    each = Counter(record.peer for record in made)
+    return STRETCHES if run.noun == "round" else min(STRETCHES, round(median(each.values())))
 
 
 def absences(run: Run) -> list[Absence]:
-    """All peers that were lost or missed a round, in order of the first loss."""
+    """All peers that were lost or missed an exchange, in the order in which they were first lost."""
     lost: dict[str, list[tuple[float, str]]] = {}
     for event in run.events:
         if event.event == "lost":
             lost.setdefault(event.subject, []).append((event.time_s, event.why))
-    known = {name: {why for _, why in losses} for name, losses in lost.items()}
+    known = {name: {why for _, why in times} for name, times in lost.items()}
     causes: dict[str, str] = {}
     for peer in run.result.lost if run.result else ():
         if peer.why not in known.get(peer.peer, {""}):
@@ -107,24 +119,24 @@ def absences(run: Run) -> list[Absence]:
         lost.setdefault(peer.peer, []).append((peer.when, peer.why))
     missed: dict[str, set[int]] = {}
     last_missing = {}
-    for record in run.rounds:
+    for record in run.exchanges:
         for absent in record.missing:
-            missed.setdefault(absent.peer, set()).add(record.round)
+            missed.setdefault(absent.peer, set()).add(record.version)
             last_missing[absent.peer] = absent
     alive, returns, made = _alive(run), _returns(run), _Made(run)
     found = []
     for name in {**lost, **missed}:
-        losses, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
-        told = (why for _, why in reversed(losses) if why)
-        since = losses[-1][0] if losses else missing.since_s if missing else 0.0
+        gone, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
+        told = (why for _, why in reversed(gone) if why)
+        since = gone[-1][0] if gone else missing.since_s if missing else 0.0
         returned = [*returns.get(name, []), math.inf]
-        without = made.between((when, returned[bisect_right(returned, when)]) for when, _ in losses)
+        without = made.between((when, returned[bisect_right(returned, when)]) for when, _ in gone)
         found.append(
             Absence(
                 peer=name,
                 address=missing.address if missing else "",
-                lost_s=_episodes([when for when, _ in losses], seen),
-                missed=len((without | missed.get(name, set())) - made.by.get(name, set())),
+                lost_s=_episodes([when for when, _ in gone], seen),
+                missed=len((without | missed.get(name, set())) - made.by.get(name, set())) * (run.noun == "round"),
                 back=any(times[-1] > since for times in (seen, returned[:-1]) if times),
                 why=causes.get(name) or next(told, missing.why if missing else ""),
                 advice=missing.advice if missing else "",
@@ -134,36 +146,38 @@ def absences(run: Run) -> list[Absence]:
 
 
 class _Made:
-    """Rounds with the time of their first commit. `by`: the rounds that each peer averaged itself."""
+    """The numbers of the run's exchanges, each with the time at which the first peer made it. `by`: peer -> the
+    exchanges in which it took part itself."""
 
     def __init__(self, run: Run) -> None:
         first: dict[int, float] = {}
         self.by: dict[str, set[int]] = {}
-        for record in run.rounds:
-            first.setdefault(record.round, record.time_s)
+        for record in run.exchanges:
+            first.setdefault(record.version, record.time_s)
             if not record.caught_up:
-                self.by.setdefault(record.peer, set()).add(record.round)
-        self._rounds = sorted(first, key=first.__getitem__)
-        self._times = [first[number] for number in self._rounds]
+                self.by.setdefault(record.peer, set()).add(record.version)
+        self._versions = sorted(first, key=first.__getitem__)
+        self._times = [first[version] for version in self._versions]
 
     def between(self, times: Iterable[tuple[float, float]]) -> set[int]:
-        """The rounds committed within any of these spans of time."""
+        """The numbers of the exchanges made within any of these spans of time (from, to; in seconds)."""
         spans = ((bisect_right(self._times, start), bisect_right(self._times, end)) for start, end in times)
-        return {number for first, last in spans for number in self._rounds[first:last]}
+        return {version for first, last in spans for version in self._versions[first:last]}
 
 
 def _alive(run: Run) -> dict[str, list[float]]:
-    """The times of each peer's round records."""
+    """Peer -> the times of its exchanges, in seconds since the run started."""
     alive: dict[str, list[float]] = {}
-    for record in run.rounds:
+    for record in run.exchanges:
         alive.setdefault(record.peer, []).append(record.time_s)
     return alive
 
 
 def _returns(run: Run) -> dict[str, list[float]]:
-    """The times at which each peer began to take part: by its own records, or else as others saw it join."""
+    """Peer -> the times at which it is known to take part, in seconds since the run started: those of its own
+    exchanges, or, for a peer without records here, those at which others saw it join."""
     returns: dict[str, list[float]] = {}
-    for record in run.rounds:
+    for record in run.exchanges:
         if not record.caught_up:
             returns.setdefault(record.peer, []).append(record.time_s)
     own = set(returns)
@@ -174,38 +188,45 @@ def _returns(run: Run) -> dict[str, list[float]]:
 
 
 def totals(run: Run) -> list[PeerSummary]:
-    """Each peer's totals, from its own records, or from the result where these are not here."""
+    """Each peer's totals, from its own records, or from the run's result for a peer whose records are not here."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
-    own = Tally(run.rounds).peers
+    own = Tally(run.exchanges).peers
     return [own.get(name) or told.get(name) or nothing(name) for name in run.peers]
 
 
-def _grouped(records: Iterable[RoundRecord], keys: Iterable[int]) -> list[list[RoundRecord]]:
-    groups: dict[int, list[RoundRecord]] = {}
+def _grouped(records: Iterable[ExchangeRecord], keys: Iterable[int]) -> list[list[ExchangeRecord]]:
+    groups: dict[int, list[ExchangeRecord]] = {}
     for key, record in zip(keys, records, strict=True):
         groups.setdefault(key, []).append(record)
     return [groups[key] for key in sorted(groups)]
 
 
-def _point(group: Sequence[RoundRecord], bytes_sent: int) -> Point:
+def _point(group: Sequence[ExchangeRecord], bytes_sent: int) -> Point:
     losses = [record.loss for record in group if math.isfinite(record.loss)]
-    accuracies = [record.accuracy for record in group if record.accuracy is not None]
     return Point(
         time_s=group[-1].time_s,
-        round=max(record.round for record in group),
+        version=max(record.version for record in group),
         bytes_sent=bytes_sent,
         loss=fmean(losses) if losses else math.nan,
         low=min(losses, default=math.nan),
         high=max(losses, default=math.nan),
-        accuracy=fmean(accuracies) if accuracies else None,
-        period=median(record.period for record in group),
+        metrics={name: fmean(values) for name, values in _by_name(record.metrics for record in group).items()},
+        details={name: median(values) for name, values in _by_name(record.details for record in group).items()},
         members=max(record.members for record in group),
     )
 
 
+def _by_name(rows: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            values.setdefault(name, []).append(value)
+    return values
+
+
 def _episodes(when: Sequence[float], alive: Sequence[float]) -> tuple[float, ...]:
-    """Separate losses of a peer. Many peers record the same loss: times without a sign of life between them are one
-    loss."""
+    """The times at which a peer was lost, each once. Several peers record one loss: of the times `when` between two of
+    the peer's own exchanges (`alive`) only the first is kept."""
     kept: list[float] = []
     for time in when:
         if not kept or bisect_right(alive, time) > bisect_right(alive, kept[-1]):

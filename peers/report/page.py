@@ -57,9 +57,9 @@ svg.map .hub { fill: var(--card); stroke: #5fa58c; stroke-width: 3; }
 svg.map .peer { fill: var(--card); stroke-width: 2; }
 svg.map .peer.bad { stroke: var(--bad); stroke-dasharray: 3 3; }
 svg.map .who { fill: var(--ink); text-anchor: middle; pointer-events: none; }
-.key { display: flex; flex-wrap: wrap; gap: 2px 22px; justify-content: center; padding: 2px 12px 8px; font-size: 13px;
-  color: var(--soft); }
-.key i { display: inline-block; width: 16px; height: 5px; border-radius: 3px; margin: 0 7px 3px 0; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 22px; justify-content: center; padding: 2px 12px 8px;
+  font-size: 13px; color: var(--soft); }
+.legend i { display: inline-block; width: 16px; height: 5px; border-radius: 3px; margin: 0 7px 3px 0; }
 details.card { padding: 10px 16px; }
 details .scroll { margin-top: 10px; }
 summary { cursor: pointer; }

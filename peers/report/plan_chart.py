@@ -1,4 +1,4 @@
-"""A plan as one picture: the time of each schedule, and the messages of every peer under the fastest one."""
+"""The chart of `samovar plan`, an SVG file: the time of each schedule, and each peer's messages under the fastest."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Bar(NamedTuple):
 
 def plan_chart(title: str, bars: Sequence[Bar], peers: int, sent: Iterable[Sent]) -> str:
     """The chart as the text of an SVG file. ``bars``: the fastest first; ``sent``: the messages of the fastest."""
-    parts = [*_bars(bars, 64.0)]
+    shapes = [*_bars(bars, 64.0)]
     top = 64.0 + len(bars) * _BAR + 40.0
     rows = min(peers, _ROWS_MOST)
     row_height = 18.0 if rows <= _ROWS_FEW else 12.0
-    parts += _timeline(bars[0], rows, row_height, sent, top)
+    shapes += _timeline(bars[0], rows, row_height, sent, top)
     height = top + rows * row_height + 60.0
     if peers > rows:
-        parts.append(_text(_LEFT, height - 12.0, f"and {count_text(peers - rows, 'more peer')}"))
+        shapes.append(_text(_LEFT, height - 12.0, f"and {count_text(peers - rows, 'more peer')}"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style>"
         f'<rect class="page" width="{_WIDTH:.0f}" height="{height:.0f}"/>'
-        f"{_text(_EDGE, 36.0, title, 'strong')}{''.join(parts)}</svg>\n"
+        f"{_text(_EDGE, 36.0, title, 'strong')}{''.join(shapes)}</svg>\n"
     )
 
 
@@ -65,8 +65,8 @@ def _bars(bars: Sequence[Bar], top: float) -> Iterator[str]:
 
 def _timeline(best: Bar, rows: int, row_height: float, sent: Iterable[Sent], top: float) -> Iterator[str]:
     yield _text(_EDGE, top, f"{best.name}: what each peer sends, and when", "strong")
-    yield _text(_RIGHT - 130.0, top, "to be added", "right") + _key(_RIGHT - 124.0, top, "sum")
-    yield _text(_RIGHT - 40.0, top, "sums", "right") + _key(_RIGHT - 34.0, top, "spread")
+    yield _text(_RIGHT - 130.0, top, "to be added", "right") + _swatch(_RIGHT - 124.0, top, "sum")
+    yield _text(_RIGHT - 40.0, top, "sums", "right") + _swatch(_RIGHT - 34.0, top, "spread")
     top, bottom = top + 12.0, top + 12.0 + rows * row_height
     for tick in range(_TICKS + 1):
         x = _LEFT + tick / _TICKS * (_RIGHT - _LEFT)
@@ -103,5 +103,5 @@ def _text(x: float, y: float, text: str, kind: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}"{named}>{escape(text)}</text>'
 
 
-def _key(x: float, y: float, kind: str) -> str:
+def _swatch(x: float, y: float, kind: str) -> str:
     return f'<path class="{kind}" stroke-width="5" d="M{x:.1f} {y - 4:.1f}h18"/>'

@@ -1,4 +1,4 @@
-"""The charts of a simulated world: when each peer was up, the faults, and the bytes on each connection."""
+"""The charts of a simulated world: the times at which each peer was up, the faults, and the bytes on each link."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RECEIVED_INK: Final = "#5fa58c"
 
 
 def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
-    """A row for each of `names`: when it was up, with its faults drawn over that; faults of all peers have a row of
-    their own."""
+    """A row for each peer in `names`: the times at which it was up, with its faults drawn over them. Faults that
+    concern all peers have a row of their own."""
     all_row = [EVERYBODY] if any(not trouble.who for trouble in scene.troubles) else []
     row = {name: number for number, name in enumerate([*all_row, *names])}
     layout = base_layout(axis)
@@ -63,7 +63,7 @@ def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
 
 
 def bytes_chart(scene: Scene, names: Sequence[str]) -> Figure:
-    """The bytes on each connection in both directions, those between sites first."""
+    """The bytes on each link in both directions: the links between sites, then those of the peers in `names`."""
     shown = set(names)
     rows = [
         (f"{one.a} - {one.b}", one.link, ((one.Bps, one.bytes_ab), (one.Bps, one.bytes_ba))) for one in scene.cables

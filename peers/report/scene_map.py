@@ -1,7 +1,7 @@
 """A map of a simulated network: sites, the peers at each, their connections and the cables between the sites.
 
-The width of a connection shows its bytes, the colour its kind. Of many peers only a readable number is drawn; the
-others are counted.
+The width of a line shows the bytes that a connection carried, its colour the kind of link. If there are too many peers
+at a site to be readable, some are drawn and the others are counted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..records.units import bytes_text, count_text, plain
 MOST_SITES: Final = 12
 LINK_INKS: Final = ("#4a78b5", "#d08a3c", "#7a5ea8", "#3d8b6e", "#b5536b", "#57808f", "#9a8a3f")
 OTHER_INK: Final = "#8a94a3"
-"""The colour of further kinds of connections, when no other colour is left."""
+"""The colour of all further kinds of links, once `LINK_INKS` are used up."""
 _WIDTH: Final = 1160.0
 _PEER_R: Final = 13.0
 _WIDEST: Final = 15.0
 _WIDEST_OPEN: Final = 6.0
-"""The width of the widest line where there is no cable."""
+"""The width in pixels of the widest line between sites without a trunk."""
 _APART: Final = 50.0
 """Distance between the centres of two neighbouring peers."""
 _ISLAND: Final = 44.0
@@ -41,8 +41,8 @@ class _Spot(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """A site on the map. `outward`: the middle of the arc on which its peers stand; `arc`: the arc's extent, in
-    radians."""
+    """A site on the map. Its peers stand on an arc around `middle`. `radius`: the arc's radius in pixels; `outward`:
+    the angle of the arc's middle; `arc`: the arc's extent; both in radians."""
 
     name: str
     places: Sequence[Place]
@@ -53,7 +53,9 @@ class _Site(NamedTuple):
 
 
 class _Scale(NamedTuple):
-    """The meaning of colours and widths in this map."""
+    """The meaning of colours and widths in this map. `inks`: link -> colour; `most`: most bytes of a peer in one
+    direction; `most_cabled`: most bytes between two sites; `lasted_s`: duration of the run; `endings`: peer -> how it
+    ended."""
 
     inks: Mapping[str, str]
     most: int
@@ -63,7 +65,7 @@ class _Scale(NamedTuple):
 
 
 def network_map(scene: Scene) -> str:
-    """The map as SVG, with its legend; its colours follow the page's."""
+    """The map as an SVG element, followed by its legend in HTML. The page's style sheet sets its colours."""
     sites, height = _laid_out(scene)
     kinds = Counter(place.link for place in scene.places)
     scale = _Scale(
@@ -73,16 +75,16 @@ def network_map(scene: Scene) -> str:
         lasted_s=scene.lasted_s,
         endings={stay.peer: stay.ending for stay in scene.stays},
     )
-    where, parts = {site.name: site for site in sites}, list[str]()
+    where, shapes = {site.name: site for site in sites}, list[str]()
     for site in sites:
         x, y = site.middle
-        parts.append(f'<circle class="island" cx="{x:.1f}" cy="{y:.1f}" r="{site.radius + _ISLAND:.1f}"/>')
+        shapes.append(f'<circle class="island" cx="{x:.1f}" cy="{y:.1f}" r="{site.radius + _ISLAND:.1f}"/>')
     for cable in scene.cables:
         if cable.a in where and cable.b in where:
-            parts += _cable(cable, where[cable.a].middle, where[cable.b].middle, scale)
+            shapes += _cable(cable, where[cable.a].middle, where[cable.b].middle, scale)
     for site in sites:
-        parts += _site(site, scale, most_at(len(sites)))
-    drawn = f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img">{"".join(parts)}</svg>'
+        shapes += _site(site, scale, most_at(len(sites)))
+    drawn = f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img">{"".join(shapes)}</svg>'
     hidden = len({place.site for place in scene.places}) - len(sites)
     more = [f"and {count_text(hidden, 'more site')}"] if hidden > 0 else []
     return drawn + _legend(kinds, scale, more)
@@ -97,12 +99,13 @@ def link_words(link: str) -> str:
 
 
 def most_at(sites: int) -> int:
-    """Peers drawn at each of so many sites."""
+    """The greatest number of peers drawn at each site, when there are so many `sites`."""
     return 24 if sites <= 2 else 8 if sites <= 6 else 4
 
 
 def _laid_out(scene: Scene) -> tuple[list[_Site], float]:
-    """The layout: sites on an ellipse, a single site in the middle; peers on the side away from the other sites."""
+    """The sites with their places on the map, and the map's height in pixels. Sites stand on an ellipse, a single site
+    in the middle. A site's peers stand on the side away from the other sites."""
     by_site: dict[str, list[Place]] = {}
     for place in scene.places:
         by_site.setdefault(place.site, []).append(place)
@@ -201,8 +204,8 @@ def _legend(kinds: Mapping[str, int], scale: _Scale, more: Sequence[str]) -> str
     rows = [(ink, f"{link_words(link)}: {count_text(kinds[link], 'peer')}") for link, ink in scale.inks.items()]
     left = sum(count for link, count in kinds.items() if link not in scale.inks)
     rows += [(OTHER_INK, f"other connections: {count_text(left, 'peer')}")] if left else []
-    keys = [f'<span><i style="background:{ink}"></i>{_said(text)}</span>' for ink, text in rows]
-    return f'<div class="key">{"".join([*keys, *(f"<span>{_said(text)}</span>" for text in more)])}</div>'
+    entries = [f'<span><i style="background:{ink}"></i>{_said(text)}</span>' for ink, text in rows]
+    return f'<div class="legend">{"".join([*entries, *(f"<span>{_said(text)}</span>" for text in more)])}</div>'
 
 
 def _wide(size: int, most: int, widest: float) -> float:

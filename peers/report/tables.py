@@ -1,4 +1,5 @@
-"""The text of a report: headline numbers, missing peers, totals of each peer, and events; all of it escaped."""
+"""The texts and tables of a report, as HTML: headline numbers, missing peers, totals of each peer, and events. All text
+from records is escaped."""
 
 from __future__ import annotations
 
@@ -8,15 +9,27 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ..records.records import PeerSummary, Run
+from ..records.result import PeerSummary
+from ..records.run import Run
 from ..records.tally import Tally
-from ..records.units import accuracy_text, bytes_text, loss_text, moment_text, plain, seconds_text, stay_text
-from .gantt import PART_INK
+from ..records.units import (
+    after_text,
+    bytes_text,
+    first_metrics,
+    loss_text,
+    metric_label,
+    metric_text,
+    moment_text,
+    plain,
+    seconds_text,
+    stay_text,
+)
+from .gantt import PHASE_INK
 from .overview import Absence, Point, Standstill
-from .timeline import PARTS
+from .timeline import PHASES
 
 _BAD: Final = ("lost", "stalled", "error", "checkpoint_failed", "records_failed", "refused")
-"""Events that stand out."""
+"""Events that are shown in the colour of errors."""
 MOST_EVENTS: Final = 500
 MOST_PEERS: Final = 2000
 
@@ -26,31 +39,35 @@ def run_name(run: Run) -> str:
 
 
 def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]) -> str:
-    """The headline numbers. For an unfinished run, which has no result, they come from its last round."""
+    """The tiles with the headline numbers: metrics, loss, peers, exchanges, bytes and time. For an unfinished run,
+    which has no result, they are made from its records."""
     result = run.result
-    told = result or Tally(run.rounds)
-    measured = "not measured" if told.accuracy is None else ""
-    if told.accuracy_round is not None and told.accuracy_round < told.rounds:
-        measured = f"after round {told.accuracy_round:,}"
+    told = result or Tally(run.exchanges)
+    measured = after_text(told.metrics_at, told.exchanges, run.noun).strip()
+    metrics = [
+        _tile(_capital(metric_label(name)), metric_text(name, value), measured)
+        for name, value in first_metrics(told.metrics.items())
+    ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)
-    wall_s = result.wall_s if result else (run.rounds[-1].time_s if run.rounds else 0.0)
+    wall_s = result.wall_s if result else (run.exchanges[-1].time_s if run.exchanges else 0.0)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost = sum(bool(absence.lost_s) for absence in missing)
     fate = f"{lost:,} lost" if lost else "none lost"
-    most = max((record.members for record in run.rounds), default=0)
+    most = max((record.members for record in run.exchanges), default=0)
     if most > len(peers):
-        fate += f"; up to {most:,} in a round: who joined from elsewhere keeps its own records"
+        at_once = "a round" if run.noun == "round" else "an exchange"
+        fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
     ending = "" if result else "not finished"
     if result and result.virtual_s is not None:
         ending = f"{seconds_text(result.virtual_s)} of virtual time"
     return '<div class="tiles">{}</div>'.format(
         "".join(
             (
-                _tile("Accuracy", accuracy_text(told.accuracy), measured),
+                *(metrics or [_tile("Evaluation", "-", "not measured")]),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
                 _tile("Peers", f"{len(peers):,}", fate, bad=lost > 0),
-                _tile("Rounds", f"{told.rounds:,}", _periods([record.period for record in run.rounds])),
+                _tile(_capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
             )
@@ -59,24 +76,26 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
 
 
 def command(run: Run) -> str:
-    """The command that repeats the run and, where known, the digest that tells whether the repetition was equal."""
+    """The command that repeats the run, and the digest of a simulation, by which a repetition can be compared; "" if
+    neither is known."""
     known = (("Run it again", run.command), ("Digest", run.result.digest if run.result else None))
     rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
 
 
 def broken(run: Run) -> str:
-    """The promise that did not hold in a simulation."""
+    """The promise that did not hold in a simulation; "" if all held."""
     what = run.scene.broken if run.scene else ""
     return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
 
 
 def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
-    """The division of all peers' seconds, and the peer that they waited for most."""
-    spent = [sum(getattr(peer, f"{part}_s") for peer in peers) for part in PARTS]
+    """A sentence with the share of each phase in all peers' time, and one with the peer that was waited for longest; ""
+    if there are no exchanges."""
+    spent = [sum(getattr(peer, f"{phase}_s") for peer in peers) for phase in PHASES]
     if not sum(spent):
         return ""
-    compute, wait, transfer, evaluate = (f"{part / sum(spent):.0%}" for part in spent)
+    compute, wait, transfer, evaluate = (f"{phase / sum(spent):.0%}" for phase in spent)
     told = f"Of the peers' time {compute} was compute, {wait} waiting for others, or for what is on its way, "
     told += f"{transfer} transfer and {evaluate} evaluation." if spent[-1] else f"and {transfer} transfer."
     if hidden := sum(peer.hidden_s for peer in peers):
@@ -86,7 +105,7 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
 
 def _longest_awaited(run: Run) -> str:
     waited, evaluated = defaultdict[str, float](float), defaultdict[str, float](float)
-    for record in run.rounds:
+    for record in run.exchanges:
         waited[record.waited_for] += record.wait_s
         evaluated[record.waited_for] += record.evaluation_wait_s
     most = max((name for name in waited if name), key=lambda name: waited[name], default="")
@@ -96,27 +115,30 @@ def _longest_awaited(run: Run) -> str:
     return f" They waited longest for {_text(most)}{evaluates if evaluated[most] else ''}."
 
 
-def missing_table(missing: Sequence[Absence]) -> str:
+def missing_table(run: Run, missing: Sequence[Absence]) -> str:
+    """The table of the peers that were lost or missed exchanges. The column "Rounds without it" is left out where
+    exchanges are not rounds."""
+    rounds = run.noun == "round"
     if not missing:
-        return '<p class="note">No peer was lost, and no round had to do without one.</p>'
+        return f'<p class="note">No peer was lost, and no {run.noun} had to do without one.</p>'
     body = (
         [
             _cell(absence.peer, "text name"),
             _cell(absence.address or "-", "text"),
             _cell(", ".join(map(moment_text, absence.lost_s)) or "-", "bad" if absence.lost_s else ""),
-            _cell(f"{absence.missed:,}"),
+            *([_cell(f"{absence.missed:,}")] if rounds else []),
             _cell("yes" if absence.back else "no", "text"),
             _cell(absence.why or "-", "text wide"),
             _cell(absence.advice or "-", "text wide"),
         ]
         for absence in missing[:MOST_PEERS]
     )
-    heads = ("*Peer", "*Address", "Lost at", "Rounds without it", "*Came back", "*Why", "*What to do")
-    return _table(heads, body)
+    missed = ["Rounds without it"] if rounds else []
+    return _table(("*Peer", "*Address", "Lost at", *missed, "*Came back", "*Why", "*What to do"), body)
 
 
 def standstill_table(found: Sequence[Standstill]) -> str:
-    """The peers that stalled; "" when none did."""
+    """The table of the stalled peers, with its heading; "" when no peer stalled."""
     if not found:
         return ""
     body = (
@@ -132,42 +154,44 @@ def standstill_table(found: Sequence[Standstill]) -> str:
     return f"<h2>Waited for</h2>{table}{_cut(len(found), MOST_EVENTS, 'standstills')}"
 
 
-def peer_table(peers: Sequence[PeerSummary]) -> str:
+def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
+    """The table of each peer's totals. Columns for shared memory, evaluation and hidden time are left out where all
+    are 0."""
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
-    parts = PARTS if any(peer.evaluate_s for peer in peers) else PARTS[:-1]
+    phases = PHASES if any(peer.evaluate_s for peer in peers) else PHASES[:-1]
     body = (
         [
             _cell(peer.peer, "text name"),
-            _cell(f"{peer.rounds:,}"),
+            _cell(f"{peer.exchanges:,}"),
             _cell(f"{peer.steps:,}"),
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
-            *(_cell(seconds_text(getattr(peer, f"{part}_s"))) for part in parts),
+            *(_cell(seconds_text(getattr(peer, f"{phase}_s"))) for phase in phases),
             *([_cell(seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",
-            _cell(loss_text(peer.loss) if peer.rounds else "-"),
+            _cell(loss_text(peer.loss) if peer.exchanges else "-"),
         ]
         for peer in peers[:MOST_PEERS]
     )
     moved = ("Sent", "Received", *(["In shared memory"] if shared else []))
-    spent = (*(part.capitalize() for part in parts), *(["Hidden"] if hidden else []))
-    heads = ("*Peer", "Rounds", "Local steps", *moved, *spent, "*Share", "Last loss")
+    spent = (*(phase.capitalize() for phase in phases), *(["Hidden"] if hidden else []))
+    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Share", "Last loss")
     return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
 
 
 def elsewhere_table(run: Run) -> str:
-    """The peers that joined from other machines; "" when none did."""
+    """The table of the peers that joined from other machines, with its heading; "" when none did."""
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""
-    body = ([_cell(one.peer, "text name"), _cell(stay_text(one), "text wide")] for one in found[:MOST_PEERS])
+    body = ([_cell(one.peer, "text name"), _cell(stay_text(one, run.noun), "text wide")] for one in found[:MOST_PEERS])
     table = _table(("*Peer", "*As the peers here saw it"), body)
     return f"<h3>From elsewhere</h3>{table}{_cut(len(found), MOST_PEERS, 'peers')}"
 
 
 def event_table(run: Run) -> str:
-    """All events, folded: the headlines are above."""
+    """The table of all events, in a block that the reader unfolds; "" when there are none."""
     if not run.events:
         return ""
     body = (
@@ -184,30 +208,43 @@ def event_table(run: Run) -> str:
     return f'<h2>Events</h2><details class="card"><summary>{len(run.events):,} events</summary>{table}</details>'
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _tile(label: str, value: str, more: str, *, bad: bool = False) -> str:
     mark = ' class="bad"' if bad else ""
-    return f'<div class="tile"><span>{label}</span><b>{_text(value)}</b><span{mark}>{_text(more)}</span></div>'
+    return f'<div class="tile"><span>{_text(label)}</span><b>{_text(value)}</b><span{mark}>{_text(more)}</span></div>'
 
 
-def _periods(periods: Sequence[int]) -> str:
-    if not periods:
+def _steps_each(run: Run) -> str:
+    """The number of local steps between two exchanges of a peer, from the fewest to the most, as text."""
+    last: dict[str, tuple[int, int]] = {}
+    steps = set[int]()
+    for record in run.exchanges:
+        version, step = last.get(record.peer, (0, 0))
+        if record.version == version + 1:
+            steps.add(record.step - step)
+        last[record.peer] = record.version, record.step
+    if not steps:
         return ""
-    low, high = min(periods), max(periods)
+    low, high = min(steps), max(steps)
     return f"{low:,} steps each" if low == high else f"{low:,} to {high:,} steps each"
 
 
 def _share_bar(peer: PeerSummary) -> str:
-    spent = [max(0.0, getattr(peer, f"{part}_s")) for part in PARTS]
+    spent = [max(0.0, getattr(peer, f"{phase}_s")) for phase in PHASES]
     whole = sum(spent) or 1.0
     bars = (
-        f'<i style="width:{100 * part / whole:.1f}%;background:{PART_INK[name]}"></i>'
-        for name, part in zip(PARTS, spent, strict=True)
+        f'<i style="width:{100 * phase / whole:.1f}%;background:{PHASE_INK[name]}"></i>'
+        for name, phase in zip(PHASES, spent, strict=True)
     )
     return f'<div class="share">{"".join(bars)}</div>'
 
 
 def _table(heads: Iterable[str], body: Iterable[Sequence[str]]) -> str:
-    """A table that scrolls in its own box. A head that starts with '*' stands over text, not over numbers."""
+    """A table that scrolls in its own box. A heading that starts with '*' is aligned left, over text; others stand over
+    numbers."""
     first = "".join(f'<th class="text">{head[1:]}</th>' if head[0] == "*" else f"<th>{head}</th>" for head in heads)
     rest = "".join(f"<tr>{''.join(cells)}</tr>" for cells in body)
     return f'<div class="card scroll"><table><thead><tr>{first}</tr></thead><tbody>{rest}</tbody></table></div>'

@@ -1,8 +1,8 @@
-"""The time of each peer: rounds laid out on the clock as compute, waiting, transfer, evaluation.
+"""The timeline of each peer: its exchanges laid out on the run's clock, each as four phases (`PHASES`).
 
-The records hold the duration of each part, not its start. A round's record is written at its end, so its parts are laid
-out backwards from there, never beyond the previous record. Where transfer overlapped compute, the sum of the parts
-exceeds the round: the parts are then drawn shorter in proportion, and the measured seconds are kept beside.
+The records hold the duration of each phase, not its start. An exchange's record is written at its end, so the phases
+are laid out backwards from that time, at most to the previous record. Where transfer overlapped compute, the sum of the
+phases exceeds the exchange. The phases are then drawn shorter in proportion, and the measured seconds are kept beside.
 """
 
 from __future__ import annotations
@@ -11,43 +11,44 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..records.records import RoundRecord
+from ..records.records import ExchangeRecord
 
-PARTS: Final = ("compute", "wait", "transfer", "evaluate")
+PHASES: Final = ("compute", "wait", "transfer", "evaluate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """One round of one peer, or several in a row, on the clock of the run."""
+    """One exchange of one peer, or several in a row, on the clock of the run."""
 
     peer: str
-    first: RoundRecord
-    last: RoundRecord
-    longest: RoundRecord
-    """The round with the longest wait."""
+    first: ExchangeRecord
+    last: ExchangeRecord
+    longest: ExchangeRecord
+    """The exchange with the longest wait."""
     start_s: float
     end_s: float
     spent_s: tuple[float, ...]
-    """Seconds of each of `PARTS`, as measured."""
+    """Seconds of each of `PHASES`, as measured."""
     hidden_s: float
-    """Seconds of averaging behind local steps, which take no place of their own."""
+    """Seconds of averaging during which local steps went on. They are not drawn, as compute covers them."""
 
-    def parts(self) -> Iterator[tuple[str, float, float, float]]:
-        """For each part that took time: its name, its position on the clock (start, length) and its measured
-        seconds."""
+    def phases(self) -> Iterator[tuple[str, float, float, float]]:
+        """For each phase that took time: its name, its start and its length as drawn, in seconds on the run's clock,
+        and its measured seconds."""
         total = sum(self.spent_s)
         shrink = min(1.0, (self.end_s - self.start_s) / total) if total > 0 else 0.0
         start = self.start_s
-        for name, spent in zip(PARTS, self.spent_s, strict=True):
+        for name, spent in zip(PHASES, self.spent_s, strict=True):
             if spent * shrink > 0:
                 yield name, start, spent * shrink, spent
                 start += spent * shrink
 
 
-def slots(rounds: Iterable[RoundRecord], *, most: int | None = None) -> list[Slot]:
-    """One slot for each round, peer by peer; rounds are merged where there would be more than `most` slots."""
+def slots(exchanges: Iterable[ExchangeRecord], *, most: int | None = None) -> list[Slot]:
+    """One slot for each exchange, peer by peer. If that gives more than `most` slots, successive exchanges are
+    merged."""
     by_peer: dict[str, list[Slot]] = {}
-    for record in rounds:
+    for record in exchanges:
         earlier = by_peer.setdefault(record.peer, [])
         earlier.append(_slot(record, earlier[-1].end_s if earlier else 0.0))
     count, end = sum(map(len, by_peer.values())), max((row[-1].end_s for row in by_peer.values()), default=0.0)
@@ -57,8 +58,8 @@ def slots(rounds: Iterable[RoundRecord], *, most: int | None = None) -> list[Slo
     return [slot for row in by_peer.values() for slot in _merged(row, end, bins)]
 
 
-def _slot(record: RoundRecord, after_s: float) -> Slot:
-    spent = tuple(max(0.0, getattr(record, f"{part}_s")) for part in PARTS)
+def _slot(record: ExchangeRecord, after_s: float) -> Slot:
+    spent = tuple(max(0.0, getattr(record, f"{phase}_s")) for phase in PHASES)
     end = max(after_s, record.time_s)
     return Slot(
         peer=record.peer,
@@ -73,7 +74,8 @@ def _slot(record: RoundRecord, after_s: float) -> Slot:
 
 
 def _merged(row: list[Slot], until_s: float, bins: int) -> Iterator[Slot]:
-    """Merge the slots that end in the same of `bins` spans of time; a pause longer than a span remains a gap."""
+    """Cut the time from 0 to `until_s` into `bins` equal spans, and merge the slots that end in the same span. A pause
+    longer than a span remains a gap."""
 
     def stretch(slot: Slot) -> int:
         return min(bins - 1, int(slot.end_s / until_s * bins)) if until_s > 0 else 0

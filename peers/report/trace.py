@@ -1,8 +1,8 @@
 """A run as a Chrome trace, to open in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-The format is Google's "Trace Event Format": a process for each peer, and in it a slice ('X') for each round, which
-holds slices of compute, wait, transfer and evaluation; counters ('C') of loss and period; instants ('i') for events.
-Times are whole microseconds.
+The format is Google's "Trace Event Format". Each peer is a process of the trace. A slice ('X') stands for an exchange,
+and within it slices for compute, wait, transfer and evaluation; counters ('C') for loss, metrics and the conversation's
+own numbers; instants ('i') for events. Times are whole microseconds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..records.records import Run
+from ..records.columns import shown
+from ..records.run import Run
+from ..records.units import metric_label
 from .overview import absences, curve
 from .timeline import Slot, slots
 
 TraceEvent = dict[str, Any]
 
 RUN_PID: Final = 0
-"""The process of the entries that belong to the run and not to one peer."""
+"""The trace's process number for entries that concern the run and not one peer."""
 
 
 def write_trace(run: Run, target: Path) -> Path:
@@ -39,8 +41,8 @@ def _events(run: Run) -> Iterator[TraceEvent]:
     for name, pid in pids.items():
         yield from _process(pid, name)
     yield from _counters(run)
-    for slot in slots(run.rounds):
-        yield from _round(slot, pids[slot.peer])
+    for slot in slots(run.exchanges):
+        yield from _exchange(slot, pids[slot.peer])
     for absence in missing:
         for when in absence.lost_s:
             args = {"why": absence.why, "address": absence.address, "advice": absence.advice}
@@ -58,21 +60,21 @@ def _process(pid: int, name: str) -> Iterator[TraceEvent]:
 
 def _counters(run: Run) -> Iterator[TraceEvent]:
     for point in curve(run):
-        values = {"loss": point.loss, "period": point.period, "accuracy": point.accuracy}
-        for name, value in values.items():
-            if value is not None and math.isfinite(value):
+        metrics = {metric_label(name): value for name, value in point.metrics.items()}
+        details = {name: point.details[name] for name in shown(run.columns) if name in point.details}
+        for name, value in (metrics | details | {"loss": point.loss}).items():
+            if math.isfinite(value):
                 counter = {"ph": "C", "pid": RUN_PID, "tid": 0, "ts": _micros(point.time_s)}
                 yield counter | {"name": name, "args": {name: value}}
 
 
-def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
+def _exchange(slot: Slot, pid: int) -> Iterator[TraceEvent]:
     record = slot.last
     start, end = _micros(slot.start_s), _micros(slot.end_s)
     args = {
         "loss": record.loss if math.isfinite(record.loss) else None,
-        "period": record.period,
         "step": record.step,
-        "generation": record.generation,
+        **record.details,
         "members": record.members,
         "waited for": record.waited_for,
         "seconds of that as it evaluated": record.evaluation_wait_s,
@@ -82,15 +84,15 @@ def _round(slot: Slot, pid: int) -> Iterator[TraceEvent]:
         "bytes received": record.bytes_received,
         "bytes shared": record.bytes_shared,
     }
-    name = f"round {record.round}" + (" (caught up)" if record.caught_up else "")
+    name = f"{record.noun} {record.version}" + (" (caught up)" if record.caught_up else "")
     slice_ = {"ph": "X", "pid": pid, "tid": 0}
-    yield slice_ | {"name": name, "cat": "round", "ts": start, "dur": end - start, "args": args}
-    for part, begin, length, spent in slot.parts():
+    yield slice_ | {"name": name, "cat": record.noun, "ts": start, "dur": end - start, "args": args}
+    for phase, begin, length, spent in slot.phases():
         first = _micros(begin)
         until = min(end, _micros(begin + length))
         if until > first:
             args = {"measured seconds": spent}
-            yield slice_ | {"name": part, "cat": part, "ts": first, "dur": until - first, "args": args}
+            yield slice_ | {"name": phase, "cat": phase, "ts": first, "dur": until - first, "args": args}
 
 
 def _instant(name: str, pid: int, time_s: float, args: Mapping[str, str]) -> TraceEvent:

@@ -1,7 +1,7 @@
-"""The report of a run: one self-contained HTML file, to open years later on a machine without a network.
+"""The report of a run: one self-contained HTML file, which can be opened years later on a machine without a network.
 
-It loads nothing from elsewhere, and its content security policy allows only the two scripts that are hashed in its
-head: peers' text is escaped, and could not run even if it were not.
+The file loads nothing from elsewhere. Its content security policy allows only the two scripts whose hashes stand in its
+head. Text from peers is escaped, and could not run as a script even if it were not.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Final
 
-from ..records.records import PeerSummary, Run
+from ..records.result import PeerSummary
+from ..records.run import Run
 from ..records.scene import Scene
 from .charts import Figure, bytes_axis, curve_chart, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, standstills, totals
 from .page import CSS, SCRIPT
+from .quantities import Quantity, quantities
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
 from .tables import (
@@ -34,18 +36,10 @@ from .tables import (
     tiles,
 )
 
-TITLES: Final = {
-    "loss-time": "Loss over time",
-    "loss-bytes": "Loss over bytes",
-    "accuracy-time": "Accuracy over time",
-    "accuracy-bytes": "Accuracy over bytes",
-    "period-time": "Averaging period",
-    "members-time": "Peers in a round",
-}
-
 
 def write_report(run: Run, target: Path) -> Path:
-    """Write the report of a run, finished or not, to `target`, and return it."""
+    """Write the report of a run, finished or not, to `target`, and return this path. Raises ModuleNotFoundError, with
+    one line for the user, when plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -58,7 +52,8 @@ def write_report(run: Run, target: Path) -> Path:
 def page(run: Run, plotly_js: str) -> str:
     """The report as HTML text, with the given plotly.js inside."""
     missing, peers, points = absences(run), totals(run), curve(run)
-    charts = _charts(run, peers, points, missing)
+    drawn = quantities(run, points)
+    charts = _charts(run, drawn, peers, points, missing)
     policy = f"default-src 'none'; script-src {_hash(plotly_js)} {_hash(SCRIPT)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -75,13 +70,13 @@ def page(run: Run, plotly_js: str) -> str:
 <h1>{run_name(run)}</h1>
 {tiles(run, peers, points, missing)}
 {command(run)}{broken(run)}
-{_sections(run, charts, peers)}
+{_sections(run, drawn, charts, peers)}
 {_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
-{missing_table(missing)}
+{missing_table(run, missing)}
 {standstill_table(standstills(run))}
 <h2>Peers</h2>
-{peer_table(peers)}
+{peer_table(run, peers)}
 {elsewhere_table(run)}
 {event_table(run)}
 <footer>Made by Samovar from the records in the run folder. This file loads nothing from anywhere.</footer>
@@ -95,10 +90,14 @@ def page(run: Run, plotly_js: str) -> str:
 
 
 def _charts(
-    run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]
+    run: Run,
+    quantities: Mapping[str, Quantity],
+    peers: Sequence[PeerSummary],
+    points: Sequence[Point],
+    missing: Sequence[Absence],
 ) -> dict[str, Figure]:
     lasted_s = run.scene.lasted_s if run.scene else 0.0
-    last_s = run.rounds[-1].time_s if run.rounds else 0.0
+    last_s = run.exchanges[-1].time_s if run.exchanges else 0.0
     end = max(last_s, *(when for absence in missing for when in absence.lost_s), lasted_s)
     found: dict[str, Figure | None] = {}
     if run.scene:
@@ -108,24 +107,28 @@ def _charts(
     if not points:
         return {name: figure for name, figure in found.items() if figure}
     time, sent = time_axis(points, end), bytes_axis(points, points[-1].bytes_sent)
-    for name in TITLES:
-        quantity, over = name.split("-")
-        found[name] = curve_chart(quantity, time if over == "time" else sent, missing)
+    for name, quantity in quantities.items():
+        found[f"{name}-time"] = curve_chart(quantity, time, missing)
+        if quantity.kind != "count":
+            found[f"{name}-bytes"] = curve_chart(quantity, sent, missing)
     found["timeline-time"] = gantt_chart(run, rows(peers, missing), time, missing)
     return {name: figure for name, figure in found.items() if figure}
 
 
-def _sections(run: Run, charts: Mapping[str, Figure], peers: Sequence[PeerSummary]) -> str:
+def _sections(
+    run: Run, quantities: Mapping[str, Quantity], charts: Mapping[str, Figure], peers: Sequence[PeerSummary]
+) -> str:
     if "timeline-time" not in charts:
-        return '<p class="note">No round was committed.</p>'
+        done = "round was committed" if run.noun == "round" else "exchange was made"
+        return f'<p class="note">No {done}.</p>'
     cards = [
-        f'<div class="card"><h3>{title}</h3><div id="{name}"></div></div>'
-        for name, title in TITLES.items()
+        f'<div class="card"><h3>{escape(title)}</h3><div id="{escape(name)}"></div></div>'
+        for name, title in _titles(quantities).items()
         if name in charts
     ]
-    rounds = sum(peer.rounds for peer in peers)
+    exchanges = sum(peer.exchanges for peer in peers)
     chosen = f" The {MOST_ROWS} peers that were missing or slowest are drawn." if len(peers) > MOST_ROWS else ""
-    chosen += " A bar is the sum of several rounds." if rounds > MOST_SLOTS else ""
+    chosen += f" A bar is the sum of several {run.noun}s." if exchanges > MOST_SLOTS else ""
     return f"""<h2>Learning</h2>
 <p class="note">Where the peers' losses differ, a band reaches from the lowest to the highest. A dotted line: a peer was
 lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
@@ -135,8 +138,18 @@ lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <div class="card"><div id="timeline-time"></div></div>"""
 
 
+def _titles(quantities: Mapping[str, Quantity]) -> dict[str, str]:
+    """Name of a chart -> its heading, in the order of the report."""
+    titles = {}
+    for name, quantity in quantities.items():
+        titles[f"{name}-time"] = quantity.heading
+        if quantity.kind != "count":
+            titles |= {f"{name}-{over}": f"{quantity.heading} over {over}" for over in ("time", "bytes")}
+    return titles
+
+
 def _world(scene: Scene) -> str:
-    """The sections on a simulated world."""
+    """The sections on a simulation's network and faults, as HTML."""
     return f"""<h2>The network</h2>
 <p class="note">Each peer's connection and what went over it, both ways: the wider the line, the more bytes. Point at a
 line for more.</p>

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from ..launch.control import CONTROL_VARIABLE
-from ..launch.join_target import Door, open_alone, open_at, own_name
+from ..launch.join_target import JoinTarget, open_alone, open_at, own_name
 from ..launch.keys import Invite
-from ..launch.session import Opening, open_for_launcher, orders_of_launcher
+from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
 from ..machine.torch_imports import import_all_of_torch
@@ -43,24 +43,26 @@ def join(
 ) -> Run:
     """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
 
-    Without either, a new run begins here with ``peers=1``, and a printed line tells how others join it. `settings` are
-    those of `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``); the settings that all peers
-    share come from the run. Raises ValueError, OSError and PeerLost, each with one clear line.
+    Without either, this process founds a new run of ``peers=1``, and a line on stderr tells how other peers join it.
+    `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
+    invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
+    ``listen="tcp://*:4000"``). A peer that joins takes the settings that all peers share from the run. Raises
+    ValueError, OSError and PeerLost, each with one line of text.
     """
     import_all_of_torch()
     background = Background()
     try:
         if CONTROL_VARIABLE in os.environ:
-            opening = background.call(_launched())
-            torch.set_num_threads(opening.orders.threads)  # for this thread too: the number is per thread
-            return Run(background, opening, None)
+            session = background.call(_launched())
+            torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
+            return Run(background, session, None)
         wished = _settings({"peers": 1, **settings})
         if address is None:
             return Run(background, *background.call(_alone(wished, name)))
         way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
         invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
-        door = Door.of(address, invite, peer_key, wished)
-        return Run(background, background.call(_joined(door, wished, name)), invitation)
+        target = JoinTarget.of(address, invite, peer_key, wished)
+        return Run(background, background.call(_joined(target, wished, name)), invitation)
     except BaseException:
         background.close()
         raise
@@ -82,32 +84,33 @@ def _settings(wished: dict[str, Any]) -> Settings:
         raise SettingsError(error.problem, error.name) from None  # without the place: the caller's traceback shows it
 
 
-async def _launched() -> Opening:
+async def _launched() -> Session:
     control, orders = await orders_of_launcher()
     torch.set_num_threads(orders.threads)
     return await open_for_launcher(control, orders)
 
 
-async def _alone(settings: Settings, name: str | None) -> tuple[Opening, dict[str, Any]]:
+async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[str, Any]]:
     raise_file_limit()
-    opening, invitation = await open_alone(settings, task=_this_script(), name=name)
-    torch.set_num_threads(opening.orders.threads)
+    session, invitation = await open_alone(settings, task=_this_script(), name=name)
+    torch.set_num_threads(session.orders.threads)
     invite = Invite.from_text(invitation["invite"]) if "invite" in invitation else None
-    folder, way = Path(opening.orders.folder), {"id": opening.endpoint.id, "address": opening.endpoint.address}
-    ways_in = WaysIn(_this_script(), folder, invite, opening.reinvited, script=True)
+    folder, way = Path(session.orders.folder), {"id": session.endpoint.id, "address": session.endpoint.address}
+    spoken = settings.protocol
+    ways_in = WaysIn(_this_script(), folder, invite, session.reinvited, script=True, protocol=spoken.file)
     if unwritten := ways_in.met([way]):
         print(f"samovar: {unwritten}", file=sys.stderr)
-    await opening.open_to_user(ways_in.answer)
+    await session.open_to_user(ways_in.answer)
     waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
     print(f"samovar: {waits}join from another machine: {ways_in.lines[0]}", file=sys.stderr)
-    return opening, invitation
+    return session, invitation
 
 
-async def _joined(door: Door, settings: Settings, name: str | None) -> Opening:
+async def _joined(target: JoinTarget, settings: Settings, name: str | None) -> Session:
     raise_file_limit()
-    opening = await open_at(door, settings, Stop(), name=own_name(name), task=_this_script())
-    torch.set_num_threads(opening.orders.threads)
-    return opening
+    session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script())
+    torch.set_num_threads(session.orders.threads)
+    return session
 
 
 def _this_script() -> Path:

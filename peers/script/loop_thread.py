@@ -13,7 +13,8 @@ _CLOSE_S = 5.0
 
 
 class Background:
-    """Starts its thread when made. The thread is a daemon: a program that ends without `close` does not wait for it."""
+    """An event loop on a daemon thread, which starts at construction. A program that ends without `close` does not wait
+    for the thread."""
 
     def __init__(self) -> None:
         running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -22,7 +23,7 @@ class Background:
         self._loop, self._over = running.result()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result. An exception that ends the wait, e.g. Ctrl-C, cancels the
+        """Run `work` on the loop and return its result. An exception that interrupts the wait, e.g. Ctrl-C, cancels the
         work."""
         return self.wait(self.start(work))
 
@@ -31,7 +32,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, started: Future[T]) -> T:
-        """The result of the future `started`. An exception that ends the wait cancels the work."""
+        """Wait for the future `started` and return its result. An exception that interrupts the wait cancels it."""
         try:
             return started.result()
         except BaseException:
@@ -43,7 +44,7 @@ class Background:
         self._loop.call_soon_threadsafe(do)
 
     def close(self) -> None:
-        """End the loop: tasks that are still running are cancelled."""
+        """End the loop, cancel the tasks that still run, and wait up to 5 s for the thread."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(_CLOSE_S)
 

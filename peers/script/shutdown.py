@@ -1,38 +1,28 @@
-"""The departure of a peer beside a user's own loop."""
+"""The departure of a script's peer from its run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
 
-from ...protocols.members.membership import Expelled, MembershipError
+from ...protocols.members.errors import Expelled, MembershipError
 from ..launch.control import LEAVE_S
-from ..launch.session import Opening
+from ..launch.session import Session
 from ..peer import Peer
 
 
-async def part(opening: Opening, peer: Peer | None, why: str, *, done: bool, error: BaseException | None) -> None:
-    """Tell the others, and close everything. `peer`: None when it never took part; `done`: it holds the last round's
-    result and waits until the others have it."""
+async def shut_down(session: Session, peer: Peer | None, why: str, *, done: bool, error: BaseException | None) -> None:
+    """Tell the other peers and the launcher why this peer leaves, and close its endpoint. `peer`: None when the script
+    ended before `wrap`; `done`: the run is over, and this peer has its last result; `error`: the script's failure."""
     if peer is None:
-        opening.endpoint.abort()
+        session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
     else:
-        patience_s = opening.settings.patience_s
-        if done:
-            await _within(patience_s, peer.farewell())
-        await _within(patience_s if done else LEAVE_S, peer.leave(why))
+        with contextlib.suppress(TimeoutError, MembershipError, Expelled):  # it is leaving anyway
+            async with asyncio.timeout(session.settings.patience_s if done else LEAVE_S):
+                await peer.conversation.leave(why)
         peer.close()
-        opening.ended({"finished": done, "accuracy": None, "forgot": opening.forgot})
+        session.ended({"finished": done, "metrics": {}, "forgot": session.forgot})
     if error is not None:
-        opening.failed(error)
-    await opening.close()
-
-
-async def _within(limit_s: float, farewell: Coroutine[Any, Any, None]) -> None:
-    """Await `farewell` for at most `limit_s`. Membership errors are ignored: this peer is leaving anyway."""
-    with contextlib.suppress(TimeoutError, MembershipError, Expelled):
-        async with asyncio.timeout(limit_s):
-            await farewell
+        session.failed(error)
+    await session.close()

@@ -1,154 +1,141 @@
-"""Every setting of a run: its default, its rule, and a line of help."""
+"""The declaration of a setting: its default, its rule, a line of help, and the commands that have a flag for it."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os.path
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ...aggregation.options import OptionError
-from ...aggregation.periods.adacomm import AdaComm
-from ...aggregation.periods.policy import PERIOD_LIMIT
-from ...aggregation.schedules.registry import SCHEDULES
-from ...protocols.collectives.bound import NORM_LIMIT
-from ...protocols.members.invitation import KEYS_MAX
-from . import validators as rules
-from .validators import Rule, shown
+from .validators import Parsed, Rule, shown
 
-PROTOCOLS = ("allreduce",)
-"""The choices of ``--protocol``; a sweep of simulations draws from them."""
+if TYPE_CHECKING:
+    from .common import CommonSettings
+    from .settings import Settings
+
+FILE_ENDING: Final = ".py"
+"""The ending by which a value of ``--protocol`` is the path of a file."""
+VERBS: Final = ("train", "join", "simulate")
+"""The commands with flags for settings."""
 
 
 class SettingsError(ValueError):
-    """An invalid setting: one line, for a person. `problem` follows the name in a sentence."""
+    """An invalid setting, as one line for the user. `problem`: what is wrong, in words that follow the setting's name,
+    e.g. "must be at most 4, got 5"; `name`: the setting; `place`: the flag, or file and line, that gave it."""
 
     def __init__(self, problem: str, name: str = "", place: str = "") -> None:
         super().__init__(f"{place or name} {problem}".strip())
         self.problem, self.name = problem, name
 
 
-def _setting(default: Any, rule: Rule, help: str, *, agreed: bool = False, former: str = "") -> Any:
-    """`help`: a few words that fit behind the flag in a line of 80 columns. `agreed`: all peers of a run have the same
-    value. `former`: the setting's previous name, which is still accepted. A default of None allows None."""
-    metadata = {"rule": rule, "help": help, "agreed": agreed, "former": former}
+def setting(
+    default: Any, rule: Rule, help: str, *, agreed: bool = False, former: str = "", verbs: str | None = None
+) -> Any:
+    """Declare a setting as a dataclass field. `rule`: checks its value; a default of None also allows None. `help`: a
+    few words that fit behind the flag in a line of 80 columns. `agreed`: all peers of a run have the same value.
+    `former`: the setting's previous name, which is still accepted. `verbs`: the commands that have a flag for it, of
+    `VERBS`, separated by spaces; None: all, but not ``join`` if `agreed`."""
+    taken_by = verbs.split() if verbs is not None else [verb for verb in VERBS if verb != "join" or not agreed]
+    metadata = {"rule": rule, "help": help, "agreed": agreed, "former": former, "verbs": taken_by}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """The settings of a run. Construction checks each on its own and raises SettingsError."""
+def checked(field: dataclasses.Field[Any], value: object) -> Any:
+    """The normal form of a setting's value, by its rule. Raises SettingsError for an invalid value."""
+    rule: Rule = field.metadata["rule"]
+    if value is None and field.default is None:
+        return None
+    try:
+        return rule.take(value)
+    except OptionError as error:
+        raise SettingsError(f"is refused: {error}", field.name) from None
+    except ValueError:
+        raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
 
-    peers: int = _setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
-    protocol: str = _setting("allreduce", rules.one_of(*PROTOCOLS), "What peers say to each other.", agreed=True)
-    schedule: str = _setting(
-        "auto", rules.one_of("auto", *SCHEDULES), "The allreduce; samovar plan lists all.", agreed=True
-    )
-    codec: str = _setting("none", rules.codec(), "Encoding of what is sent, e.g. int8.", agreed=True)
-    outer: str = _setting("plain", rules.outer(), "What a mean does to the model.", agreed=True)
-    fragments: int = _setting(1, rules.whole(1, 1000), "Parts of the model, one a round.", agreed=True)
-    inner: str = _setting(
-        "kept", rules.one_of("kept", "averaged", "reset"), "The optimizer's own state then.", agreed=True
-    )
-    overlap: bool = _setting(False, rules.flag(), "Take the next local steps while the last are averaged.", agreed=True)
-    overlap_share: float | None = _setting(
-        None,
-        rules.share(),
-        "With --overlap: the share of a peer's own model.",
-        agreed=True,
-        former="mixing",
-    )
-    average: str = _setting(
-        "model",
-        rules.one_of("model", "gradients"),
-        "Gradients: for scripts only.",
-        agreed=True,
-    )
-    period: str = _setting(
-        "adaptive",
-        rules.period(),
-        "Local steps between two averages.",
-        agreed=True,
-    )
-    period_initial: int = _setting(
-        16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
-    )
-    period_block_s: float = _setting(2.0, rules.seconds(1e6), "Seconds between its changes, at least.", agreed=True)
-    pace: str = _setting(
-        "equal",
-        rules.one_of("equal", "own"),
-        "Local steps: alike, or by speed.",
-        agreed=True,
-    )
-    site_period: int | None = _setting(
-        None,
-        rules.whole(1, PERIOD_LIMIT),
-        "Local steps between two averages within a site.",
-        agreed=True,
-    )
-    drift: str = _setting(
-        "left",
-        rules.one_of("left", "corrected"),
-        "Pull of unlike data, or SCAFFOLD.",
-        agreed=True,
-    )
-    steps: int = _setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
-    seed: int = _setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
-    device: str = _setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.")
-    threads: int = _setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.")
-    patience_s: float = _setting(5.0, rules.seconds(86_400), "A peer's silence until it is lost.")
-    norm_limit: float = _setting(
-        NORM_LIMIT,
-        rules.times(10, 1e30),
-        "Largest growth of a model's norm.",
-        agreed=True,
-    )
-    compute_patience_s: float | None = _setting(
-        None,
-        rules.seconds(1e9),
-        "Longest wait for local steps. [default: endless]",
-        agreed=True,
-    )
-    quorum: int | None = _setting(None, rules.whole(1, 1_000_000), "Peers that may go on alone. [default: over half]")
-    give_up_after_s: float | None = _setting(
-        None,
-        rules.seconds(1e7),
-        "Longest wait of too few peers. [default: endless]",
-    )
-    memory_limit: str | None = _setting(None, rules.size(), "Most memory of a peer, as in 8GB. [default: endless]")
-    listen: str = _setting("tcp://*:0", rules.address(), "Where to listen; port 0: any.")
-    advertise: str | None = _setting(None, rules.host(), "Host that others dial. [default: this machine's]")
-    insecure: bool = _setting(False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.")
-    key: str | None = _setting(None, rules.file("a key file"), "This peer's own key file. [default: a new key]")
-    authorized: str | None = _setting(
-        None, rules.file("a file of public keys"), "Public keys, one a line, that join without an invite."
-    )
-    invite_uses: int | None = _setting(
-        None, rules.whole(1, KEYS_MAX), "Most keys that the invite lets in; none given: any."
-    )
-    invite_for: str | None = _setting(
-        None, rules.span(366 * 86_400), "How long the invite holds, as in 2h. [default: endless]"
-    )
-    run: str | None = _setting(
-        None, rules.file("a folder", "FOLDER"), "Folder of what it writes. [default: runs/TASK-NNN]"
-    )
-    evaluate_every: int = _setting(10, rules.whole(1, 10**9), "Rounds between two evaluations.", agreed=True)
-    checkpoint_every_s: float = _setting(30.0, rules.seconds(1e9, zero=True), "Seconds between checkpoints, at least.")
-    link: str | None = _setting(
-        None,
-        rules.link(),
-        "Connections, in turn, as in '10mbit,40ms;1gbit,1ms'.",
-    )
-    site: str | None = _setting(None, rules.sites(), "Where each peer is; several in turn: 'paris;rome'.")
-    step_time: str = _setting("1ms", rules.step_time(), "Time of a local step, or measured.")
-    report: bool = _setting(True, rules.flag(), "Write report.html at the end.")
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Settings whose fields are declared by `setting`. Construction replaces each value by its normal form, and raises
+    SettingsError for an invalid one."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value, rule = getattr(self, field.name), field.metadata["rule"]
-            if value is None and field.default is None:
-                continue
-            try:
-                object.__setattr__(self, field.name, rule.take(value))
-            except OptionError as error:
-                raise SettingsError(f"is refused: {error}", field.name) from None
-            except ValueError:
-                raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
+            if "rule" in field.metadata:
+                object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
+
+    def values(self) -> dict[str, Any]:
+        """Name -> value of each setting, as text, number, boolean or None."""
+        found = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if "rule" in field.metadata
+        }
+        return {name: value.text if isinstance(value, Parsed) else value for name, value in found.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSettings(Declared):
+    """Base class for the settings of one conversation, beside the common ones. A subclass is a frozen dataclass whose
+    fields are declared by `setting`, with other names than the common settings have."""
+
+    first: ClassVar[tuple[str, ...]] = ()
+    """Settings that the help of a command lists first, for beginners."""
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Heading in the help -> names of the settings under it, in the order of the help. A heading of the common settings
+    (`peers.cli.flags`) may be used again; the settings are then appended there."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The own settings of the conversation in `settings`, which must be of this class."""
+        assert isinstance(settings.own, cls), f"{settings.protocol.text} has settings of its own"
+        return settings.own
+
+    def check(self, common: CommonSettings) -> None:
+        """Raises SettingsError for the first setting that contradicts another one, own or common."""
+
+    def scripts_only(self) -> str:
+        """The reason why these settings need a script's own loop, in one line; "": a task can train with them too."""
+        return ""
+
+    def brings_gradients(self) -> bool:
+        """Whether peers exchange gradients in place of models."""
+        return False
+
+    def optimizer_state(self) -> str:
+        """The treatment of the local optimizer's state in an exchange: "kept", "averaged" or "reset"."""
+        return "kept"
+
+    def sites_need(self) -> str:
+        """The flag that must be given for ``--site`` to have an effect; "": it has one with these settings."""
+        return ""
+
+    def idle_sites(self, common: CommonSettings) -> str:
+        """The reason why the sites of a run's first peers have no effect, in one line; "": they have one, or no sites
+        are given."""
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spoken(Parsed[type[OwnSettings]]):
+    """The conversation that ``--protocol`` chooses. `text`: its name, or the absolute path of its file; `value`: the
+    class of its own settings. `digest`: SHA-256 of the source of a user's file or an installed package, of which each
+    peer has its own copy; "": the conversation is the library's. `registered`: its declaration
+    (`peers.conversations.registry`)."""
+
+    digest: str = ""
+    registered: object = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The conversation's name, or the name of its file without the folder, which differs between machines."""
+        return self.text.rpartition("/")[2]
+
+    @property
+    def file(self) -> str | None:
+        """The path of its file, relative to the working folder; None: the conversation is the library's, or an
+        installed package's."""
+        return os.path.relpath(self.text) if self.text.endswith(FILE_ENDING) else None
+
+    @property
+    def agreed(self) -> str:
+        """The text by which peers compare their conversations: the name, and the digest if there is one."""
+        return f"{self.name}#{self.digest}" if self.digest else self.name

@@ -1,4 +1,4 @@
-"""Groups of peers in a settings file, as in a scenario: how many peers, with which connection, at which site."""
+"""The ``[[groups]]`` tables of a settings file or scenario: each gives a number of peers, their link and their site."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .toml_rows import TableError, rows
 
 
 def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
-    """The entries of the file, with its ``[[groups]]`` replaced by the equivalent `peers`, `link` and `site`.
+    """The entries of the file, with its ``[[groups]]`` replaced by the equivalent `peers`, `link` and `site`. `flags`:
+    the given flags; None: not given.
 
-    Raises TableError, also when a flag or another line of the file gives one of these.
+    Raises TableError for an invalid group, and when a flag or another line of the file sets one of these three too.
     """
     groups = rows(file, "groups", ("peers", "link", "site"))
     entries = [entry for entry in file.entries() if entry.key != "groups"]

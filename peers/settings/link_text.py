@@ -1,4 +1,4 @@
-"""Links as people write them: ``10mbit,40ms``. Every quantity carries its unit."""
+"""Links and other quantities as users write them, each with its unit: ``10mbit,40ms``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from ...protocols.link_spec import LinkSpec
 
 _Units = dict[str, Decimal]
-"""Each unit in bytes a second, seconds or bytes. Decimals are exact, so 200us equals 0.0002."""
+"""Name of a unit -> its size in bytes a second, seconds or bytes. Decimals are exact, so 200us equals 0.0002 s."""
 _RATES: _Units = {
     f"{prefix}bit": Decimal(10**digits) / 8 for prefix, digits in zip(("", *"kmgt"), range(0, 15, 3), strict=True)
 }
@@ -21,16 +21,13 @@ _MOST = 1e15
 
 
 def parse_link(text: str) -> LinkSpec:
-    """``10mbit,40ms`` or ``10mbit,40ms,5ms``: bandwidth, latency, jitter; ``50mbit/10mbit,20ms``: download/upload
-    bandwidth.
-
-    Raises ValueError that says what is wrong.
-    """
-    parts = [part.strip() for part in text.lower().split(",")]
-    if len(parts) not in (2, 3):
+    """The link in ``10mbit,40ms`` or ``10mbit,40ms,5ms`` (bandwidth, latency, jitter) or ``50mbit/10mbit,20ms``
+    (download and upload bandwidth, latency). Raises ValueError that says what is wrong."""
+    fields = [field.strip() for field in text.lower().split(",")]
+    if len(fields) not in (2, 3):
         raise ValueError(f"{text!r} is no link: write BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, e.g. 10mbit,40ms")
-    rates = [parse_rate(rate) for rate in parts[0].split("/", 1)]
-    times = [parse_duration(part) for part in parts[1:]]
+    rates = [parse_rate(rate) for rate in fields[0].split("/", 1)]
+    times = [parse_duration(field) for field in fields[1:]]
     return LinkSpec(
         bandwidth_Bps=rates[-1],
         latency_s=times[0],
@@ -40,8 +37,8 @@ def parse_link(text: str) -> LinkSpec:
 
 
 def one_of(kinds: str, index: int) -> str:
-    """The link, or the site, of the peer with this number. Values separated by semicolons are assigned to the peers in
-    turn."""
+    """The link, or the site, of the peer with number `index`. `kinds` has one or more values, separated by semicolons;
+    peers get them in order, and after the last one from the first again."""
     each = kinds.split(";")
     return each[index % len(each)].strip()
 
@@ -70,7 +67,8 @@ def parse_size(text: str) -> int:
 
 
 def link_text(link: LinkSpec) -> str:
-    """The text that `parse_link` reads as this exact link. The other `_text` functions are exact inverses too."""
+    """The shortest text that `parse_link` reads as this exact link. The other `_text` functions are exact inverses of
+    their `parse_` functions too."""
     rates = [link.bandwidth_Bps] if link.down_Bps is None else [link.down_Bps, link.bandwidth_Bps]
     times = [link.latency_s, *([link.jitter_s] if link.jitter_s else [])]
     return ",".join(("/".join(map(rate_text, rates)), *map(duration_text, times)))
@@ -99,7 +97,7 @@ def _quantity(text: str, units: _Units, what: str, example: str) -> float:
 
 
 def _written(value: float, units: _Units) -> str:
-    """The value in the unit with the shortest exact text; a text without a leading "0." is preferred."""
+    """`value` in the unit that gives the shortest exact text; a text that begins with "0." only if all do."""
     texts = []
     for name, unit in units.items():
         number = f"{(Decimal(repr(value)) / unit).normalize():f}"

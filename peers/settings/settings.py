@@ -1,4 +1,4 @@
-"""All settings of a run. Flags, TOML files, spawned processes and newcomers all read and check them here."""
+"""All settings of a run. Flags, TOML files, spawned processes and newcomers all read and check settings here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import difflib
 import json
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .compatibility import check
-from .fields import Fields, SettingsError
+from .common import CommonSettings
+from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .groups import without_groups
 from .link_text import one_of
 from .toml_file import Entry, read_toml
@@ -27,7 +27,8 @@ _OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
-    """The first of `given` (None: not given) that a training script decides itself; None when there is none."""
+    """The name of the first of the `given` settings (None: not given) that a training script decides in its own code;
+    None when there is none."""
     return next((name for name in _OF_TASKS if given.get(name) is not None), None)
 
 
@@ -37,18 +38,35 @@ def aloud(line: str) -> None:
 
 
 def silently(line: str) -> None:
-    """Drop the line."""
+    """Drop the line, so that the user is not told."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Fields):
-    """The settings of a run, checked together at construction. Raises SettingsError."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Settings(CommonSettings):
+    """The settings of a run: the common ones, and the chosen conversation's `own`. Construction checks them, alone and
+    against each other, and raises SettingsError. In flags, TOML and JSON both kinds stand side by side."""
 
-    def __post_init__(self) -> None:
-        Fields.__post_init__(self)
-        check(self)
-        if self.average == "gradients":
-            object.__setattr__(self, "period", "1")
+    own: OwnSettings
+
+    def __init__(self, **given: Any) -> None:
+        """`given`: common settings and the conversation's own, by name. `own`, if given and of this conversation's
+        class: the values of own settings that are not given; otherwise these take their defaults."""
+        common = {name: given.pop(name) for name in _COMMON if name in given}
+        CommonSettings.__init__(self, **common)
+        before = given.pop("own") if isinstance(given.get("own"), OwnSettings) else None
+        kind, own_fields = self.protocol.value, fields_of(self.protocol)
+        for name in given:
+            if name not in own_fields:
+                raise SettingsError(_unknown(name, self.protocol))
+        own = dataclasses.replace(before, **given) if type(before) is kind else kind(**given)
+        object.__setattr__(self, "own", own)
+        self.check()
+        own.check(self)
+
+    def changed(self, **values: Any) -> Settings:
+        """These settings with the given `values`, by name. If they change the protocol, its own settings take their
+        defaults."""
+        return dataclasses.replace(self, **values)
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
@@ -62,84 +80,148 @@ class Settings(Fields):
 
     @classmethod
     def from_entries(cls, entries: Iterable[Entry], flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """As `read`, from the entries of a TOML file or of a table in one."""
-        return cls()._with(_of_entries(entries, tell), _of_flags(flags, tell))
+        """Settings as `read` makes them, from the entries of a TOML file or of one table of it."""
+        return cls()._with([*entries], flags, tell)
 
     def with_flags(self, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """These settings with flags (None: not given) over them. Raises SettingsError naming the flag."""
-        return self._with(_of_flags(flags, tell))
+        """These settings, overridden by flags (None: not given). Raises SettingsError, which names the flag."""
+        return self._with([], flags, tell)
 
-    def _with(self, *given: Mapping[str, _Given]) -> Settings:
-        """Later mappings override earlier ones. Errors name the place."""
-        found = {name: one for some in given for name, one in some.items()}
+    def _with(self, entries: Sequence[Entry], flags: Mapping[str, object], tell: Tell) -> Settings:
+        """These settings, overridden by entries, and by flags over entries. An error names the flag, or file and
+        line."""
+        spoken = _said(entries, flags) or self.protocol
+        found = _of_entries(entries, spoken, tell) | _of_flags(flags, spoken, tell)
+        values = {name: one.value for name, one in found.items()}
         try:
-            return dataclasses.replace(self, **{name: one.value for name, one in found.items()})
+            return self.changed(**{**values, "protocol": spoken})
         except SettingsError as error:
             place = found[error.name].place if error.name in found else ""
             raise SettingsError(error.problem, error.name, place) from None
 
     def of_peer(self, index: int) -> Settings:
-        """The settings of the peer with this number: of several links and sites, its own."""
-        several = {"link": self.link, "site": self.site}
-        own = {name: one_of(kinds, index) for name, kinds in several.items() if kinds is not None}
-        return dataclasses.replace(self, **own)  # type: ignore[arg-type]
+        """The settings of the peer with number `index`: of several links and sites, those that it gets."""
+        return self.changed(**{name: one_of(kinds, index) for name, kinds in self._of_each_peer() if kinds is not None})
 
-    def idle_sites(self) -> str:
-        """Why the sites of a run's first peers have no effect, in one line; "": they have one, or there are no
-        sites."""
-        if self.site is None:
-            return ""
-        if self.site_period is None:
-            return "--site does nothing without --site-period"
-        sites = Counter(one_of(self.site, index) for index in range(self.peers))
-        if len(sites) == 1:
-            (site,) = sites
-            return f'all {self.peers} peers are at one site, "{site}": each average of a site is one of all peers'
-        alone = max(sites.values()) == 1
-        return "no two peers are at one site: --site-period does nothing" if alone else ""
+    def check_one_peer(self) -> None:
+        """Raises SettingsError when these settings, which are for one peer, give several links or sites."""
+        for name, kinds in self._of_each_peer():
+            if kinds is not None and ";" in kinds:
+                raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
+
+    def _of_each_peer(self) -> tuple[tuple[str, str | None], ...]:
+        """Name and value of the settings that may hold several values, which are distributed over the peers."""
+        return ("link", self.link), ("site", self.site)
+
+    def plain(self) -> dict[str, Any]:
+        """Name -> value of all settings, as text, number, boolean or None."""
+        return {**self.values(), **self.own.values()}
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(self.plain())
 
     @classmethod
     def from_json(cls, text: str, tell: Tell = silently) -> Settings:
-        """Settings that `to_json` wrote, also before a setting was renamed. Raises SettingsError on any other text."""
-        return cls(**_exactly(_FIELDS, _parsed(text), tell))
+        """The settings that `to_json` wrote; former names of settings are accepted. Raises SettingsError for any other
+        text."""
+        values = _parsed(text)
+        said = values.get("protocol") if isinstance(values, Mapping) else None
+        spoken: Spoken = checked(PROTOCOL, PROTOCOL.default if said is None else said)
+        return cls(**_exactly(fields_of(spoken), values, tell))
 
     def agreed(self) -> dict[str, Any]:
-        """The settings that all peers of a run share."""
-        return {name: getattr(self, name) for name, field in _FIELDS.items() if field.metadata["agreed"]}
+        """Name -> value of the settings that all peers of a run share. The value of `protocol` includes the hash of its
+        file."""
+        values = {**self.plain(), "protocol": self.protocol.agreed}
+        return {name: values[name] for name in _agreed(self.protocol)}
 
     def agreed_json(self) -> str:
         return json.dumps(self.agreed())
 
     def with_agreed(self, agreed: Mapping[str, object] | str) -> Settings:
-        """These settings with a run's shared ones, from `agreed` or `agreed_json`. They may come from a stranger: any
-        fault raises SettingsError, never another error."""
+        """These settings, with a run's shared ones (`agreed` or `agreed_json` of another peer) over them. The text may
+        come from a stranger: a fault of any kind raises SettingsError."""
         values = _parsed(agreed) if isinstance(agreed, str) else agreed
-        return dataclasses.replace(self, **_exactly(self.agreed(), values, silently))
+        spoken = self.protocol
+        if isinstance(values, Mapping) and "protocol" in values:
+            spoken = _agreed_protocol(self.protocol, values["protocol"])
+        return self.changed(**{**_exactly(_agreed(spoken), values, silently), "protocol": spoken})
 
 
-_FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-_PRESENT = {former: name for name, field in _FIELDS.items() if (former := field.metadata["former"])}
-"""Former name of a setting -> its present name."""
+_COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
+PROTOCOL = _COMMON["protocol"]
+
+
+def fields_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
+    """All settings of a run with this conversation: the common ones, then its own."""
+    return _COMMON | {field.name: field for field in dataclasses.fields(spoken.value)}
+
+
+def _agreed(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
+    return {name: field for name, field in fields_of(spoken).items() if field.metadata["agreed"]}
+
+
+def _present(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str]:
+    """Former name of a setting -> its present name."""
+    return {former: name for name, field in fields.items() if (former := field.metadata["former"])}
+
+
+def _said(entries: Iterable[Entry], flags: Mapping[str, object]) -> Spoken | None:
+    """The conversation that flags or entries choose; None when they do not."""
+    value, place = flags.get("protocol"), "--protocol"
+    if value is None:
+        found = next((entry for entry in entries if entry.key == "protocol"), None)
+        if found is None:
+            return None
+        value, place = found.value, f"{found.place}: protocol"
+    try:
+        spoken: Spoken = checked(PROTOCOL, value)
+    except SettingsError as error:
+        raise SettingsError(error.problem, error.name, place) from None
+    return spoken
+
+
+def _agreed_protocol(own: Spoken, said: object) -> Spoken:
+    """The conversation of a run to be joined. `own`: the one that this peer's settings choose; `said`: the run's, as
+    `Spoken.agreed` gives it. Raises SettingsError when this peer does not have the run's. A file that `said` names is
+    not opened, because the name comes from a stranger."""
+    if said == own.agreed:
+        return own
+    name, digest = said, ""
+    if isinstance(said, str) and "#" in said:
+        name, _, digest = said.rpartition("#")
+    if not own.digest and not str(name).endswith(FILE_ENDING):
+        own = checked(PROTOCOL, name)
+    if own.agreed != said:
+        raise SettingsError(_not_the_runs(own, name, digest), "protocol")
+    return own
+
+
+def _not_the_runs(own: Spoken, name: object, digest: str) -> str:
+    if not own.digest:
+        return f"must be the run's, {shown(name)}: give your copy of that file with --protocol FILE.py"
+    if digest and name == own.name:
+        return f"{shown(name)} is another file than the run's: its SHA-256 is {own.digest[:12]}, that {digest[:12]!a}"
+    return f"must be the run's, {shown(name)}, got {shown(own.name)}"
 
 
 class _Given(NamedTuple):
-    """A setting's value, the place where it was given, and the name used there: the present or the former one."""
+    """A setting's value, the flag or file and line that gave it, and its name there: the present or the former one."""
 
     value: Any
     place: str
     key: str
 
 
-def _of_entries(entries: Iterable[Entry], tell: Tell) -> dict[str, _Given]:
+def _of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
+    fields = fields_of(spoken)
+    present = _present(fields)
     for entry in entries:
         key = entry.key.replace("-", "_")
         place = f"{entry.place}: {key}"
-        if (name := _PRESENT.get(key, key)) not in _FIELDS:
-            raise SettingsError(_unknown(entry.key), place=f"{entry.place}:")
+        if (name := present.get(key, key)) not in fields:
+            raise SettingsError(_unknown(entry.key, spoken), place=f"{entry.place}:")
         if name in found:
             other = found[name].key
             how = "with a dash and with an underscore" if key == other else f"as {other} and as {key}"
@@ -150,13 +232,15 @@ def _of_entries(entries: Iterable[Entry], tell: Tell) -> dict[str, _Given]:
     return found
 
 
-def _of_flags(flags: Mapping[str, object], tell: Tell) -> dict[str, _Given]:
+def _of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
+    fields = fields_of(spoken)
+    present = _present(fields)
     for key, value in flags.items():
-        if (name := _PRESENT.get(key, key)) not in _FIELDS:
-            raise SettingsError(_unknown(key))
         if value is None:
             continue
+        if (name := present.get(key, key)) not in fields:
+            raise SettingsError(_unknown(key, spoken))
         if name in found:
             raise SettingsError(f"is given twice, as {_flag(found[name].key)} and as {_flag(key)}", place=_flag(name))
         if key != name:
@@ -169,9 +253,12 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _unknown(key: str) -> str:
-    close = difflib.get_close_matches(key[:100].replace("-", "_"), _FIELDS, n=1)
-    known = textwrap.shorten(", ".join(_FIELDS), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
+def _unknown(key: str, spoken: Spoken) -> str:
+    fields, name = fields_of(spoken), key[:100].replace("-", "_")
+    if other := import_module("..conversations.loading", __package__).of_another(name, spoken):
+        return f"{name} is a setting of --protocol {other}, not of {spoken.name}"
+    close = difflib.get_close_matches(name, fields, n=1)
+    known = textwrap.shorten(", ".join(fields), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
     hint = f'did you mean "{close[0]}"?' if close else f"known are {known}"
     return f"unknown key {json.dumps(key[:60])}; {hint}"
 
@@ -183,12 +270,12 @@ def _parsed(text: str) -> object:
         raise SettingsError(f"these settings are not JSON: {shown(text)}") from None
 
 
-def _exactly(names: Mapping[str, object], values: object, tell: Tell) -> dict[str, Any]:
+def _exactly(names: Mapping[str, dataclasses.Field[Any]], values: object, tell: Tell) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise SettingsError(f"these settings are not a table: {shown(values)}")
     values = dict(values)
-    for former, name in _PRESENT.items():
-        if former in values and name in names and name not in values:
+    for former, name in _present(names).items():
+        if former in values and name not in values:
             if values[former] is not None:
                 tell(f"{former} is called {name} now")
             values[name] = values.pop(former)

@@ -1,4 +1,4 @@
-"""A TOML file of settings, with the line number of each key. Every fault is one line that names the file and its
+"""A parsed TOML file of settings, with the line number of each key. An error is one line of text that names file and
 line."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as written, its value, and its place in the file."""
+    """A key as the file has it, its value, and its place: "FILE, line N"."""
 
     key: str
     value: object
@@ -30,14 +30,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """A parsed file: its `table`, and the lines of its keys."""
+    """A parsed TOML file. `table`: its contents. `lines`: path of a key, e.g. ("groups", 0, "link"), -> line number."""
 
     path: Path
     table: dict[str, Any]
     lines: dict[tuple[str | int, ...], int]
 
     def place(self, *keys: str | int) -> str:
-        """The place of ``table[key][key]...``: its own line if that is known, else that of the table around it."""
+        """The place of ``table[key][key]...``, "FILE, line N": its own line if that is known, else the line of the
+        table around it."""
         for depth in range(len(keys), 0, -1):
             if keys[:depth] in self.lines:
                 return f"{self.path}, line {self.lines[keys[:depth]]}"
@@ -52,7 +53,8 @@ class TomlFile:
 
 
 def read_toml(path: Path, what: str = "settings file") -> TomlFile:
-    """Read a TOML file. A byte order mark and CRLF are accepted. Raises ValueError."""
+    """Read a TOML file; a byte order mark and CRLF are accepted. `what`: its kind, for the error. Raises ValueError, in
+    one line with the place, for a file that cannot be read, is larger than 1 MiB, or is not TOML."""
     text = read_text(path, what)
     all_lines = text.rstrip().split("\n")
     for number, line in enumerate(all_lines, 1):
@@ -70,7 +72,7 @@ def read_toml(path: Path, what: str = "settings file") -> TomlFile:
 
 
 def read_text(path: Path, what: str = "settings file") -> str:
-    """The text of a file, checked for size and UTF-8. Raises ValueError."""
+    """The text of a file. Raises ValueError when it cannot be read, is larger than 1 MiB, or is not UTF-8."""
     try:
         with path.open("rb") as file:
             raw = file.read(BYTES_MAX + 1)
@@ -86,7 +88,7 @@ def read_text(path: Path, what: str = "settings file") -> str:
 
 
 def _lines(lines: Sequence[str]) -> dict[tuple[str | int, ...], int]:
-    """The first line of each key of the file, of its tables and of their rows."""
+    """Path of a key -> number of the first line that has it, for keys, tables and rows of ``[[tables]]``."""
     found: dict[tuple[str | int, ...], int] = {}
     inside: tuple[str | int, ...] = ()
     rows: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""One table of a TOML file, read key by key. Every fault is one line that names file, line and key."""
+"""Reading one table of a TOML file key by key. An error is one line of text that names file, line and key."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _SHOWN_CHARS = 60
 
 
 class TableError(ValueError):
-    """An invalid value in a TOML file: one line, for a person."""
+    """An invalid value in a TOML file. The text is one line for the user."""
 
 
 class Row:
-    """The table at `keys`, which may contain only `known` keys, with dashes or underscores."""
+    """The table of `file` at the path `keys`. It may contain only `known` keys, with dashes or underscores. Raises
+    TableError."""
 
     def __init__(self, file: TomlFile, keys: tuple[str | int, ...], known: Collection[str]) -> None:
         self.name = " ".join(str(key) if isinstance(key, str) else f"number {key + 1}" for key in keys)
@@ -44,8 +45,8 @@ class Row:
         return key in self._found
 
     def take(self, key: str, how: Callable[[object], T], *default: U) -> T | U:
-        """The value of `key`, read by `how`, which raises ValueError on an invalid one. A key without a default is
-        required."""
+        """The value of `key`, checked and converted by `how`, or the default. Raises TableError when `how` raises
+        ValueError, and when the key is missing and has no default."""
         if key not in self._found:
             if default:
                 return default[0]
@@ -56,13 +57,13 @@ class Row:
             raise self.wrong(key, str(error)) from None
 
     def wrong(self, key: str, problem: str) -> TableError:
-        """The error for a `key` that is valid alone but not with the others; '': the table as a whole."""
+        """The error for a `key` whose value contradicts other keys; "": for the table as a whole."""
         where = f"{self._found[key][1]}: {key}" if key in self._found else f"{self._place}: {self.name}"
         return TableError(f"{where}: {problem}")
 
 
 def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
-    """The tables of ``[[key]]``."""
+    """The tables of ``[[key]]``, in order; none if the file has no such key. Raises TableError."""
     found = file.table.get(key, [])
     if not isinstance(found, list):
         raise TableError(f"{file.place(key)}: {key} must be tables, each under [[{key}]], got {shown(found)}")
@@ -70,12 +71,12 @@ def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
 
 
 def near(name: object, known: Collection[str]) -> str:
-    """A hint at the known name that was probably meant."""
+    """A hint for an error message: the most similar of the `known` names, or else all of them."""
     close = difflib.get_close_matches(str(name)[:100], known, n=1)
     return f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known)}"
 
 
-# Readers of values. Each raises ValueError.
+# Functions that check and convert a value, for `Row.take`. Each raises ValueError.
 
 
 def whole(least: int, most: int) -> Callable[[object], int]:
@@ -142,13 +143,13 @@ link = _with_unit(parse_link, '"10mbit,40ms"')
 
 
 def jump(value: object) -> float:
-    """A duration that may be negative."""
+    """Seconds in a duration that may be negative, e.g. "-2s"."""
     back = isinstance(value, str) and value.strip().startswith("-")
     return -duration(str(value).strip()[1:]) if back else duration(value)
 
 
 def some_time(value: object) -> float:
-    """A duration above 0."""
+    """Seconds in a duration above 0."""
     if (read := duration(value)) == 0:
         raise ValueError(f"must be above 0, got {shown(value)}")
     return read

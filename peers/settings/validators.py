@@ -1,34 +1,52 @@
-"""The rules for settings. A rule takes a value, returns its normal form, and raises ValueError on any other value."""
+"""The rules for settings. A rule checks a value and returns its normal form. It raises ValueError for an invalid
+value."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
+from ...aggregation.codecs.codec import Codec
 from ...aggregation.codecs.registry import CODECS, parse_codec
 from ...aggregation.options import spelled
 from ...aggregation.outer import OUTER_STEPS, parse_outer
 from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.periods.registry import PERIODS, parse_period
+from ...aggregation.schedules.registry import SCHEDULES
 from ...protocols.addresses import split_address
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from .link_text import parse_size, parse_span
 
-Value = int | float | str | bool
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T]):
+    """The object that a setting's text stands for, e.g. a codec. `text`: the text in its normal form; `value`: the
+    object. Two are equal if their texts are."""
+
+    text: str
+    value: T = field(compare=False, repr=False)
+
+
+Value = int | float | str | bool | Parsed[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `said` follows "must be" in errors, `metavar` stands for the value in a usage line, `kind` is its
-    type."""
+    """The rule of one setting. `take`: checks and converts a value; `said`: the valid values, in words that follow
+    "must be" in an error; `metavar`: the word for the value in a usage line; `kind`: the type of the flag's value;
+    `choices`: all valid values, if they are listed."""
 
     take: Callable[[object], Value]
     said: str
     metavar: str
-    kind: type[Value]
+    kind: type[int | float | str | bool]
     choices: tuple[str, ...] = ()
 
 
@@ -42,7 +60,7 @@ def whole(low: int, high: int, metavar: str = "N") -> Rule:
 
 
 def peers() -> Rule:
-    """How many peers a run may have."""
+    """The number of peers of a run, as far as one view holds them."""
     rule = whole(1, VIEW_MEMBERS_MAX)
     return Rule(rule.take, f"{rule.said}, all named in one message", rule.metavar, rule.kind)
 
@@ -110,12 +128,29 @@ def file(what: str, metavar: str = "FILE") -> Rule:
     return text(f"the path of {what}", metavar, r"[^\0]{1,4096}")
 
 
-def period() -> Rule:
-    def take(value: object) -> str:
-        asked = value.strip() if isinstance(value, str) else str(whole(1, PERIOD_LIMIT).take(value))
-        policy = parse_period(asked)
-        return str(policy.steps) if isinstance(policy, Fixed) else spelled(asked)
+def _parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:
+    """The `take` of a rule whose values are texts that `parse` turns into objects. `text_of`: gives the text's normal
+    form from the text and the object; None: `spelled` gives it."""
 
+    def take(value: object) -> Parsed[T]:
+        if isinstance(value, Parsed):
+            return value
+        if not isinstance(value, str):
+            raise ValueError
+        made = parse(value)
+        return Parsed(text_of(value, made) if text_of is not None else spelled(value), made)
+
+    return take
+
+
+def period() -> Rule:
+    def text_of(text: str, policy: object) -> str:
+        return str(policy.steps) if isinstance(policy, Fixed) else spelled(text.strip())
+
+    def take(value: object) -> Parsed[Any]:
+        return by_text(value if isinstance(value, str | Parsed) else str(whole(1, PERIOD_LIMIT).take(value)))
+
+    by_text = _parsed(parse_period, text_of)
     names = ", ".join(PERIODS)
     said = (
         f"a whole number of local steps from 1 to {PERIOD_LIMIT}, or one of {names}, with options as in post_local:16"
@@ -124,24 +159,38 @@ def period() -> Rule:
 
 
 def codec() -> Rule:
-    def take(value: object) -> str:
-        if not isinstance(value, str):
-            raise ValueError
-        if value != "none":
-            parse_codec(value)
-        return spelled(value)
+    def parse(text: str) -> Codec | None:
+        return None if text == "none" else parse_codec(text)
 
-    return Rule(take, f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01", "none|CODEC", str)
+    said = f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01"
+    return Rule(_parsed(parse), said, "none|CODEC", str)
 
 
 def outer() -> Rule:
-    def take(value: object) -> str:
+    said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
+    return Rule(_parsed(parse_outer), said, "plain|STEP", str)
+
+
+def schedule() -> Rule:
+    """The name of an allreduce schedule; ``auto`` gives None."""
+    rule = one_of("auto", *SCHEDULES)
+    take = _parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
+    return Rule(take, rule.said, rule.metavar, str, rule.choices)
+
+
+def protocol() -> Rule:
+    """A conversation, by name or by the path of its file."""
+
+    def take(value: object) -> Parsed[Any]:
+        if isinstance(value, Parsed):
+            return value
         if not isinstance(value, str):
             raise ValueError
-        parse_outer(value)
-        return spelled(value)
+        # By name, and not before a protocol is asked for: conversations import the settings.
+        found: Parsed[Any] = import_module("..conversations.loading", __package__).loaded(value)
+        return found
 
-    return Rule(take, f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9", "plain|STEP", str)
+    return Rule(take, "the name of a conversation, or FILE.py with one", "NAME|FILE", str)
 
 
 def address() -> Rule:
@@ -214,7 +263,7 @@ def step_time() -> Rule:
 
 
 def shown(value: object) -> str:
-    """An invalid value, shortened for an error."""
+    """An invalid value as text for an error, shortened."""
     if isinstance(value, str):
         return ascii(value[:60])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):

@@ -1,5 +1,5 @@
-"""The part of a model that peers average, as one flat vector. The set of tensors is fixed when a run begins. The tensor
-objects are looked up at each use, because a model may reassign its buffers and a loop may replace layers."""
+"""The averaged tensors of a model as one flat vector. The set of tensors is fixed when a run begins. The tensor objects
+are looked up at each use, because a model may reassign its buffers and a training loop may replace layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Averaged:
         self._constants = Constants(model)
         self.layout = Layout.of(self.tensors())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
-        """How many elements of the vector are parameters; they come first."""
+        """The number of elements of the vector that are parameters; they come first."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Name -> tensor, in the vector's order."""
@@ -43,7 +43,8 @@ class Averaged:
         return {name: parameter for name, parameter in self._model.named_parameters() if name not in constant}
 
     def begin(self) -> None:
-        """To be called after a restore: the present values are the constants to compare with from now on."""
+        """Take the present values of the model's constants as the reference for later checks. Called after a restore
+        from a checkpoint."""
         self._constants.begin()
 
     def agreement(self) -> Agreement:
@@ -52,8 +53,8 @@ class Averaged:
         return Agreement.on(self.layout, self._constants.tensors())
 
     def vector(self) -> Tensor:
-        """A new vector of `layout`. Raises ValueError when the model's tensors or constants have changed since the run
-        began."""
+        """A new vector [n] of `layout`. Raises ValueError when the model's tensors have other shapes, or its constants
+        other values, than when the run began."""
         if not self._gradients:  # equal gradients change constants equally on all peers
             self._constants.check()
         try:
@@ -62,7 +63,8 @@ class Averaged:
             raise _changed(error) from None
 
     def load(self, vector: Tensor) -> None:
-        """Write `vector` to the model. Raises ValueError as `vector()` does."""
+        """Copy `vector` [n] into the model's tensors. Raises ValueError when these have other shapes than when the run
+        began."""
         try:
             self.layout.load(vector, self.tensors())
         except ValueError as error:

@@ -24,7 +24,7 @@ _Look = tuple[torch.dtype, torch.Size, bytes]
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants; `words`:
-    the same for messages."""
+    the number of elements, tensors and constants, as text for error messages."""
 
     digest: str
     words: str
@@ -48,7 +48,7 @@ class Constants:
     """The constants of one model. The set is fixed at construction."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Raises ValueError for a constant that cannot be compared."""
+        """Raises ValueError for a sparse or quantized constant, which cannot be hashed."""
         self._model = model
         self.names = frozenset(
             [name for name, parameter in model.named_parameters() if not parameter.requires_grad]

@@ -1,39 +1,30 @@
-"""Evaluation: a task's own measure of the model, without any effect on the training."""
+"""Evaluation of a model by the task's `evaluate`, without any effect on the training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import EvaluationFailed, one_line
+from ..records.columns import ACCURACY
 from .task import Task
 
 
-class Evaluation(NamedTuple):
-    """The result of an evaluation, and the seconds it took."""
-
-    accuracy: float | None
-    took_s: float
-
-
-NOT_EVALUATED: Final = Evaluation(None, 0.0)
-
-
-def accuracy_of(model: nn.Module, task: Task) -> float | None:
-    """The result of the task's `evaluate` for `model`; None where the task has none. Raises EvaluationFailed."""
+def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
+    """Metrics by name: the number that the task's `evaluate` returns for `model`; empty for a task without `evaluate`.
+    Raises EvaluationFailed."""
     if task.evaluate is None:
-        return None
+        return {}
     with torch.no_grad(), _untouched(model):
         try:
             found = task.evaluate(model)
         except Exception as error:
             raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
     try:
-        return float(found)
+        return {ACCURACY: float(found)}
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
         raise EvaluationFailed(f"{task.path}: evaluate() is to return a number, not {found!r:.60}") from None
 

@@ -41,9 +41,12 @@ def summed(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Gradients:
-    """The gradients of one model. `begin` is called at the first gradient of a backward; `full(bucket)` when all
-    gradients of a bucket are in `vector`; `mean()` at the end of backward, for the mean [n] over all peers, or None to
-    leave the gradients as they are. Hooks run within the context `guarded`."""
+    """Hooks on one model that copy its gradients into `vector` [n] and write the mean over all peers back.
+
+    `begin` is called at the first gradient of a backward; `full(bucket)` when all gradients of a bucket are in
+    `vector`; `mean()` at the end of backward: it returns the mean [n] over all peers, or None to leave the gradients as
+    they are. Hooks run within the context `guarded`.
+    """
 
     def __init__(
         self,
@@ -132,8 +135,8 @@ class Gradients:
             self._full(bucket)
 
     def _ended(self) -> None:
-        """The end of a backward. Parameters that it did not reach are contributed as they are: without a gradient, or
-        with one accumulated before."""
+        """Called at the end of a backward. A parameter that this backward did not reach contributes its present
+        ``.grad``: None, or a gradient accumulated before."""
         with self._guarded():
             for name in [name for name in self._bucket_of if name in self._missing]:
                 self._bring(name)

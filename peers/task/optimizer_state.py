@@ -21,12 +21,12 @@ STEP = "step"
 
 
 class InnerState:
-    """The averaged part of `optimizer`'s state. The set is fixed at construction, whatever is frozen, set or added
-    later."""
+    """The state tensors of `optimizer` that peers average. The set of tensors is fixed at construction, even if
+    parameters are frozen or added, or options of the optimizer are set, later."""
 
     def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
-        """Covers the trained parameters of `model`. Raises ValueError for an optimizer whose state is not known
-        here."""
+        """Covers the trained parameters of `model`. Raises ValueError for an optimizer other than SGD, Adam, AdamW,
+        RMSprop and Adagrad."""
         self._optimizer, self._model = optimizer, model
         groups = self._groups()
         self._kept = [

@@ -1,7 +1,8 @@
 """The random generators that a task may draw from (torch's, NumPy's and Python's), kept separate for each peer.
 
-A process has one of each. Peers that share a process, as in simulation, take turns: each finds the generators as it
-left them. Where a process has one peer, nothing is ever swapped.
+A process has one generator of each kind. When peers share a process, as in a simulation, the generators' states are
+swapped whenever another peer computes, so that each peer finds the states that it left. A process with one peer never
+swaps.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from torch import Tensor
 def derive(seed: int, *purpose: object) -> int:
     """A 63-bit seed for one purpose, from the run's seed: equal purposes give equal seeds, different ones unrelated
     seeds."""
-    text = ":".join(str(part) for part in (seed, *purpose))
+    text = ":".join(str(item) for item in (seed, *purpose))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A saved state of the generators. `device`: that of the peer's CUDA device, if it computes on one."""
+    """A saved state of the generators. `device`: the state of the CUDA device's generator; None for a peer on a CPU."""
 
     torch: Tensor
     device: Tensor | None
@@ -35,8 +36,8 @@ class _Left:
 
 
 class Chance:
-    """One owner's generators, begun from `seed`. They are in force from its `take` to the next `take` of another
-    owner."""
+    """The states of the generators for one owner, e.g. a peer; seeded with `seed` at the first `take`. They are
+    installed in the process from this owner's `take` to the next `take` of another owner."""
 
     _owner: ClassVar[Chance | None] = None
 
@@ -76,8 +77,8 @@ class Chance:
 
     @classmethod
     def from_plain(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], device: torch.device) -> Chance:
-        """The generators as `to_plain` saved them. On another kind of device that device's own generator starts
-        anew."""
+        """The generators as `to_plain` saved them. On another kind of device than at that time, the state of the
+        device's own generator is not restored."""
         chance = cls(0, device)
         kind, words, *rest = numbers["numpy"]
         (version, state, gauss) = numbers["python"]

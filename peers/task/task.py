@@ -1,25 +1,22 @@
-"""A task file: plain functions that say what to train. The same file serves train, join and simulate.
+"""A task file: plain functions that define what to train. The same file serves `train`, `join` and `simulate`.
 
-model() -> nn.Module                      data(part, parts) -> batches, again and again
+model() -> nn.Module                      data(part, parts) -> iterable of batches, restarted after each epoch
 loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import MODULE_PREFIX
+from ..user_code import imported
 
 REQUIRED = ("model", "data", "loss")
 OPTIONAL = ("evaluate", "optimizer")
@@ -71,31 +68,19 @@ def kind_of(path: Path) -> Literal["task", "script"]:
     raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")
 
 
-def check_average(average: str, path: Path) -> None:
-    """Raises TaskError when `average` is "gradients", which only a script's own loop supports."""
-    if average == "gradients":
-        raise TaskError(f"{path}: a task's peers average its model; gradients are for a script's own loop")
+def check_trainable(path: Path, scripts_only: str) -> None:
+    """Raises TaskError when the run's settings need a script's own loop. `scripts_only`: the reason, from
+    `OwnSettings.scripts_only`; "": there is none."""
+    if scripts_only:
+        raise TaskError(f"{path}: {scripts_only}")
 
 
 def load_task(path: Path) -> Task:
-    """Import a task file. Raises TaskError."""
+    """Import a task file. Raises TaskError when it is a script, cannot be imported, or a function of it is missing or
+    takes other arguments than it is called with."""
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
-    spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses, among others, look their module up there
-    beside = str(path.resolve().parent)
-    if beside not in sys.path:
-        sys.path.append(beside)  # for good: data() may import a neighbour when it is called
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == spec.origin]
-        place = f"{path}, line {lines[-1]}" if lines else f"{path}"
-        mend = f"; install it for {sys.executable}" if isinstance(error, ModuleNotFoundError) else ""
-        raise TaskError(f"{place}: cannot be imported: {type(error).__name__}: {error}{mend}") from error
+    module = imported(path, TaskError)
     given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
     for name, function in given.items():
         if function is not None and not callable(function):
@@ -171,7 +156,7 @@ def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
 
 
 def shown(made: object) -> str:
-    """A task's value in words, for an error."""
+    """A description of a value that a task's function returned, for an error message."""
     if isinstance(made, Tensor):
         return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
     return "None: is its return missing?" if made is None else f"a {type(made).__name__}"

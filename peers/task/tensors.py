@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ...aggregation.vector import Part
-
 
 def check_values(model: nn.Module) -> None:
-    """Raises ValueError, naming the tensor, where a model has a tensor without values."""
+    """Raises ValueError, with the tensor's name, when a parameter or buffer of `model` is lazy or on the meta
+    device."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise ValueError(
@@ -54,20 +53,6 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
         for name, tensor in tensors.items():
             tensor.copy_(saved[name])
     return None
-
-
-def merged(
-    now: Tensor, agreed: Tensor, brought: Tensor, part: Part, parameters: int, overlap_share: float | None
-) -> Tensor:
-    """`now` [n], with the mean of a round merged into that `part`: agreed + (now - brought), or overlap_share * now +
-    (1 - overlap_share) * agreed. Only parameters are merged, the first elements; buffers stay this peer's own, because
-    a variance plus a difference of others may be below 0. Changes `now`."""
-    here = slice(part.start, min(part.stop, parameters))
-    if overlap_share is None:
-        now[here] += agreed[here] - brought[here]
-    else:
-        now[here].lerp_(agreed[here], 1 - overlap_share)
-    return now
 
 
 def moved(batch: object, device: torch.device) -> object:

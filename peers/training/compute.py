@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Compute(Protocol):
-    """An executor for numerical work: one piece at a time, in the order of the calls."""
+    """An executor for numerical work: one call at a time, in the order in which they were made."""
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
         """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time."""

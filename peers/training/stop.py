@@ -1,4 +1,4 @@
-"""Asking a peer to stop."""
+"""The request to stop a peer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class Stopped(SystemExit):
 
 
 class Stop:
-    """A flag that is set once. `flag` may be read from any thread, between two local steps."""
+    """A flag that asks a peer to stop; it is set once. Any thread may read `flag`; `set` belongs to the event loop."""
 
     def __init__(self) -> None:
         self.flag = False
         self._running: set[asyncio.Timeout] = set()
 
     def set(self) -> None:
+        """Set the flag, and cancel everything that runs in `unless`."""
         self.flag = True
         running, self._running = self._running, set()
         for work in running:

@@ -1,1 +1,1 @@
-"""Sums over all members of a group: schedules carried out chunk by chunk, in the same order on every rank."""
+"""Sums over all members of a group: schedules executed chunk by chunk, added in the same order on every rank."""

@@ -1,8 +1,8 @@
 """All-gather: each member's payload goes to all others, directly, or through a third member that reaches both ends.
 
 Cost, each rank: (p-1) messages and (p-1) n bytes for payloads of n bytes, all concurrently. For two members that cannot
-reach each other, a third sends two more payloads, one hop later. On loss, lateness or death of a peer: as for an
-allreduce.
+reach each other, a third sends two more payloads, one hop later.
+On failure: as for an allreduce.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...aggregation.schedules.schedule import Step
 from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
 from ..group import Group
-from ..transfer.chunks import Inbox, Turn
+from ..transfer.chunks import Inbox, StageId
 from ..transport import PeerId
 from .allreduce import Allreduce
 
@@ -45,12 +45,12 @@ async def gather(
     group: Group,
     payload: Tensor,
     *,
-    turn: Turn,
+    stage_id: StageId,
 ) -> list[tuple[PeerId, Tensor]]:
     """Every member's `payload` ([n], uint8, the same n for all), with its sender, in rank order. Raises PeerLost."""
     size, rank = payload.numel(), group.rank
     own = torch.empty(size * len(group.ids), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload
-    everything = await Allreduce(channel, inbox, group, _ToAll(group.apart), turn).run(own)
+    everything = await Allreduce(channel, inbox, group, _ToAll(group.apart), stage_id).run(own)
     everything[size * rank : size * (rank + 1)] = payload
     return list(zip(group.ids, everything.view(len(group.ids), size), strict=True))

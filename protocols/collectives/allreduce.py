@@ -5,8 +5,9 @@ arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums ar
 whatever order chunks arrive. The ways to and from each peer advance independently, whenever a chunk or credit arrives,
 without a task. Every wait is for something earlier in the schedule, so no credit is too small, and the deadlock of
 "everybody sends, then everybody receives" cannot happen.
-Cost: the schedule's. On loss, lateness or death of a peer nothing is returned and the caller's vector is untouched:
-the caller cancels, and starts again among the survivors in a new generation.
+Cost: the schedule's.
+On failure of a peer nothing is returned and the caller's vector is untouched: the caller cancels, and starts again
+among the survivors in a new generation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...aggregation.schedules.schedule import Op, Schedule
 from ..channel import Channel, Envelope
 from ..group import Group
 from ..link.link import PeerLost
-from ..transfer.chunks import Chunk, Inbox, Turn
+from ..transfer.chunks import Chunk, Inbox, StageId
 from ..transport import PeerId
 from ..wire.frames import Buffer
 from .bound import Guard
@@ -37,9 +38,9 @@ Array = npt.NDArray[np.floating[Any]]
 
 @dataclass(slots=True, eq=False)
 class _Way:
-    """The runs to one peer, or from it, one after the other. at, until: where the next chunk begins and ends; until 0:
+    """The runs to one peer, or from it, one after another. at, until: where the next chunk begins and ends; until 0:
     its end is not known yet. envelope, values: the chunk that was taken, and its values. posted: done when the last
-    chunk is on its way. idle: this way waits for a peer."""
+    chunk is on its way. idle: this way waits for its peer."""
 
     peer: PeerId
     runs: deque[Run]
@@ -53,8 +54,8 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector over a group by `schedule`. `shares`: sizes of its parts, None if equal.
-    `guard` checks arriving chunks; the last `tail` elements of the vector are not the model's."""
+    """One attempt at summing a vector [n] over a group by `schedule`. `shares`: sizes of its parts, None: equal.
+    `guard` checks arriving chunks. The last `tail` elements of the vector are not the model's."""
 
     def __init__(
         self,
@@ -62,20 +63,20 @@ class Allreduce:
         inbox: Inbox,
         group: Group,
         schedule: Schedule,
-        turn: Turn,
+        stage_id: StageId,
         shares: tuple[float, ...] | None = None,
         *,
         guard: Guard | None = None,
         tail: int = 0,
     ) -> None:
-        self._channel, self._inbox, self._members, self._turn = channel, inbox, group.ids, turn
+        self._channel, self._inbox, self._members, self._stage_id = channel, inbox, group.ids, stage_id
         self._guard, self._tail = guard, tail
         self._schedule: Value = schedule
         self._shares = shares
         self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum over all members, the same bits on each. Raises PeerLost, also if a peer breaks the schedule."""
+        """The sum [n] over all members, the same bits on each. Raises PeerLost, also if a peer breaks the schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()
@@ -98,7 +99,7 @@ class Allreduce:
         self._left, self._hearing, self._idle, self._still = len(out) + len(self._heard), len(self._heard), 0, False
         self._blocked: dict[int, list[_Way]] = {}
         self._going: deque[_Way] | None = None
-        with self._inbox.meter.summing(), self._inbox.listening(self._turn, self._arrived):
+        with self._inbox.meter.summing(), self._inbox.listening(self._stage_id, self._arrived):
             try:
                 self._advance(*out, *self._heard.values())
                 await self._over
@@ -131,7 +132,7 @@ class Allreduce:
             until = way.until = way.until or self._until(run, way.at, way.peer)
             if not self._reached(run, until, way):
                 return
-            chunk = Chunk(*self._turn, run.step, way.at, until - way.at)
+            chunk = Chunk(*self._stage_id, run.step, way.at, until - way.at)
             payload = self._payload(run, self._own if run.fresh else self._total, way.at, until)
             way.posted = self._channel.offer(way.peer, chunk, payload)
             if way.posted is None:
@@ -168,13 +169,13 @@ class Allreduce:
         while way.runs:
             run = way.runs[0]
             if way.envelope is None:
-                envelope = self._inbox.take(self._turn, way.peer)
+                envelope = self._inbox.take(self._stage_id, way.peer)
                 if envelope is None:
                     if way.at == run.start:
                         self._wait(way)
                     return
                 if self._still:
-                    self._inbox.meter.read()  # count the wait for this peer's part up to now
+                    self._inbox.meter.read()  # count the wait for this peer up to now
                 way.envelope = envelope
                 way.values = self._values(way.envelope, run, way.at)
                 way.until = way.at + len(way.values)
@@ -278,7 +279,7 @@ async def allreduce(
     schedule: Schedule,
     vector: Tensor,
     *,
-    turn: Turn,
+    stage_id: StageId,
     shares: tuple[float, ...] | None = None,
     guard: Guard | None = None,
     tail: int = 0,
@@ -287,8 +288,8 @@ async def allreduce(
     `tail`: as for `Allreduce`.
 
     The caller must not write to the sum or to `vector` until all members have a result or have given this attempt up:
-    parts of both can still be on their way to others. Raises PeerLost.
+    some of both can still be on its way to others. Raises PeerLost.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")
-    return await Allreduce(channel, inbox, group, schedule, turn, shares, guard=guard, tail=tail).run(vector)
+    return await Allreduce(channel, inbox, group, schedule, stage_id, shares, guard=guard, tail=tail).run(vector)

@@ -1,4 +1,6 @@
-"""Bounds on numbers: on a mean's norm, beyond which some peer brought huge numbers, and on what each peer sends."""
+"""Bounds on numbers: on a mean's norm, beyond which some peer must have sent huge numbers, and on each peer's own
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ from ..transport import PeerId
 
 NORM_LIMIT = 1e6
 _LEAST = 4
-"""A mean's norm may always be so many times that of the model before, or of 1, whatever the limit."""
+"""Whatever the limit, a mean's norm may be this many times the norm of the model before, or this much if that is below
+1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound on means. `limit`: a model's norm may be so many times that of the model before, but at least 1."""
+    """The bound on means. `limit`: how many times the norm of the model before (or 1, if that is more) a model's norm
+    may be."""
 
     limit: float = NORM_LIMIT
 
@@ -33,12 +37,12 @@ class Bound:
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
-        """The largest norm of a peer's model after the local steps from `anchor`."""
+        """The largest norm that a peer's model may have after the local steps from `anchor` [n]."""
         return self.limit * max(1.0, norm_of(anchor))
 
     def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
-        """Raises BadSum when at least one of `world` peers of equal weights must have been beyond the limit, or near
-        it."""
+        """Raises BadSum when at least one of `world` peers with equal weights must have exceeded the limit, or come
+        near it."""
         times = max(_LEAST, self.limit / world)
         if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
             raise BadSum(f"the mean of {world} peers has a norm of {mean.norm:.3g}, more than {largest:.3g}")
@@ -51,7 +55,7 @@ class WrongNumbers(PeerLost):
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Checks every arriving chunk of a sum in which each part goes directly from its contributors to its owner, and
-    from there to all. `brings`: the largest norm that each peer may send of its own."""
+    from there to all. `brings`: for each peer, the largest norm of its own contribution."""
 
     brings: Mapping[PeerId, float]
 
@@ -60,8 +64,8 @@ class Guard:
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:
-        """Check `values` from `peer`. `tail`: how many of the last elements are not the model's. Raises WrongNumbers,
-        which names `peer`."""
+        """Check `values` [count] from `peer`. `tail`: how many of the last elements are not the model's. Raises
+        WrongNumbers, which names `peer`."""
         with np.errstate(over="ignore", invalid="ignore"):
             body = values[: len(values) - tail].astype(np.float64)
             norm = math.sqrt(body.dot(body))

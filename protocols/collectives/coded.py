@@ -3,7 +3,7 @@
 The first rank with a part's sum replaces it by what its own encoding decodes to, so all ranks end with the same bits.
 Chunks are cut by a fixed grid that all ranks know, not by the link's pace, because a forwarded chunk must be the one
 that arrived. The last `tail` elements (weights, signals) are not encoded.
-Cost: the schedule's, with the codec's bytes. On loss, lateness, death: as for any allreduce.
+Cost: the schedule's, with the codec's bytes. On failure: as for any allreduce.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...aggregation.vector import parts
 from ..channel import Channel, Envelope
 from ..group import Group
 from ..link.link import PeerLost
-from ..transfer.chunks import CELL, Inbox, Turn
+from ..transfer.chunks import CELL, Inbox, StageId
 from ..transport import PeerId
 from ..wire.frames import Buffer
 from .allreduce import Allreduce, Array
@@ -28,12 +28,12 @@ from .bound import Guard
 from .plan import Run
 
 _NOT_FINITE = 0xFF
-"""Every byte of an encoded chunk whose sum is not finite: no codec encodes anything so. A rank that forwards it is not
-to blame, so such a sum goes on to all, as it does without a codec."""
+"""Every byte of an encoded chunk whose sum is not finite: no codec encodes anything as these bytes. A rank that
+forwards such a chunk is not to blame, so the sum goes on to all, as it does without a codec."""
 
 
 class CodedAllreduce(Allreduce):
-    """`tail`: elements at the end that are not encoded."""
+    """`codec` encodes all elements but the last `tail`."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class CodedAllreduce(Allreduce):
         inbox: Inbox,
         group: Group,
         schedule: Schedule,
-        turn: Turn,
+        stage_id: StageId,
         shares: tuple[float, ...] | None = None,
         *,
         codec: HopCodec,
         tail: int,
         guard: Guard | None = None,
     ) -> None:
-        super().__init__(channel, inbox, group, schedule, turn, shares, guard=guard, tail=tail)
+        super().__init__(channel, inbox, group, schedule, stage_id, shares, guard=guard, tail=tail)
         self._codec = codec
         self._final: dict[int, bytes] = {}
 
@@ -75,7 +75,7 @@ class CodedAllreduce(Allreduce):
         return self._final[at]
 
     def _encoded(self, values: Array, run: Run, at: int) -> bytes:
-        seed = seed_of(self._turn, self._rank, run.step, at)
+        seed = seed_of(self._stage_id, self._rank, run.step, at)
         try:
             return bytes(self._codec.encode(torch.from_numpy(values), seed).numpy())
         except ValueError:

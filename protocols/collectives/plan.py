@@ -16,7 +16,7 @@ from ...aggregation.schedules.schedule import Op, Step
 from ...aggregation.vector import Part, parts
 
 Value = Any
-"""A Schedule. It is hashable, and so the key of a cache, but mypy cannot know that of a protocol."""
+"""A Schedule. It is hashable, so it can be a cache's argument, but mypy cannot know that of a protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All runs of a rank, by the rank that they go to or come from, each in the order of the steps.
+    """All runs of a rank, by the other rank, each in the order of the steps.
 
-    starts, stops: of each run by its number. preset: elements that must be copied from the rank's own contribution in
-    advance, because a run contains them beside elements that were written before.
+    starts, stops: of each run, by the run's number. preset: elements that must be copied from the rank's own
+    contribution in advance, because a run contains them beside elements that were written before.
     """
 
     send: dict[int, tuple[Run, ...]]
@@ -65,7 +65,7 @@ class _Piece(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def plan_of(schedule: Value, rank: int, world: int, size: int, shares: tuple[float, ...] | None = None) -> Plan:
-    """The plan of `rank` for a vector of `size` elements; `shares`: of the parts, None if they are equal."""
+    """The plan of `rank` for a vector of `size` elements. `shares`: of the parts, None: equal."""
     bounds = parts(size, schedule.parts(world), shares)
     steps = _steps(schedule, rank, world)
     partners = dict.fromkeys(transfer.peer for step in steps for transfer in step.send)

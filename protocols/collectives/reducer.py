@@ -20,10 +20,11 @@ from ...aggregation.schedules.sharded import Sharded
 from ..channel import Channel
 from ..group import Group
 from ..limits import ONE_HOP_MEMBERS_MAX
+from ..meter import Meter
 from ..shared_memory.arena import Commons
 from ..shared_memory.ordered_sum import sum_all
 from ..shared_memory.sums import Sums, bytes_for
-from ..transfer.chunks import Inbox, Key, Turn
+from ..transfer.chunks import AttemptId, Inbox, StageId
 from ..transport import PeerId
 from .all_gather import gather
 from .allreduce import allreduce
@@ -39,7 +40,8 @@ ONE_MACHINE_BYTES = 2 << 20
 STAGES = 1 << 16
 """The most sums in a round."""
 _SHOWN, _GUARDED = 1 << 40, 1 << 41
-"""The first stages, beyond those of all sums, of contributions that are shown, and of sums repeated under a guard."""
+"""The first stages, beyond those of all ordinary sums: of contributions that are shown, and of sums repeated under a
+guard."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
@@ -52,13 +54,13 @@ def on_one_machine(nbytes: int) -> Schedule:
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
-def _number(key: Key, stage: int) -> int:
-    return STAGES * key[1] + stage
+def _number(attempt: AttemptId, stage: int) -> int:
+    return STAGES * attempt[1] + stage
 
 
 class Reducer:
-    """One peer's part in the sums of a run. `schedule` chooses one for a group; `present` returns the present group;
-    `bound`: how large a mean may be."""
+    """One peer's side of the sums of a run. `schedule` chooses one for a group. `present` returns the present group.
+    `bound`: how large a mean may be. `meter`: counts the time of the sums, None: a new one."""
 
     def __init__(
         self,
@@ -66,11 +68,12 @@ class Reducer:
         schedule: Callable[[Group], Schedule],
         present: Callable[[], Group],
         bound: Bound = Bound(),  # noqa: B008  # a value
+        meter: Meter | None = None,
     ) -> None:
         self.bound = bound
         self.guard: Guard | None = None
         """The guard that checks arriving chunks, while sums are made `under` it."""
-        self.inbox = Inbox(channel, present)
+        self.inbox = Inbox(channel, present, meter)
         self.bytes_shared = 0
         """Bytes written to and read from shared memory in completed sums."""
         self._channel, self._schedule, self._present = channel, schedule, present
@@ -85,14 +88,14 @@ class Reducer:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether sums are made in shared memory if the members can set it up: then one after another."""
+        """Whether sums are made in shared memory if the members can set it up; such sums are made one after another."""
         group = self.group
         apart = self.guard is not None or bool(group.apart)
         return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
-        """Predicted seconds of a sum of `size_bytes` in the present group, on links of these `costs`; None: nothing is
-        known, or memory is shared. A codec's savings are not subtracted: encoding takes time too, and a catch-up and
+        """Predicted seconds of a sum of `size_bytes` in the present group, on links of these `costs`; None: too little
+        is known, or memory is shared. A codec's savings are not subtracted: encoding takes time too, and a catch-up and
         the sums of sites send all bytes."""
         group = self.group
         if self.shares_memory:
@@ -108,19 +111,19 @@ class Reducer:
     async def sum(
         self,
         vector: Tensor,
-        key: Key,
+        attempt: AttemptId,
         *,
         stage: int = 0,
         codec: HopCodec | None = None,
         tail: int = 0,
         gain: float = 1.0,
     ) -> Tensor:
-        """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may be in
-        shared memory: then it is valid until the next sum is asked for. `stage`: index of the sum in its round, below
-        `STAGES`. `tail`: elements at the end that are not the model's; `codec` encodes all others on their way; `gain`:
-        how many times larger than a model those may be. Raises PeerLost."""
+        """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
+        shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
+        `STAGES`. `tail`: elements at the end that are not the model's; `codec` encodes all others. `gain`: how many
+        times larger than a model those may be. Raises PeerLost."""
         guard = None if self.guard is None else self.guard.times(gain)
-        group, turn = await self._begin(key), self._turn(key, stage)
+        group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:
             schedule, shares = self._cut(group)
             coded = CodedAllreduce(
@@ -128,7 +131,7 @@ class Reducer:
                 self.inbox,
                 group,
                 schedule,
-                turn,
+                stage_id,
                 shares,
                 codec=codec,
                 tail=tail,
@@ -137,24 +140,25 @@ class Reducer:
             return await coded.run(vector)
         sums = await self._shared(vector.numel(), vector.dtype)
         if sums is not None:
-            total = await sums.run(vector, _number(key, stage))
+            total = await sums.run(vector, _number(attempt, stage))
             self._in_place = sums
             self.bytes_shared += sums.moved_bytes
             return total
-        return await self._by_messages(group, vector, turn, tail, guard)
+        return await self._by_messages(group, vector, stage_id, tail, guard)
 
-    async def sum_among(self, members: Collection[PeerId], vector: Tensor, key: Key, turn: int) -> Tensor:
-        """The sum over some of the members, by messages. `turn`: index of this sum before the round's own, from 1."""
-        some = (await self._begin(key)).among(members)
-        return await self._by_messages(some, vector, (*key, STAGES + turn), 1)
+    async def sum_among(self, members: Collection[PeerId], vector: Tensor, attempt: AttemptId, turn: int) -> Tensor:
+        """The sum over some of the members, by messages. `turn`: index of a site's average before the round's,
+        from 1."""
+        some = (await self._begin(attempt)).among(members)
+        return await self._by_messages(some, vector, (*attempt, STAGES + turn), 1)
 
     async def shown(
-        self, members: Collection[PeerId], message: Tensor, key: Key, turn: int, tail: int
+        self, members: Collection[PeerId], message: Tensor, attempt: AttemptId, turn: int, tail: int
     ) -> list[Brought]:
-        """The contributions of these members to the round (`turn` 0), or to a `turn` from 1 before it, in rank order:
-        see `shown`. Raises PeerLost."""
-        some, stage = (await self._begin(key)).among(members), _SHOWN + (WITNESSES + 1) * turn
-        return await shown(self._channel, self.inbox, some, message, key=key, stage=stage, tail=tail)
+        """The contributions of these members to the round (`turn` 0), or to a site's average before it (`turn` from 1),
+        in rank order: see `shown`. Raises PeerLost."""
+        some, stage = (await self._begin(attempt)).among(members), _SHOWN + (WITNESSES + 1) * turn
+        return await shown(self._channel, self.inbox, some, message, attempt=attempt, stage=stage, tail=tail)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
@@ -167,7 +171,7 @@ class Reducer:
             self.guard = None
 
     async def _by_messages(
-        self, group: Group, vector: Tensor, turn: Turn, tail: int, guard: Guard | None = None
+        self, group: Group, vector: Tensor, stage_id: StageId, tail: int, guard: Guard | None = None
     ) -> Tensor:
         schedule, shares = self._cut(group)
         if isinstance(schedule, Sharded) and guard is None:
@@ -175,7 +179,7 @@ class Reducer:
                 shares = None
                 schedule = around(on_one_machine(vector.nbytes), group.apart, len(group.ids))
             elif takes_one_hop(vector.nbytes, len(group.ids)):
-                everything = await self._gathered(group, vector.view(torch.uint8), turn)
+                everything = await self._gathered(group, vector.view(torch.uint8), stage_id)
                 return sum_all([theirs.view(vector.dtype) for _, theirs in everything])
         return await allreduce(
             self._channel,
@@ -183,7 +187,7 @@ class Reducer:
             group,
             schedule,
             vector,
-            turn=turn,
+            stage_id=stage_id,
             shares=shares,
             guard=guard,
             tail=tail,
@@ -195,43 +199,46 @@ class Reducer:
         schedule = around(wanted, group.apart, len(group.ids))
         return schedule, group.shares if isinstance(schedule, Sharded) else None
 
-    async def gather(self, payload: Tensor, key: Key) -> list[tuple[PeerId, Tensor]]:
-        """Every member's `payload` (uint8, equally many bytes), in rank order. Raises PeerLost."""
-        return await self._gathered(await self._begin(key), payload, self._turn(key, 0))
+    async def gather(self, payload: Tensor, attempt: AttemptId) -> list[tuple[PeerId, Tensor]]:
+        """Every member's `payload` ([n], uint8, the same n for all), in rank order. Raises PeerLost."""
+        return await self._gathered(await self._begin(attempt), payload, self._stage_id(attempt, 0))
 
-    async def _gathered(self, group: Group, payload: Tensor, turn: Turn) -> list[tuple[PeerId, Tensor]]:
-        return await gather(self._channel, self.inbox, group, payload, turn=turn)
+    async def _gathered(self, group: Group, payload: Tensor, stage_id: StageId) -> list[tuple[PeerId, Tensor]]:
+        return await gather(self._channel, self.inbox, group, payload, stage_id=stage_id)
 
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
-        """Raises BadSum when `mean` is too large for the model that all had before, `anchor`; never under a guard."""
+        """Raises BadSum when `mean` is too large for `anchor` [n], the model that all had before; never under a
+        guard."""
         if self.guard is None:
             self.bound.times(gain).check(mean, anchor, len(self.group.ids))
 
-    async def all_have(self, key: Key) -> None:
-        """Wait until every member holds the result of this sum in place, as this one does from now on."""
+    async def all_have(self, attempt: AttemptId) -> None:
+        """If the last sum was made in shared memory, wait until every member holds its result. Until then no rank may
+        write the next vector."""
         if self._in_place is not None:
-            await self._in_place.all_have(_number(key, STAGES - 1))
+            await self._in_place.all_have(_number(attempt, STAGES - 1))
 
-    async def buffer(self, count: int, dtype: torch.dtype, key: Key) -> Tensor | None:
-        """The buffer in which this peer's next vector is summed in place, without a copy; None if there is none."""
+    async def buffer(self, count: int, dtype: torch.dtype, attempt: AttemptId) -> Tensor | None:
+        """The buffer [count] in which this peer's next vector is summed without a copy; None: there is no shared
+        memory."""
         sums = await self._shared(count, dtype)
-        return None if sums is None else sums.slot(_number(key, 0))
+        return None if sums is None else sums.slot(_number(attempt, 0))
 
-    def _turn(self, key: Key, stage: int) -> Turn:
-        return (*key, stage if self.guard is None else _GUARDED + stage)
+    def _stage_id(self, attempt: AttemptId, stage: int) -> StageId:
+        return (*attempt, stage if self.guard is None else _GUARDED + stage)
 
-    async def _begin(self, key: Key) -> Group:
-        """The present group, for one more sum. If its epoch differs from that of `key`, this attempt is over and about
-        to be cancelled: it must not take part in the new group, and waits for that."""
+    async def _begin(self, attempt: AttemptId) -> Group:
+        """The present group, for one more sum. If its epoch differs from the attempt's, the attempt is over and about
+        to be cancelled: it must not join in the new group, and waits to be cancelled."""
         group = self.group
-        if group.epoch != key[0]:
+        if group.epoch != attempt[0]:
             await asyncio.get_running_loop().create_future()
         self._in_place = None
-        self.inbox.advance(key)
+        self.inbox.advance(attempt)
         return group
 
     async def _shared(self, count: int, dtype: torch.dtype) -> Sums | None:
-        """The shared memory for sums of such vectors; None if the members share none, or have another schedule."""
+        """The shared memory for sums of vectors [count]; None if the members share none, or use another schedule."""
         if not self.shares_memory:
             return None
         group = self.group

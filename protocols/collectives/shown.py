@@ -1,9 +1,9 @@
-"""Each member's contribution is shown to some others, after a sum that cannot be right (`inquest`).
+"""Showing: after a sum that cannot be right, each member's contribution is shown to some others (`inquest`).
 
-Part r of every member's message goes to rank r, then to the ranks after it (`aggregation.evidence`). These keep only
-its norm and its largest magnitude; then each tells all members what it has seen.
-Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, one and a half times a sum's, and p-1 small messages. On loss,
-lateness or death of a peer: as for an allreduce.
+Part r of every member's message goes to rank r, then to the ranks after it (`aggregation.evidence`). These ranks keep
+only the part's norm and its largest magnitude; then each tells all members what it has seen.
+Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, one and a half times a sum's, and p-1 small messages.
+On failure: as for an allreduce.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...aggregation.schedules.relayed import Pair
 from ...aggregation.schedules.schedule import Step, adds, sends
 from ..channel import Channel
 from ..group import Group
-from ..transfer.chunks import Inbox, Key
+from ..transfer.chunks import AttemptId, Inbox
 from .all_gather import gather
 from .allreduce import Allreduce, Array
 from .plan import Run
 
 Statement = npt.NDArray[np.float64]
-"""What one rank has seen in one shift: [sender, `FIELDS`]."""
+"""The observations of one rank in one shift: [sender, `FIELDS`]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Shown:
 
 
 class _Looking(Allreduce):
-    """Sums nothing: it records each arriving chunk's norm and peak in `seen`. `tail`: signals and weight at the end."""
+    """Sums nothing: records each arriving chunk's norm and peak in `seen`. `tail`: signals and weight at the end."""
 
     def __init__(self, *args: Any, seen: Statement, tail: int) -> None:
         super().__init__(*args)
@@ -76,19 +76,20 @@ async def shown(
     group: Group,
     message: Tensor,
     *,
-    key: Key,
+    attempt: AttemptId,
     stage: int,
     tail: int,
 ) -> list[Brought]:
-    """Every member's contribution, in rank order, as most witnesses report it: the same on all members. `message`: this
-    peer's contribution, made by `contribute`; `tail`: elements at its end that are not the model's; `stage`: the first
-    of the four stages of the round that this takes. Ranks that are apart see nothing of each other. Raises PeerLost."""
+    """Every member's contribution, in rank order, as most witnesses report it: the same on all members. `message` [n +
+    tail]: this peer's contribution, made by `contribute`; `tail`: elements at its end that are not the model's;
+    `stage`: the first of the four stages of the round that this takes. Ranks that are apart see nothing of each other.
+    Raises PeerLost."""
     world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan
     for shift, seen in enumerate(statements):
-        turn = (*key, stage + shift)
-        await _Looking(channel, inbox, group, _Shown(shift, group.apart), turn, seen=seen, tail=tail).run(message)
+        stage_id = (*attempt, stage + shift)
+        await _Looking(channel, inbox, group, _Shown(shift, group.apart), stage_id, seen=seen, tail=tail).run(message)
     payload = torch.from_numpy(statements).view(-1).view(torch.uint8)
-    told = await gather(channel, inbox, group, payload, turn=(*key, stage + len(statements)))
+    told = await gather(channel, inbox, group, payload, stage_id=(*attempt, stage + len(statements)))
     return brought(torch.stack([one.clone().view(torch.float64).view(statements.shape) for _, one in told]))

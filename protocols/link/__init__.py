@@ -1,1 +1,1 @@
-"""Delivery: over any transport, each message arrives exactly once, in order and under credit."""
+"""Links: over any transport, each message arrives exactly once, in order and under credit."""

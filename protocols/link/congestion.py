@@ -1,5 +1,5 @@
-"""The pace of a link is its congestion control: it sets the window (bytes in flight) and the chunk size by the rates at
-which bytes were acknowledged.
+"""Congestion control of a link: sets the window (bytes in flight) and the chunk size by the rates at which bytes were
+acknowledged.
 
 As in BBR (Cardwell et al., 2016) the bandwidth is the maximum of the recent rates. As in LEDBAT (RFC 6817) the delays
 of the two directions are told apart by the senders' timestamps, so that queueing acknowledgements do not make a path
@@ -18,7 +18,7 @@ WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 32
 """A heartbeat queues behind the window: on the slowest path a window must arrive well before the patience ends."""
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 ASK_S = 0.02
-"""Between two requests for acknowledgements, at least: each costs a message."""
+"""The least time between two requests for acknowledgements: each costs a message."""
 _HORIZON_S, _HORIZONS = 0.7, 12
 """Beyond the bandwidth-delay product a link may have 0.7 s of measured bandwidth in flight, and at most 1/12 of the
 patience: links that share a path each measure its full bandwidth. While acknowledgements queue behind other data it may
@@ -28,15 +28,16 @@ _CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
 """A chunk is passed on only when it is complete, so it is a sixteenth of the window. As each chunk has a fixed cost, it
 has at least 8 KiB and takes at least 8 ms, but at most a quarter of the window."""
 _GREW = 1.75
-"""A doubled window has found room when the rate is at least so many times what it was."""
+"""A doubled window has found room when the rate is at least this many times what it was."""
 _ROUND_TRIPS = 3
-"""The bandwidth is the maximum rate of so many round trips, or horizons if these are shorter, the present one included.
-It is not that of so many rates: after a pause, the rates of one burst rise from nothing while it is acknowledged."""
+"""The bandwidth is the maximum rate of this many round trips, or horizons if these are shorter, the present one
+included. It is not the maximum of a fixed number of rates: after a pause, the rates of one burst rise from nothing
+while it is acknowledged."""
 
 
 class Rate(NamedTuple):
-    """A rate at which bytes were acknowledged. `full`: whether the window limited sending; `posted_at`: when the last
-    of the bytes were sent."""
+    """A rate at which bytes were acknowledged, in bytes a second. `full`: whether the window limited sending;
+    `posted_at`: when the last of the bytes were sent."""
 
     Bps: float
     full: bool
@@ -59,7 +60,7 @@ class Pace:
         self._begin(WINDOW_BYTES_START)
 
     def _begin(self, window_bytes: int) -> None:
-        """Forget all that was measured of the path."""
+        """Forget all measurements of the path."""
         self.bandwidth_Bps: float | None = None
         self._rates_Bps: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
@@ -86,8 +87,8 @@ class Pace:
     ) -> None:
         """Take a measured rate. A rate that was reached can be reached again; a lower one counts only if the window was
         full, and lowers the bandwidth only when no recent rate was higher. The path's round trip is the shortest one
-        ever: others waited behind this link's own window. `waited_s`: queueing delay of the acknowledgement, behind
-        data of the other side; the window is larger by as much, so that this path does not run empty."""
+        ever: longer ones waited behind this link's own window. `waited_s`: queueing delay of the acknowledgement,
+        behind data of the other side; the window is larger by as much, so that this path does not run empty."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until

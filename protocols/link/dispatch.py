@@ -1,6 +1,7 @@
-"""Reception: the dispatcher of an endpoint. An answer goes to the caller that asked, another message to the handler of
-its kind on its channel. A message without a handler is kept, within bounds, until there is one: a peer may be called
-before it has set up all its conversations. A question that cannot be answered is answered with the reason.
+"""Dispatch: an answer goes to the caller that asked, another message to the handler of its kind on its channel.
+
+A message without a handler is kept, within bounds, until there is one: a peer may receive messages before it has set up
+all its conversations. A question that cannot be answered is answered with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 @message("link")
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The question of that number has no answer; `why`: the reason, in words."""
+    """The question with the number `ask` has no answer; `why`: the reason, in words."""
 
     ask: int
     why: str
@@ -39,7 +40,7 @@ class Envelope:
     payload: Buffer
     _link: Link | None
     cost: int
-    """Its bytes of credit."""
+    """The message's bytes of credit."""
     channel: str = ""
 
     def done(self) -> None:
@@ -50,12 +51,14 @@ class Envelope:
 
 
 Handler = Callable[[Envelope], None]
+_OVER = "the conversation is over here"
 _Kind = tuple[str, type]
-"""A channel and a kind of its messages."""
+"""A channel, and the class of one kind of its messages."""
 
 
 class _Question(NamedTuple):
-    """One that is open: to whom and on which channel, of which kinds its answer may be, and where that goes."""
+    """An open question: the peer and the channel asked, the classes that its answer may have, and the future for the
+    answer."""
 
     to: PeerId
     channel: str
@@ -64,23 +67,23 @@ class _Question(NamedTuple):
 
 
 class Reception:
-    """One endpoint's handlers, open questions, and messages that have no handler yet."""
+    """The dispatcher of one endpoint: its handlers, its open questions, and messages that have no handler yet."""
 
     def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
-        """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to this
-        one before it restarted, fits none of them."""
+        """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to a
+        former life of this one, matches none of them."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
         self._asks: dict[int, _Question] = {}
         self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
         self._closed = set[str]()
-        """Channels that had handlers: whoever goes on to speak on one cannot know."""
+        """Channels that had handlers: a peer that still sends on one cannot know that it was closed."""
         self.bytes_received_by = Counter[str]()
         """Bytes of the messages that were dispatched, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
         self.guests_say: _Kind | None = None
-        """The one kind of message that guests may send, and its channel."""
+        """The one kind of message that guests may send, with its channel."""
 
     @property
     def asked(self) -> set[PeerId]:
@@ -88,7 +91,7 @@ class Reception:
         return {question.to for question in self._asks.values()}
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
-        """Set the handler of a kind on a channel. Raises ValueError when there is one."""
+        """Set the handler of a kind on a channel. Raises ValueError when there is one already."""
         if (channel, kind) in self._handlers:
             raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
         self._handlers[channel, kind] = handler
@@ -97,9 +100,10 @@ class Reception:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
     def off(self, channel: str) -> None:
-        """Remove all handlers of a channel."""
+        """Remove all handlers of a channel. Its kept questions are answered with the reason."""
         self._closed.add(channel)
         self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
+        self._forget(lambda waiting: waiting.channel == channel and _asks(waiting), _OVER)
 
     def _claim(self, kind: _Kind) -> None:
         for envelope in self._unclaimed.pop(kind, ()):
@@ -117,8 +121,8 @@ class Reception:
         answers: tuple[type, ...],
         within_s: float | None,
     ) -> Envelope:
-        """Number a question and have `send` send it; returns the answer, of one of the kinds `answers` and on the same
-        channel. Raises PeerLost, also when no answer comes `within_s` seconds; None: there is no limit."""
+        """Number a question and have `send` send it. Returns the answer, of one of the kinds `answers` and on the same
+        channel. Raises PeerLost, also when no answer comes within `within_s` seconds; None: no limit."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
@@ -129,7 +133,7 @@ class Reception:
                 envelope = await answer
         except TimeoutError:
             raise PeerLost(to, f"it is there but has not answered for {within_s:g} s") from None
-        finally:  # nobody waits for it any more
+        finally:  # the caller does not wait for it any more
             del self._asks[ask]
             if not answer.done():
                 answer.cancel()
@@ -153,8 +157,8 @@ class Reception:
                 question.answer.set_exception(PeerLost(question.to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
-        """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages that have no
-        handler, is a guest and sends a kind that only peers may, or when the handler refuses the message."""
+        """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages without a handler,
+        when a guest sends a kind that only peers may send, or when the handler refuses the message."""
         kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
@@ -162,15 +166,18 @@ class Reception:
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
-        elif handler is None and self._first_ask < ask <= self._last_ask:
+        elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
+        elif handler is None and envelope.channel in self._closed and _asks(envelope):
+            envelope.done()
+            self.refuse(envelope, _OVER)
         else:
             self._keep(kind, envelope)
 
     def _take_answer(self, question: _Question | None, envelope: Envelope) -> None:
         asked = question is not None and (question.to, question.channel) == (envelope.sender, envelope.channel)
         if question is None or not asked or question.answer.done():
-            envelope.done()  # too late: nobody waits for it any more
+            envelope.done()  # too late: the caller does not wait for it any more
         elif isinstance(envelope.message, Unanswered):
             question.answer.set_exception(PeerLost(question.to, f"it cannot answer: {envelope.message.why}"))
         elif not isinstance(envelope.message, question.answers):
@@ -191,6 +198,10 @@ class Reception:
         if (full or many) and late:
             self._forget(lambda other: other.channel in self._closed)
             self._keep(kind, envelope)
+        elif full and not many and (most := _that_holds_most(kept)) != envelope.sender:
+            last = [other for other in kept if other.sender == most][-1]
+            self._forget(lambda other: other is last, "too many messages wait here for their conversations")
+            self._keep(kind, envelope)
         elif full or many:
             envelope.done()
             if envelope.channel not in self._closed:
@@ -198,14 +209,17 @@ class Reception:
         else:
             self._unclaimed.setdefault(kind, []).append(envelope)
 
-    def _forget(self, which: Callable[[Envelope], bool]) -> None:
-        """Some messages that nobody has taken."""
+    def _forget(self, which: Callable[[Envelope], bool], why: str = "") -> None:
+        """Drop the kept messages for which `which` is true. `why`: sent to those of their senders that asked a
+        question."""
         for kind, envelopes in list(self._unclaimed.items()):
             for envelope in [envelope for envelope in envelopes if which(envelope)]:
                 envelopes.remove(envelope)
                 envelope.done()
+                if why:
+                    self.refuse(envelope, why)
             if not envelopes and kind not in self._handlers:
-                del self._unclaimed[kind]  # as anybody may make up channels
+                del self._unclaimed[kind]  # because any peer may make up channels
 
     def drop(self, peer: PeerId) -> None:
         """The link to `peer` has ended: drop its messages that have no handler, and tell `on_ended`."""
@@ -228,3 +242,15 @@ class Reception:
         except Exception as error:
             envelope.done()
             self.refuse(envelope, f"{type(error).__name__}: {error}", error)
+
+
+def _asks(envelope: Envelope) -> bool:
+    return getattr(envelope.message, "ask", 0) > 0
+
+
+def _that_holds_most(kept: list[Envelope]) -> PeerId:
+    """The sender of the largest share of these messages, in number or in bytes."""
+    shares = Counter[PeerId]()
+    for one in kept:
+        shares[one.sender] += _UNCLAIMED_BYTES_MAX // _UNCLAIMED_MAX + one.cost
+    return shares.most_common(1)[0][0]

@@ -1,9 +1,9 @@
-"""Binding: the handshake by which a link learns which incarnation of its peer is alive.
+"""Handshake: how a link learns which incarnation of its peer is alive.
 
 An incarnation is a random number, drawn anew for every link. A peer that restarted, or that gave a link up, has another
-one, so it never takes a message meant for its past self. A link binds to an incarnation that has answered one of its
+one, so it never takes a message meant for its former self. A link binds to an incarnation that has answered one of its
 pings. If another incarnation was bound before, that ping must have been sent since. So old frames, however late they
-come, prove nothing.
+arrive, prove nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 _CHALLENGE_S = 0.05
-"""Between two challenges to an incarnation that is not bound, at least."""
+"""The least seconds between two challenges to an incarnation that is not bound."""
 _CHALLENGED_MAX = 8
 _PINGS_KEPT = 256
 _REMEMBERED_S = 30.0
@@ -25,7 +25,7 @@ class Shortest:
         self._each_s, self._since = [math.inf, math.inf], 0.0
 
     def take(self, trip_s: float, now: float) -> float:
-        """Add a trip; returns the shortest of the recent ones."""
+        """Add a trip. Returns the shortest of the recent ones."""
         if now > self._since + _REMEMBERED_S:
             self._each_s, self._since = [math.inf, self._each_s[0]], now
         self._each_s[0] = min(self._each_s[0], trip_s)
@@ -48,6 +48,7 @@ class Binding:
         self._there_and_back, self._back = Shortest(), Shortest()
 
     def next_ping(self, now: float) -> int:
+        """Number a new ping, sent at `now`."""
         self.last_ping += 1
         self._pings[self.last_ping] = now
         if len(self._pings) > _PINGS_KEPT:
@@ -55,7 +56,7 @@ class Binding:
         return self.last_ping
 
     def take_pong(self, pong: int, now: float) -> bool:
-        """Measure the round trip; returns whether `pong` answers a ping of this link for the first time."""
+        """Measure the round trip. Returns whether `pong` answers a ping of this link for the first time."""
         asked_at = self._pings.pop(pong, None)
         if asked_at is None:
             return False
@@ -81,7 +82,7 @@ class Binding:
         self.towards, self._bound_at_ping = incarnation, self.last_ping
 
     def both(self, incarnation: int, towards: int) -> bool:
-        """Whether this link and `incarnation`, which says that it is bound to `towards`, are bound to each other."""
+        """Whether this link and `incarnation`, which reports that it is bound to `towards`, are bound to each other."""
         return incarnation == self.towards and towards == self.incarnation
 
     def may_challenge(self, incarnation: int, now: float) -> bool:

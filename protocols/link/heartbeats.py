@@ -13,7 +13,7 @@ from .table import Links
 
 class Heartbeats:
     """The heartbeats of one endpoint's `links`. `asked` returns the peers that owe an answer. `ticked` is called each
-    interval. `silent` is given each watched or busy link of which nothing was heard for the patience."""
+    interval. `silent` is called with each watched or busy link that has heard nothing for the patience."""
 
     def __init__(
         self,

@@ -41,9 +41,9 @@ class Pulse:
     """Heartbeat, acknowledgement and credit in one message. All numbers are absolute: a lost or repeated pulse does no
     harm.
 
-    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count that may be sent
-    up to. ping: asks for an answer (0: does not). pong: the ping this answers (0: none). at_s: send time in seconds on
-    the sender's clock; only differences have a meaning.
+    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count up to which the
+    receiver may send. ping: number of a question for a pong (0: none). pong: number of the ping that this answers (0:
+    none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
     """
 
     received: tuple[int, ...]
@@ -111,7 +111,7 @@ class Outbound:
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """The packets that may be sent now, each moved to those in flight; ends when window or credit is used up.
+        """The packets that may be sent now. Each is moved to those in flight. Ends when window or credit is used up.
 
         Credit may be overshot by one message, so that no message is too large for any credit.
         """
@@ -141,10 +141,10 @@ class Outbound:
         return self.oldest is not None and self.oldest is before
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
-        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate,
-        None if there is no sound one: the bytes acknowledged since the newest of them was sent, over the time in which
-        these were acknowledged, or that in which they were sent if it is longer. Acknowledgements that queue behind
-        other data come in bunches, and would make the first time alone too short."""
+        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate;
+        None: there is no sound one. The rate is the bytes acknowledged since the newest of these packets was sent, over
+        the time in which they were acknowledged, or in which they were sent if that is longer: acknowledgements that
+        queue behind other data arrive in bunches, which makes the first time too short."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -161,7 +161,7 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `told_*`: what the last pulse told the sender."""
+    """The receiving half of a lane. `told_*`: the numbers in the last pulse to the sender."""
 
     next_seq: int = 0
     received_bytes: int = 0
@@ -184,7 +184,7 @@ class Inbound:
         self.told_limit_bytes = self.limit_bytes(credit_bytes)
 
     def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
-        """Take an arrival, unless it is a repetition; yields all messages that are next in order now. Raises
+        """Take an arrival, unless it is a repetition. Yields all messages that are next in order now. Raises
         PeerMisbehaved beyond the credit."""
         if seq < self.next_seq or seq in self.early:
             return
@@ -203,6 +203,6 @@ class Inbound:
 
 
 def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
-    """The pulse that acknowledges and grants what the `lanes` were last told to."""
+    """The pulse with the numbers that the `lanes` have noted (`tell`)."""
     received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
     return Pulse(received, limit, ping, pong, at_s)

@@ -2,7 +2,7 @@
 
 Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
 (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. After each part of a window goes a ping. Its pong acknowledges the packets before it; any other of them is sent
+writer. A ping follows each stretch of a window. Its pong acknowledges the packets before it; any other of them is sent
 again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a guess.
 Each message is for one incarnation of the peer, to which the link has to be bound first (`handshake`).
 """
@@ -10,7 +10,7 @@ Each message is for one incarnation of the peer, to which the link has to be bou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from ..testpoints import sometimes
@@ -19,6 +19,7 @@ from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, sea
 from .congestion import Pace
 from .handshake import Binding
 from .lane import CREDIT_BYTES_MIN, Arrival, Inbound, Outbound, Packet, Pulse, pulse_of
+from .outbox import Outbox
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
@@ -35,8 +36,7 @@ class PeerLost(Exception):
 
 
 class Link:
-    """Both directions to one peer. `post` sends a frame and counts it for a channel, "" for none; `deliver` is given
-    each message in order."""
+    """Both directions to one peer."""
 
     def __init__(
         self,
@@ -44,8 +44,7 @@ class Link:
         incarnation: int,
         *,
         clock: Callable[[], float],
-        post: Callable[[bytes, Buffer, str], None],
-        deliver: Callable[[Arrival], None],
+        outbox: Outbox,
         credit_bytes: Callable[[], int],
         pace: Pace,
     ) -> None:
@@ -53,7 +52,7 @@ class Link:
         `pace`: congestion control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self._clock, self._post, self._deliver, self._credit_bytes = clock, post, deliver, credit_bytes
+        self._clock, self._outbox, self._credit_bytes = clock, outbox, credit_bytes
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
         self._in = {lane: Inbound() for lane in _LANES}
@@ -150,7 +149,7 @@ class Link:
         sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
         for packet in out.sendable(window_bytes, self._clock(), sealed):
             packet.after_ping = self._binding.last_ping
-            self._post(packet.header, packet.payload, packet.packed.channel)
+            self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
             if out.unasked_bytes >= ask_bytes:
@@ -171,8 +170,8 @@ class Link:
         self.pulse(ping=True)
         self._asking = self._binding.last_ping
 
-    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> None:
-        """Take a frame of this peer.
+    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Arrival]:
+        """Take a frame of this peer. Returns the messages that are next in order now, to be iterated at once.
 
         Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
         caller then makes a new one too and hands it this frame.
@@ -190,7 +189,8 @@ class Link:
         elif pulse is not None:
             self._take_pulse(pulse)
         else:
-            self._take_message(frame, payload, cost)
+            return self._take_message(frame, payload, cost)
+        return ()
 
     def _meet(self, frame: Frame) -> None:
         """Bind to an incarnation that has proved to be alive, and therefore newer than the bound one."""
@@ -208,13 +208,13 @@ class Link:
             self.pulse(ping=challenge, pong=ping)
             self._pump()
 
-    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> None:
+    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterator[Arrival]:
         arrival = Arrival(frame.channel, frame.message, payload, cost)
         inbound = self._in[lane := frame.lane]
         for due in inbound.take(frame.seq, arrival, self._credit(lane)):
             if lane is Lane.CONTROL:
                 inbound.consumed_bytes += due.cost
-            self._deliver(due)
+            yield due
 
     def consumed(self, cost: int) -> None:
         """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
@@ -234,7 +234,8 @@ class Link:
         for lane, inbound in self._in.items():
             inbound.tell(self._credit(lane))
         body = pulse_of(self._in.values(), number, pong, self._clock())
-        self._post(encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0), b"", "")
+        header = encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0)
+        self._outbox.post(self.peer, header, b"", "")
 
     def beat(self, *, ask: bool) -> None:
         """The heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
@@ -269,7 +270,7 @@ class Link:
         missing = [packet for out in self._out.values() for packet in out.in_flight if packet.after_ping < pong]
         for packet in missing:
             packet.after_ping, packet.acked_at = self._binding.last_ping, None
-            self._post(packet.header, packet.payload, "")
+            self._outbox.post(self.peer, packet.header, packet.payload, "")
         self.retransmitted += len(missing)
         if missing:
             sometimes("a message was sent again")

@@ -1,4 +1,4 @@
-"""Trust: a misbehaviour score for each peer, the cut-off of peers whose score is too high, and reports of both."""
+"""Misbehaviour: a score of faults for each peer, the cut-off of peers whose score is too high, and reports of both."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
 
 class Refusal(NamedTuple):
-    """A report that messages of `peer` were refused: `times` since its last report. `why`: the latest reason;
-    `cut_off`: whether all its messages are refused now; `address`: where it sends from, "" if that is not known."""
+    """A report that messages of `peer` were refused: `times` since its last report. `why`: the latest reason.
+    `cut_off`: whether all its messages are refused now. `address`: where it sends from, "": unknown."""
 
     peer: PeerId
     why: str
@@ -33,9 +33,9 @@ class Refusal(NamedTuple):
 
 
 class Trust:
-    """A peer is cut off after 16 faults. One fault is forgiven every interval: a peer that mends its ways comes back,
-    and a flood costs no more than a frame an interval. Guests share a key, and a guest may come again over another
-    connection. So all guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
+    """A peer is cut off after 16 faults. One fault is forgiven every interval: a peer that stops misbehaving is heard
+    again, and a flood costs no more than a frame an interval. Guests share a key, and a guest may come again over
+    another connection. So all guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
 
     A peer is reported at most once in 30 s, and at most four peers in one interval, those with most refusals first.
     """
@@ -43,12 +43,12 @@ class Trust:
     def __init__(
         self, whence: Callable[[PeerId], str] = lambda peer: "", hang_up: Callable[[PeerId], None] = lambda peer: None
     ) -> None:
-        """`whence` gives the address that a peer sends from. `hang_up` closes the connection of a peer that is cut
+        """`whence` returns the address that a peer sends from. `hang_up` closes the connection of a peer that is cut
         off, which costs less than reading its messages."""
         self._hang_up = hang_up
         self._whence, self._addresses = whence, dict[PeerId, str]()
         self.refused: dict[PeerId, str] = {}
-        """The latest 1024 peers of which a message was refused, with the reason."""
+        """The latest 1024 peers with a refused message, and the reason."""
         self.on_refused: list[Callable[[Refusal], None]] = []
         self._untold = Counter[PeerId]()
         self._told_at: dict[PeerId, float] = {}
@@ -60,7 +60,7 @@ class Trust:
         return too_many or self._faults.get(peer, 0) >= _FAULTS_MAX
 
     def ignores(self, peer: PeerId) -> bool:
-        """Whether a message that `peer` has just sent is dropped unread, as the peer is cut off."""
+        """Whether a message that `peer` has just sent is dropped unread because the peer is cut off."""
         if not self.cut_off(peer):
             return False
         if peer in self.refused:
@@ -69,7 +69,7 @@ class Trust:
         return True
 
     def spotless(self, peer: PeerId) -> bool:
-        """Whether `peer` has no fault that is not forgiven."""
+        """Whether `peer` has no unforgiven fault."""
         return peer not in self._faults
 
     def refuse(self, peer: PeerId, why: str) -> None:
@@ -83,7 +83,7 @@ class Trust:
         self._untold[peer] += 1
 
     def fault(self, peer: PeerId) -> bool:
-        """Count a fault of `peer`; returns whether it is cut off from now on."""
+        """Count a fault of `peer`. Returns whether it is cut off from now on."""
         before = self.cut_off(peer)
         self._faults[peer] = min(self._faults.get(peer, 0) + 1, _FAULTS_MAX)
         self._guests_faults = min(self._guests_faults + is_guest(peer), GUESTS_MAX * _FAULTS_MAX)

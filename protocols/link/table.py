@@ -1,63 +1,60 @@
-"""The links of one endpoint: the peers that it talks to, their addresses, and the peers that are watched."""
+"""The links of one endpoint: the peers that it exchanges messages with, their addresses, and the peers that are
+watched.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
 from ..testpoints import buggify
 from ..transport import PeerId, Transport, is_guest, key_of
-from ..wire.frames import Buffer
 from .congestion import WINDOW_BYTES_MAX, Pace
-from .lane import CREDIT_BYTES_MIN, Arrival
+from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
+from .outbox import Outbox
 
 INBOUND_BYTES_MAX = 256 << 20
 """Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
 keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
 GUESTS_MAX = 64
-"""Guests, who share one key, that are talked to at the same time."""
+"""The most guests (peers that share one key) with a link at the same time."""
 CLOSED = "this endpoint was closed"
 
 
 @lru_cache
 def _share(links: int) -> int:
-    """The credit of each of so many links, in bytes."""
+    """The credit in bytes of each of `links` links."""
     return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:
-    """An endpoint's links, by peer. `deliver` is given each message that arrives on one of them; `ended`, each peer
-    whose link has ended."""
+    """An endpoint's links, by peer. `ended` is called with each peer whose link has ended."""
 
     def __init__(
         self,
         transport: Transport,
         rng: random.Random,
-        deliver: Callable[[Link, Arrival], None],
         *,
         ended: Callable[[PeerId], None],
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
         """The peers that any channel watches."""
-        self.bytes_sent = 0
-        self.bytes_sent_by = Counter[str]()
-        """Bytes of messages by channel, each message once, however often the link has to send it."""
+        self.outbox = Outbox(transport)
         self._watched_by: dict[str, set[PeerId]] = {}
         self.closed = False
-        self._transport, self._rng, self._deliver = transport, rng, deliver
+        self._transport, self._rng = transport, rng
         self._ended, self._patience_s = ended, patience_s
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
-        """When the link to each guest began, in seconds of the loop's clock; the earliest first."""
+        """When the link to each guest began, on the loop's clock; the earliest first."""
         self._addresses: dict[PeerId, str] = {}
         self._paces: dict[PeerId, Pace] = {}
-        """Congestion control by peer. It outlives the link: a new one without it would flood a slow way again."""
+        """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._links.values()))
@@ -81,7 +78,8 @@ class Links:
         return link
 
     def answer(self, peer: PeerId) -> Link:
-        """A new link on which `peer` speaks first. Raises PeerLost when this endpoint is closed, or has too many."""
+        """A new link on which `peer` speaks first. Raises PeerLost when this endpoint is closed, or has too
+        many links."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):
@@ -94,15 +92,14 @@ class Links:
             peer,
             self._rng.randrange(1, 2**62),
             clock=asyncio.get_running_loop().time,
-            post=lambda header, payload, channel: self._post(peer, header, payload, channel),
-            deliver=lambda arrival: self._deliver(link, arrival),
+            outbox=self.outbox,
             credit_bytes=self._credit_bytes,
             pace=self._paces.setdefault(peer, Pace(self._patience_s)),
         )
         return link
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn where `peer` is. A lost one is given another chance when it is next needed."""
+        """Learn the address of `peer`. A lost peer is given another chance when it is next needed."""
         self._addresses[peer] = address
         self.retry(peer)
         if peer in self._links:
@@ -137,7 +134,7 @@ class Links:
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
         if self._guests.pop(peer, None) is not None:
-            self._paces.pop(peer, None)  # nobody comes by that name again
+            self._paces.pop(peer, None)  # no guest comes under that name again
 
     def forget_key(self, key: str, why: str) -> None:
         """End the links to all peers that use that key."""
@@ -146,14 +143,15 @@ class Links:
                 self.forget(link.peer, why)
 
     def dismiss_guests(self, after_s: float) -> None:
-        """Forget idle guests that came longer ago than that: each of them holds a share of the credit."""
+        """Forget idle guests that came more than `after_s` seconds ago: each holds a share of the credit."""
         came_before_s = asyncio.get_running_loop().time() - after_s
         for guest in [guest for guest, came_s in self._guests.items() if came_s < came_before_s]:
             if not self._links[guest].busy:
                 self.forget(guest, "it has been a guest for long enough")
 
     def close(self) -> None:
-        """End all links. Acknowledgements that peers wait for go out first: else each would wait for its patience."""
+        """End all links. Acknowledgements that peers wait for are sent first: otherwise each peer would wait for its
+        patience."""
         for link in self:
             if link.lost is None and not self.closed:
                 link.beat(ask=False)
@@ -161,7 +159,8 @@ class Links:
         self.closed = True
 
     def _take_in(self, guest: PeerId) -> None:
-        """Admit a guest. One that has only just come does not give way to it: of very many, none would ever be done."""
+        """Admit a guest. A guest that has only just come does not give way to it: of very many guests, none would ever
+        finish."""
         now = asyncio.get_running_loop().time()
         if guest not in self._guests and len(self._guests) >= GUESTS_MAX:
             self._make_room(guest, [one for one, came_s in self._guests.items() if now - came_s > self._patience_s / 4])
@@ -182,8 +181,3 @@ class Links:
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
         return _share(len(self._links))
-
-    def _post(self, peer: PeerId, header: bytes, payload: Buffer, channel: str) -> None:
-        self.bytes_sent_by[channel] += len(header) + len(payload)
-        for _ in range(2 if buggify("a frame goes out twice") else 1):
-            self.bytes_sent += self._transport.post(peer, header, payload)

@@ -1,1 +1,1 @@
-"""Link quality: what the links between peers carry and cost, and which addresses can be reached."""
+"""Link quality: the bandwidth and latency of links between peers, and which addresses can be reached."""

@@ -1,12 +1,14 @@
-"""Bandwidths: what each member's connection carries, as all have measured it, and when that is worth a new view.
+"""Bandwidths: the bandwidth of each member's connection, as all have measured it, and when that is worth a new view.
 
-With its vote on a round each tells the coordinator how fast the ways from it are. One that is slow may be so for either
-end, so a member's way up counts as the fastest that goes out from it, its way down as the fastest that comes in, and
-the slower of these two is its bandwidth: both carry as much in a sharded allreduce. Where the parts that follow from
-that (`aggregation.schedules.shares`) are a tenth faster than those of the present view, the coordinator has a new one
-decided that knows them: so all cut alike, and on a crash the next view has them too.
-Cost: a byte a member in each vote. A generation each time, after 5 rounds, 10 more, 20 more: measured values tremble.
-On loss: what was not told, or by a member of the view before, is not known, and nothing is changed for it.
+With its vote on a round each member tells the coordinator how fast its links to the others are. Either end may be the
+cause of a slow link. So a member's up-link counts as the fastest link from it, its down-link as the fastest link to it,
+and the slower of the two is its bandwidth: in a sharded allreduce both carry as much. Where the parts by these
+bandwidths (`aggregation.schedules.shares`) make a sum a tenth faster than those of the present view, the coordinator
+has a new view decided that contains the bandwidths. So all members cut a vector alike, and after a crash the next view
+has the bandwidths too.
+Cost: a byte a member in each vote. A new generation each time, after 5 rounds, 10 more, 20 more, because measured
+values fluctuate.
+On failure: a level that was not told, or told in the view before, is unknown, and does not count.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ _ROUNDS = 5
 _BETTER = 0.9
 
 Levels = tuple[int, ...]
-"""Of each member in rank order, what the way to it carries, in half octaves above 1 byte a second; 0: not known."""
+"""By rank, the bandwidth of the link to (or from) each member, in half octaves above 1 byte a second; 0: unknown."""
 LEVEL_MAX = 127
 
 
 class Bandwidths:
-    """One peer's part in it. `size_bytes`: what is summed up in a round; `costs`: what links cost, as agreed."""
+    """One peer's side of this. `size_bytes`: size of the vector that a round sums. `costs` returns the agreed link
+    costs."""
 
     def __init__(
         self, channel: Channel, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
@@ -45,7 +48,7 @@ class Bandwidths:
         self._counted, self._due = 0, _ROUNDS
 
     def levels(self) -> Levels:
-        """What to tell the coordinator."""
+        """The levels to tell the coordinator."""
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
@@ -54,7 +57,7 @@ class Bandwidths:
         )
 
     def told(self, peer: PeerId, levels: Levels) -> None:
-        """A member has told the coordinator."""
+        """The member `peer` has told the coordinator, this peer, its levels."""
         view = self._membership.view
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
@@ -63,7 +66,7 @@ class Bandwidths:
             self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
 
     def consider(self) -> None:
-        """A round is over: have a new view decided if it is worth it."""
+        """A round is over: have a new view decided if that is worth it."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
@@ -72,10 +75,10 @@ class Bandwidths:
         if all(found) and self._worth(view, found):
             sometimes("parts by bandwidth")
             self._due *= 2
-            self._membership.learn(dict(zip(view.ids, found, strict=True)))
+            self._membership.assess(dict(zip(view.ids, found, strict=True)))
 
     def _found(self, view: View) -> list[int]:
-        """The bandwidth of each member, of the median of what was told lately."""
+        """The bandwidth of each member in bytes a second, from the median of the levels told in recent rounds."""
         ways = [tuple(map(median_low, zip(*self._told[peer], strict=True))) for peer in view.ids]
         return [round(in_Bps(level)) for level in slower_ends(ways)]
 
@@ -91,20 +94,20 @@ class Bandwidths:
 
 
 def make_sense(levels: Levels, world: int) -> bool:
-    """Whether a member of a view of so many can have told these."""
+    """Whether a member of a view of `world` members can have told these levels."""
     return 0 < len(levels) == world and max(levels) <= LEVEL_MAX
 
 
 def slower_ends(ways: Sequence[Levels]) -> list[int]:
-    """The level of each member, in rank order, of those of the ways from each member, or to each; 0: not known."""
+    """The level of each member, in rank order, from the levels between all pairs of members; 0: unknown."""
     return [min(ends) for ends in zip(map(max, ways), map(max, zip(*ways, strict=True)), strict=True)]
 
 
 def in_Bps(level: int) -> float:
-    """The bandwidth of that level, in bytes a second; 0: not known."""
+    """The bandwidth of a level, in bytes a second; 0: unknown."""
     return 2.0 ** (level / 2) if level else 0.0
 
 
 def level_of(bandwidth_Bps: float | None) -> int:
-    """The level of a bandwidth."""
+    """The level of a bandwidth in bytes a second; None: unknown."""
     return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

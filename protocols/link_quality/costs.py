@@ -1,4 +1,4 @@
-"""What a peer's links cost, from what they have measured of themselves while they were used."""
+"""The costs of a peer's links, as the links have measured them in use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..transport import PeerId
 
 
 def measured(channel: Channel, members: tuple[PeerId, ...]) -> LinkCosts:
-    """Of the ways to the other `members`, the median; unknown before any was."""
+    """The median costs of the links to the other `members`; unknown before any link has measured them."""
     others = [peer for peer in members if peer != channel.endpoint.id]
     trips_s = [trip_s for peer in others if (trip_s := channel.endpoint.round_trip_s(peer)) is not None]
     rates_Bps = [rate_Bps for peer in others if (rate_Bps := channel.endpoint.bandwidth_Bps(peer))]

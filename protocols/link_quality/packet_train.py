@@ -1,12 +1,13 @@
-"""Dispersion: what the ways between members carry now, whatever else is under way on them, or waits for somebody.
+"""Dispersion: the bandwidth from one member to another, whatever other traffic is under way and whether or not a peer
+waits.
 
 Source: packet trains (Dovrolis, Ramanathan and Moore, "What do packet dispersion techniques measure?", INFOCOM 2001):
-of messages sent back to back, the last comes as much later than the first as the slowest link on the way takes for
-those in between, however far it is and whatever was before them. They are control messages: no credit holds them up.
+of messages sent back to back, the last arrives later than the first by the time that the slowest link on the path takes
+for those in between, whatever the latency and the queue before them. They are control messages: no credit delays them.
 
-A peer sends a train to each of the next members by rank, and keeps what it sees of the others' trains to it.
-Cost: what `send` is given, to each of 4 members at most.
-On loss: the train is not counted.
+A peer sends a train to each of the next members by rank, and keeps what it measures of the trains that it receives.
+Cost: the bytes given to `send`, to each of 4 members at most.
+On failure: the train is not counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..wire.frames import message
 from .bandwidths import Levels, level_of
 
 _NEXT = 4
-"""So that who has one slow way has others that are not."""
+"""Trains go to this many members, so that a peer with one slow path has others that are not."""
 _FILLING_BYTES, _MESSAGES_MAX = 8 * 1024, 32
 _INSTANT_S = 1e-6
 
@@ -30,7 +31,7 @@ _INSTANT_S = 1e-6
 @message("link_quality")
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One of a train, behind which so many are `left`. The first carries nothing."""
+    """One message of a train, followed by `left` more. The first message has no `filling`."""
 
     generation: int
     left: int
@@ -39,7 +40,7 @@ class Probe:
 
 @dataclass(slots=True)
 class _Train:
-    """What has come of one. `began_s`: when its first message came, on the loop's clock."""
+    """The received messages of one train. `began_s`: when its first message came, on the loop's clock."""
 
     left: int
     began_s: float
@@ -47,17 +48,17 @@ class _Train:
 
 
 class Dispersion:
-    """One peer's part in it."""
+    """One peer's side of this."""
 
     def __init__(self, channel: Channel, membership: Membership) -> None:
         self._channel, self._membership = channel, membership
         self._generation = 0
         self._trains: dict[PeerId, _Train] = {}
         self._levels: dict[PeerId, int] = {}
-        channel.on(Probe, self._on_probe)
+        channel.on(Probe, self._on_packet)
 
     def send(self, nbytes: int) -> None:
-        """Send trains of about so many bytes each."""
+        """Send a train of about `nbytes` to each of the next members."""
         view, me = self._membership.view, self._channel.endpoint.id
         count = max(1, min(_MESSAGES_MAX, round(nbytes / _FILLING_BYTES)))
         filling = bytes(max(1, min(_FILLING_BYTES, nbytes // count)))
@@ -68,27 +69,27 @@ class Dispersion:
                 self._channel.post(peer, Probe(view.generation, left, filling))
 
     def levels(self) -> Levels:
-        """Of each member in rank order, what the way from it to this peer carries, as last measured in this view."""
+        """By rank, the bandwidth from each member to this peer, as last measured in this view."""
         view = self._membership.view
         known = self._levels if self._generation == view.generation else {}
         return tuple(known.get(peer, 0) for peer in view.ids) if len(view.ids) <= MEASURED_MEMBERS_MAX else ()
 
-    def _on_probe(self, envelope: Envelope) -> None:
-        probe, sender, now = envelope.message, envelope.sender, asyncio.get_running_loop().time()
-        if not self._membership.current(envelope, probe.generation):
+    def _on_packet(self, envelope: Envelope) -> None:
+        packet, sender, now = envelope.message, envelope.sender, asyncio.get_running_loop().time()
+        if not self._membership.current(envelope, packet.generation):
             return
-        if self._generation != probe.generation:
-            self._generation = probe.generation
+        if self._generation != packet.generation:
+            self._generation = packet.generation
             self._trains.clear()
             self._levels.clear()
-        if not probe.filling:
-            self._trains[sender] = _Train(probe.left, now)
+        if not packet.filling:
+            self._trains[sender] = _Train(packet.left, now)
             return
         train = self._trains.get(sender)
-        if train is None or probe.left != train.left - 1:
+        if train is None or packet.left != train.left - 1:
             self._trains.pop(sender, None)
             return
-        train.left, train.nbytes = probe.left, train.nbytes + len(probe.filling)
+        train.left, train.nbytes = packet.left, train.nbytes + len(packet.filling)
         if not train.left:
             self._levels[sender] = level_of(train.nbytes / max(_INSTANT_S, now - train.began_s))
             del self._trains[sender]

@@ -1,7 +1,9 @@
-"""Probing: can the other side reach my addresses, how long is the way to a peer, how much does it carry?
+"""Probing: whether another peer can reach this one's addresses, and the round-trip time and bandwidth of the link to
+it.
 
-Who is asked opens connections for others, and may be inside a network that they cannot look into: so it tries the host
-that it is asked from, and of other hosts, as of a name of that host, few in an hour, for all together, whoever asks.
+A peer that answers opens connections for others, and may be inside a network that they cannot reach. So it tries the
+host that the question comes from without limit, but other hosts, such as a name of the same host, only a few times an
+hour for all askers together.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, message
 
 _REACH = "reach"
-"""The channel of probes."""
+"""The name of the channel."""
 _ADDRESSES_MAX = _ASKERS_MAX = 16
 _ELSEWHERE_MAX, _ELSEWHERE_S = 32, 3600.0
 _NOT_TRIED = f"not tried: it is another host than you call from, of which {_ELSEWHERE_MAX} are tried in an hour"
@@ -40,7 +42,8 @@ class AskReach:
 @message("reach")
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """For each address: empty when it was reached, else why not. And who the other members are."""
+    """The answer to AskReach. `problems`: for each address, "" if it was reached, else the reason. `members`: the other
+    members."""
 
     ask: int
     problems: tuple[str, ...]
@@ -50,7 +53,7 @@ class Reached:
 @message("reach", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bytes that only measure the way."""
+    """Payload: bytes that only measure the link."""
 
     ask: int
 
@@ -62,7 +65,7 @@ class Loaded:
 
 
 class Prober:
-    """Answers the probes of others."""
+    """Answers the questions of others."""
 
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members
@@ -100,7 +103,7 @@ class Prober:
 
 
 def _host(address: str) -> str:
-    """Of an address, or of what a connection is known to come from."""
+    """The host of an address, or of the origin of a connection."""
     host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
     return host.strip("[]").removeprefix("::ffff:")
 
@@ -131,9 +134,9 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 
 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
-    """Round-trip time in seconds, the shortest of a few, as the others have waited for a processor too; and bandwidth
-    in bytes a second towards `peer`: the median of so many `loads`, of 8 MiB each, or less on a slow way, where each
-    takes a second. Raises PeerLost."""
+    """The round-trip time in seconds, and the bandwidth towards `peer` in bytes a second. The time is the shortest of a
+    few, because the longer ones have waited for a processor. The bandwidth is the median of `loads` transfers, of 8 MiB
+    each, or on a slow link of as much as one second takes. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):
@@ -145,12 +148,12 @@ async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[
 
 
 async def _loaded(channel: Channel, peer: PeerId, payload: bytes = b"") -> None:
-    """Send so many bytes, and return when `peer` has them."""
+    """Send `payload`, and return when `peer` has it."""
     await channel.ask(peer, Load, payload, answers=(Loaded,), within_s=2 * channel.endpoint.patience_s)
 
 
 async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
-    """Bytes a second of one load."""
+    """Bytes a second of one transfer."""
     clock, channel = asyncio.get_running_loop().time, Channel(endpoint, _REACH)
     began, sent, answers = clock(), 0, deque[asyncio.Future[None]]()
     while sent < _LOAD_BYTES and clock() - began < 1.0:
@@ -164,7 +167,7 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
 
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
-    """Seconds that a message costs its two ends, however small it is. Raises PeerLost."""
+    """Seconds that a small message costs its two ends. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):

@@ -1,29 +1,31 @@
-"""Attempts: when a round of averaging can be tried, and when the attempt ends.
+"""Attempts: when a peer tries to average a round, and when such an attempt ends.
 
-An attempt begins when enough peers have gathered, none is coming or going, and all have the same state. It ends with
-its view. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that was
+An attempt begins when enough peers have gathered, none is joining or leaving, and all hold the same state. It ends when
+the view does. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that was
 given up joins again, a learner fetches the state, and a peer that is behind catches up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
+from ..filling import Filling
 from ..link.link import PeerLost
-from ..members.membership import Expelled, Membership
+from ..members.errors import Expelled
+from ..members.joining import Entry
+from ..members.membership import Membership
+from ..stalls.stalls import Stalls
 from ..testpoints import buggify
-from ..transfer.chunks import Inbox, Key
-from .filling import Filling
-from .joining import Entry
+from ..transfer.chunks import AttemptId, Inbox
 from .lag import Lag
 from .learner import Learner
-from .stalls import Stalls
 from .state import State
 from .stragglers import Lateness
 
 _LATE_S = 0.5
-"""Seconds by which a simulation delays an attempt now and then, as a training step that blocks the loop would."""
+"""Seconds by which a simulation sometimes delays an attempt, as a training step that blocks the event loop would."""
 
 
 class Attempts:
@@ -47,26 +49,21 @@ class Attempts:
         self._lateness, self._state, self._over = lateness, state, over
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered and none is coming or going; join again if given up meanwhile.
-        Raises MembershipError when this peer cannot go on.
-        """
+        """Wait until enough peers have gathered and none is joining or leaving. Join again if this peer is given up
+        meanwhile. Raises MembershipError when this peer cannot go on."""
         membership = self._membership
         await self._until(
             lambda: membership.settled or (self._over() and (membership.learns or not membership.view.ids))
         )
 
-    async def settle(self) -> None:
-        """Wait as in `gather`, or until the run is over."""
-        await self._until(lambda: self._membership.settled or self._over())
-
-    async def next(self, before: State) -> Key | None:
-        """The key of the next attempt at the round after `before`; None when that round, or the run, is over."""
+    async def next(self, before: State) -> AttemptId | None:
+        """The id of the next attempt at the round after `before`; None when that round, or the run, is over."""
         while True:
             with self._inbox.meter.unsettled():
-                await self.settle()
+                await self._until(lambda: self._membership.settled or self._over())
             if self._lag.behind is not None:
-                key = (self._membership.view.generation, before.round + 1)
-                with self._lateness.of(key), self._stalls.at_work("catching up"):
+                attempt = (self._membership.view.generation, before.round + 1)
+                with self._lateness.of(attempt), self._stalls.at_work("catching up"):
                     await self._again_in(self._lag.catch_up())
             if self._state() is not before:
                 return None
@@ -75,34 +72,33 @@ class Attempts:
             if self._over():
                 return None
 
-    def hopeful(self, key: Key) -> bool:
-        """Whether the attempt `key` can still succeed here."""
+    def hopeful(self, attempt: AttemptId) -> bool:
+        """Whether this attempt can still succeed on this peer."""
         settled, generation = self._membership.settled, self._membership.view.generation
-        return settled and generation == key[0] and self._lag.behind is None
+        return settled and generation == attempt[0] and self._lag.behind is None
 
-    async def make(
-        self,
-        key: Key,
-        attempt: Callable[[], Awaitable[None]],
-        ended: Callable[[], None],
-        filling: Filling | None = None,
-    ) -> None:
-        """Run `attempt` until it is done or the view has changed, then call `ended` if this peer is still a member.
-        `filling`: of this peer's contribution, if that is not complete yet."""
+    @asynccontextmanager
+    async def at(self, attempt: AttemptId, filling: Filling | None = None) -> AsyncIterator[None]:
+        """Context of this attempt. Join again if this peer is given up in it. `filling`: tracks this peer's
+        contribution while it is incomplete."""
         if buggify("an attempt begins late"):
             await asyncio.sleep(_LATE_S)
         try:
-            with self._membership.averaging(), self._lateness.of(key, filling), self._stalls.waiting(filling=filling):
-                try:
-                    async with self._membership.only_while(lambda: self.hopeful(key)):
-                        if self.hopeful(key):
-                            await attempt()
-                except PeerLost as lost:
-                    self._membership.lost(lost.peer, lost.why)
-                    await self._membership.until(lambda: not self.hopeful(key))
-                ended()
+            with self._membership.busy(), self._lateness.of(attempt, filling), self._stalls.waiting(filling=filling):
+                yield
         except Expelled as expelled:
             await self._come_back(expelled)
+
+    @asynccontextmanager
+    async def while_hopeful(self, attempt: AttemptId) -> AsyncIterator[bool]:
+        """Context that is cancelled when this attempt can no longer succeed. Gives whether it can succeed now. A peer
+        that is lost inside is reported, and the end of the attempt awaited."""
+        try:
+            async with self._membership.only_while(lambda: self.hopeful(attempt)):
+                yield self.hopeful(attempt)
+        except PeerLost as lost:
+            self._membership.lost(lost.peer, lost.why)
+            await self._membership.until(lambda: not self.hopeful(attempt))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`; fetch the state while this peer is a learner."""

@@ -23,8 +23,8 @@ def chosen(
     buckets: Sequence[Part],
     seed: int,
 ) -> Averager:
-    """The averager of `buckets`, if there are any, without a codec; else one for each of the `fragments`. `owed`: the
-    residual of a resumed run; it is used only where the model is averaged whole."""
+    """The averager of a run: by `buckets` if there are any, which excludes a codec, else one averager for each of the
+    `fragments`. `owed`: the compression residual of a resumed run, used only where the model is averaged whole."""
     if buckets:
         return BucketAverager(reducer, buckets)
     count = len(fragments.parts)

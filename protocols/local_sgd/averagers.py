@@ -1,13 +1,14 @@
-"""How the mean of a round is computed: from the vectors as they are, or from a codec's encoding of their changes.
+"""Averagers: how the mean of a round is computed, from the vectors as they are or from a codec's encoding of their
+changes.
 
     plain    sum of w_i x_i                                       an allreduce
     hop      sum of w_i (x_i - x), encoded anew at each hop       an allreduce
     gather   each peer's own encoding of w_i (x_i - x + e_i)      an all-gather, summed in rank order
     sketch   the means of a codec's projections, by stage         an allreduce for each stage
 
-x is the model that all have had since the last round, so encoding loses only part of a change. e_i is the compression
-residual of peer i (error feedback); it is dropped when the members change. Weights and signals (`Contribution.signals`)
-are not encoded.
+x is the model that all peers agreed on in the last round: only the change since then loses precision in the encoding.
+e_i is the compression residual of peer i (error feedback); it is dropped when the members change. Weights and signals
+(`Contribution.signals`) are not encoded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ...aggregation.vector import Layout, norm_of
 from ..collectives.reducer import Reducer
 from ..link.link import PeerLost
 from ..offload import off_loop
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from .rounds import SIGNALS, Contribution
 from .state import fingerprint
 
@@ -39,11 +40,12 @@ _GAIN = 1e3
 
 
 class Averager(Protocol):
-    """One peer's way to compute the mean. Its state from round to round changes only by `committed`."""
+    """One peer's way to compute the mean. Its state from round to round, such as a residual, changes only by
+    `committed`."""
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        """The weighted mean of all members' vectors, the same bits on each, and its fingerprint; no mean when no weight
-        is above 0. `anchor`: the model that all had before their local steps.
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
+        """The weighted mean of all members' vectors [n], the same bits on each member, and its fingerprint. The mean is
+        None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
 
         Raises PeerLost; BadSum when the mean cannot be right; and ValueError when this peer's contribution is not
         finite.
@@ -51,20 +53,20 @@ class Averager(Protocol):
         ...
 
     def committed(self) -> None:
-        """The last mean was committed."""
+        """The mean that `mean` returned last was committed."""
         ...
 
     @property
     def owed(self) -> Owed | None:
-        """This peer's compression residual of the committed rounds; None: there is none."""
+        """This peer's compression residual after the committed rounds; None: there is none."""
         ...
 
 
 def averager_for(
     codec: Codec | None, reducer: Reducer, layout: Layout, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager for `codec`. `seed`: the same on all peers of the run. `owed`: the residual of a resumed run;
-    `every`: it averages every so many rounds."""
+    """The averager for `codec`; None: no codec. `seed`: the same on all peers of the run. `owed`: the residual of a
+    resumed run. `every`: number of rounds from one call to the next."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
@@ -75,7 +77,8 @@ def averager_for(
 
 
 def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The message of a contribution with `vector` as its model. Raises ValueError when anything in it is not finite."""
+    """The weighted message [n + signals + 1] of a contribution with `vector` [n] as its model. Raises ValueError when
+    any element is not finite."""
     message = contribute(vector, contribution.weight, contribution.signals, out=out)
     contribution.check(message)
     return message
@@ -84,7 +87,7 @@ def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None
 def mean_of(
     reducer: Reducer, total: Tensor, anchor: Tensor, signals: int = SIGNALS, *, gain: float = 1.0
 ) -> Mean | None:
-    """The mean of a sum; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    """The mean of a summed message; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
     if total[-1] == 0:
         return None
     mean = combine(total, signals)
@@ -104,11 +107,11 @@ class PlainAverager:
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         nbytes = anchor.nbytes
-        slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, key)
+        slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, attempt)
         brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector, out=slot))
-        total = await self._reducer.sum(brought, key, tail=SIGNALS + 1)
+        total = await self._reducer.sum(brought, attempt, tail=SIGNALS + 1)
         # In place all peers read the same memory, so a fingerprint is not needed.
         mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
         return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor)), mark
@@ -122,10 +125,10 @@ class HopAverager:
     def __init__(self, reducer: Reducer, codec: HopCodec) -> None:
         self._reducer, self._codec = reducer, codec
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         nbytes = anchor.nbytes
         brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector - anchor))
-        total = await self._reducer.sum(brought, key, codec=self._codec, tail=SIGNALS + 1)
+        total = await self._reducer.sum(brought, attempt, codec=self._codec, tail=SIGNALS + 1)
         return await off_loop(nbytes, lambda: _moved(self._reducer, total, anchor))
 
     def committed(self) -> None: ...
@@ -133,22 +136,22 @@ class HopAverager:
 
 class _Remembering:
     """Keeps the compression residual of all committed rounds until the members change. `owed`: the residual restored
-    from a checkpoint; it is valid only if this peer takes part in the very next round, otherwise it is dropped."""
+    from a checkpoint; it is valid only if this peer contributes to the very next round, otherwise it is dropped."""
 
     def __init__(self, owed: Owed | None, every: int) -> None:
         self.owed, self._every = owed, every
         self._next = owed
-        """The residual once the last mean is committed."""
+        """The residual that holds if the last mean is committed."""
         self._generation = 0
 
-    def _begin(self, key: Key) -> bool:
+    def _begin(self, attempt: AttemptId) -> bool:
         """Drop the residual of an attempt that was not committed, and the committed one when the members have changed
         or a round is missing. Returns whether the members have changed."""
-        changed, first = key[0] != self._generation, self._generation == 0
-        if self.owed is not None and (self.owed[0] + self._every != key[1] or (changed and not first)):
+        changed, first = attempt[0] != self._generation, self._generation == 0
+        if self.owed is not None and (self.owed[0] + self._every != attempt[1] or (changed and not first)):
             self.owed = None
-        self._next = None if self.owed is None else (key[1], self.owed[1])
-        self._generation = key[0]
+        self._next = None if self.owed is None else (attempt[1], self.owed[1])
+        self._generation = attempt[0]
         return changed
 
     def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
@@ -164,14 +167,14 @@ class GatherAverager(_Remembering):
         super().__init__(owed, every)
         self._reducer, self._codec = reducer, codec
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        self._begin(key)
-        brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, key))
-        self._next = (key[1], feedback.residual)
-        payloads = await self._reducer.gather(brought, key)
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
+        self._begin(attempt)
+        brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, attempt))
+        self._next = (attempt[1], feedback.residual)
+        payloads = await self._reducer.gather(brought, attempt)
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
 
-    def _brought(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Tensor, ErrorFeedback]:
+    def _brought(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Tensor, ErrorFeedback]:
         """The encoded change, then signals and weight as float64; and the error feedback after it."""
         weight, feedback = contribution.weight, self._working_copy(anchor)
         if weight == 0:
@@ -179,7 +182,7 @@ class GatherAverager(_Remembering):
         else:
             corrected = feedback.correct(contribution.vector - anchor)
             brought_by(contribution, corrected[:0])  # checks signals and weight; encoding checks the vector
-            coded = self._codec.encode(corrected, seed_of(key, self._reducer.group.rank))
+            coded = self._codec.encode(corrected, seed_of(attempt, self._reducer.group.rank))
             feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
         tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
         return torch.cat((coded, torch.tensor(tail, dtype=torch.float64).view(torch.uint8))), feedback
@@ -208,17 +211,17 @@ class SketchAverager(_Remembering):
         self._state: SketchState = ()
         self._next_state: SketchState = ()
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         nbytes = anchor.nbytes
-        if self._begin(key):  # newcomers do not have the old sketch state
-            self._state = self._codec.start(self._layout, seed_of(self._seed, key[0]))
+        if self._begin(attempt):  # newcomers do not have the old sketch state
+            self._state = self._codec.start(self._layout, seed_of(self._seed, attempt[0]))
         self._next_state = self._state
-        feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, key))
+        feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, attempt))
         agreed: Mean | None = None
         marks = []
         for stage in range(sketch.stages):
             brought = await off_loop(nbytes, partial(_projected, sketch, stage, contribution))
-            total = await self._reducer.sum(brought, key, stage=stage, tail=SIGNALS + 1, gain=_GAIN)
+            total = await self._reducer.sum(brought, attempt, stage=stage, tail=SIGNALS + 1, gain=_GAIN)
             agreed, mark = await off_loop(nbytes, partial(_absorbed, self._reducer, sketch, stage, total, anchor))
             marks.append(mark)
             if agreed is None:
@@ -234,14 +237,20 @@ class SketchAverager(_Remembering):
             return agreed, sketch.state()
 
         agreed, self._next_state = await off_loop(nbytes, partial(ended, agreed))
-        self._next = (key[1], feedback.residual)
+        self._next = (attempt[1], feedback.residual)
         return agreed, seed_of(marks)
 
-    def _begun(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[ErrorFeedback, Tensor, Sketch]:
-        """The error feedback so far, this peer's change corrected by it, and the sketch of that."""
+    def _begun(
+        self, contribution: Contribution, anchor: Tensor, attempt: AttemptId
+    ) -> tuple[ErrorFeedback, Tensor, Sketch]:
+        """The error feedback so far, this peer's change corrected by it, and the sketch of the corrected change."""
         feedback = self._working_copy(anchor)
         corrected = feedback.correct(contribution.vector - anchor) if contribution.weight else torch.zeros_like(anchor)
-        return feedback, corrected, self._codec.begin(corrected, self._layout, seed_of(self._seed, key[1]), self._state)
+        return (
+            feedback,
+            corrected,
+            self._codec.begin(corrected, self._layout, seed_of(self._seed, attempt[1]), self._state),
+        )
 
     def committed(self) -> None:
         super().committed()

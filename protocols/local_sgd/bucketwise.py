@@ -1,8 +1,10 @@
 """The mean of gradients, bucket by bucket, each as soon as it is complete: communication overlaps the backward pass.
 
 Each bucket is a weighted sum of its own, with its own schedule, and its weight appended: sum of w_i g_i, then sum of
-w_i. Over messages all buckets are summed concurrently; in shared memory, which has room for one sum, one after another.
-Cost: the schedule's for each bucket. On loss, lateness or death of a peer: the others run the whole round again.
+w_i. Over messages all buckets are summed concurrently. Shared memory has room for one sum, so there they are summed one
+after another.
+Cost: the schedule's for each bucket.
+On failure: the others run the whole round again.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ...aggregation.mean import BadSum, Mean, contribute
 from ...aggregation.vector import Part
 from ..collectives.reducer import Reducer
 from ..offload import off_loop
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from .averagers import Owed, mean_of
 from .rounds import Contribution
 from .state import fingerprint
@@ -29,19 +31,19 @@ T = TypeVar("T")
 
 
 class BucketAverager:
-    """`buckets`: the parts of the vector, the same on all peers, in the order in which they are filled."""
+    """`buckets`: the parts of the vector, the same on all peers, in the order in which backward fills them."""
 
     owed: Owed | None = None
 
     def __init__(self, reducer: Reducer, buckets: Sequence[Part]) -> None:
         self._reducer, self._buckets = reducer, buckets
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         numbers = range(len(self._buckets))
         if self._reducer.shares_memory:
-            found = [await self._sum(number, contribution, anchor, key) for number in numbers]
+            found = [await self._sum(number, contribution, anchor, attempt) for number in numbers]
         else:
-            found = await _together([self._sum(number, contribution, anchor, key) for number in numbers])
+            found = await _together([self._sum(number, contribution, anchor, attempt) for number in numbers])
         for mean, _ in found:
             if isinstance(mean, BadSum):
                 raise mean
@@ -59,7 +61,7 @@ class BucketAverager:
         return vector
 
     async def _sum(
-        self, number: int, contribution: Contribution, anchor: Tensor, key: Key
+        self, number: int, contribution: Contribution, anchor: Tensor, attempt: AttemptId
     ) -> tuple[Mean | BadSum | None, int]:
         """The mean of one bucket; the last bucket also carries the signals. If it has no mean, the sums of the other
         buckets are still made, because other peers may wait for them."""
@@ -82,7 +84,7 @@ class BucketAverager:
                 return bad, mark
 
         message = await off_loop(nbytes, brought)
-        total = await self._reducer.sum(message, key, stage=number, tail=len(signals) + 1)
+        total = await self._reducer.sum(message, attempt, stage=number, tail=len(signals) + 1)
         return await off_loop(nbytes, found)
 
     def committed(self) -> None: ...

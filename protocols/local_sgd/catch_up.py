@@ -1,38 +1,36 @@
 """Catch-up: a late or returning peer fetches the last committed state from one of its donors (`snapshot_transfer`).
 
-When a donor dies in the middle, the next one is asked, and the parts that have arrived are kept.
-On loss of all donors: CatchUpFailed, and the caller's state is untouched.
+When a donor dies during the transfer, the next donor is asked, and the parts of the snapshot that have arrived are
+kept.
+On failure: when no donor is left, CatchUpFailed, and the caller's state is untouched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ...aggregation.vector import Layout
 from ..channel import Channel
 from ..link.link import PeerLost
+from ..members.joining import Fetch
 from ..members.view import Version
 from ..offload import off_loop
 from ..testpoints import sometimes
 from ..transfer.snapshot import bytes_max, unpack
-from ..transfer.snapshot_transfer import fetch
+from ..transfer.snapshot_transfer import CatchUpFailed, fetch
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .state import State, expected, from_snapshot, state_fingerprint
 
 _MANIFESTS_MAX = 4
-"""How often a donor may move on to a later round while it is read, before the next donor is tried."""
-
-
-class CatchUpFailed(Exception):
-    """No donor could give a state. The message says what happened with each."""
+"""How often one donor may move on to a later round during the transfer before the next donor is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The state to fetch: preferably that of `version`, and none of a round before `least`; `exact`: only that of
+    """The state to fetch: preferably that of `version`, none of a round before `least`, and with `exact` only that of
     `version`. A fingerprint of 0 is unknown."""
 
     version: Version
@@ -40,9 +38,9 @@ class Wanted:
     exact: bool = False
 
     def check(self, round: int) -> None:
-        """Raises PeerMisbehaved when a state of `round` is not wanted. Its donor may have begun anew."""
-        if round < self.least or (self.exact and round != self.version.round):
-            raise PeerMisbehaved(f"it has round {round}, round {self.version.round} is wanted")
+        """Raises PeerMisbehaved when a state of `round` is not wanted, as from a donor that has begun anew."""
+        if round < self.least or (self.exact and round != self.version.number):
+            raise PeerMisbehaved(f"it has round {round}, round {self.version.number} is wanted")
 
 
 async def fetch_state(
@@ -54,10 +52,10 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """The state of one of `donors`, tried in turn. `outer`: how many tensors the outer step has. `kept`: parts by
-    hash, kept between tries. Raises CatchUpFailed."""
+    """The state from one of `donors`, asked one after another. `outer`: number of tensors of the outer step. `kept`:
+    parts of snapshots by hash, kept from one call to the next. Raises CatchUpFailed."""
     kept, failures = {} if kept is None else kept, list[str]()
-    version, size_max = wanted.version.round, bytes_max(expected(layout, outer))
+    version, size_max = wanted.version.number, bytes_max(expected(layout, outer))
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):
@@ -71,11 +69,21 @@ async def fetch_state(
     raise CatchUpFailed("no donor gave a state: " + ("; ".join(failures) or "there is no other peer"))
 
 
+def fetching(channel: Channel, layout: Layout, outer: int, adopt: Callable[[State], None]) -> Fetch:
+    """The `Fetch` of a peer that joins: it fetches the state of a version, or of a later one, and passes it to
+    `adopt`."""
+
+    async def fetch_and_adopt(donors: Sequence[PeerId], version: Version) -> None:
+        adopt(await fetch_state(channel, donors, layout, outer=outer, wanted=Wanted(version, version.number)))
+
+    return fetch_and_adopt
+
+
 def _state(blob: bytes, layout: Layout, outer: int, wanted: Wanted) -> State:
     """Unpack a state. Raises PeerMisbehaved when it is no state of this model, or not what the members agreed on."""
     state = from_snapshot(unpack(blob, expected(layout, outer)))
     wanted.check(state.round)
-    told = wanted.version.fingerprint != 0 and state.round == wanted.version.round
+    told = wanted.version.fingerprint != 0 and state.round == wanted.version.number
     if told and state_fingerprint(state) != wanted.version.fingerprint:
         raise PeerMisbehaved(f"its state of round {state.round} is not what the members agreed on")
     return state

@@ -1,10 +1,11 @@
-"""The verdict on a round: a result is committed when more than half of the view have it; the sum was bad when more than
+"""The verdict on a round: a result is committed when more than half of the view hold it; the sum was bad when more than
 half say so.
 
-Each member tells the coordinator Have, with the fingerprint of its result. When more than half agree, the coordinator
-sends Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
-On loss: the view changes (`members.view_change`), and the change hands on a result that a majority had. When results
-differ so that no majority is possible, the coordinator leads a change too: it makes one of the results the round's.
+Each member sends Have to the coordinator, with the fingerprint of its result. When more than half agree, the
+coordinator sends Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+On failure: the view changes (`members.view_change`), and the next view goes on from a result that a majority held. When
+results differ so that no majority is possible, the coordinator changes the view too: the change makes one of the
+results the round's.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass, replace
 from ..channel import Channel, Envelope
 from ..link_quality.bandwidths import Bandwidths, Levels
 from ..members.membership import Membership
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from ..transport import PeerId
 from ..wire.frames import message
 from .rounds import LOCAL_SGD
 
 BAD = 2**63 - 1
-"""In place of a fingerprint: the sum was bad, so no member has a result."""
+"""Stands for a fingerprint where the sum was bad: no member has a result."""
 Ballot = tuple[int, int, int]
 """(generation, round, try): try 0 is the round's sum, try 1 the second sum, made when the first was bad."""
 
@@ -29,8 +30,8 @@ Ballot = tuple[int, int, int]
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Told to the coordinator: I have the result of this round, with this fingerprint. `levels`: bandwidths of the
-    connections to the others (`bandwidths`), where sizes of parts depend on them. `again`: 1 for the second sum."""
+    """Told to the coordinator: the sender holds the result of this round with this fingerprint. `levels`: bandwidths of
+    its connections to the others (`bandwidths`), where sizes of parts depend on them. `again`: 1 for the second sum."""
 
     generation: int
     round: int
@@ -42,7 +43,7 @@ class Have:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Told by the coordinator: more than half of the view have this result; commit it."""
+    """Told by the coordinator: more than half of the view hold this result; commit it."""
 
     generation: int
     round: int
@@ -51,8 +52,8 @@ class Commit:
 
 
 class Verdicts:
-    """One peer's part in verdicts. `round` returns the last round that this peer has committed; `bandwidths`: None
-    where sizes of parts do not depend on them."""
+    """One peer's side of the verdicts. `round` returns the last round that this peer has committed. `bandwidths`: None
+    where sizes of parts do not depend on bandwidths."""
 
     def __init__(
         self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
@@ -63,34 +64,34 @@ class Verdicts:
         channel.on(Have, self._on_have)
         channel.on(Commit, self._on_commit)
 
-    def on(self, key: Key) -> int | None:
-        """The committed fingerprint, or BAD; of the second sum if that has a verdict. None while there is no
+    def on(self, attempt: AttemptId) -> int | None:
+        """The committed fingerprint, or BAD; that of the second sum once there is one. None while there is no
         verdict."""
-        return self._commits.get((*key, 1), self._commits.get((*key, 0)))
+        return self._commits.get((*attempt, 1), self._commits.get((*attempt, 0)))
 
-    async def reach(self, key: Key, fingerprint: int, again: int = 0) -> None:
+    async def reach(self, attempt: AttemptId, fingerprint: int, again: int = 0) -> None:
         """Tell the coordinator of this peer's result and wait for the verdict. Raises as `Membership.until`."""
-        coordinator, have = self._membership.coordinator, Have(*key, fingerprint, again=again)
+        coordinator, have = self._membership.coordinator, Have(*attempt, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())
         if coordinator == self._channel.endpoint.id:
             self._count(coordinator, have)
         elif coordinator is not None:
             self._channel.post(coordinator, have)
-        await self._membership.until(lambda: (*key, again) in self._commits)
+        await self._membership.until(lambda: (*attempt, again) in self._commits)
 
     def _on_have(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):
             self._count(envelope.sender, envelope.message)
 
     def _count(self, voter: PeerId, have: Have) -> None:
-        key, view = (have.generation, have.round, have.again), self._membership.view
+        ballot, view = (have.generation, have.round, have.again), self._membership.view
         if self._bandwidths is not None:
             self._bandwidths.told(voter, have.levels)
         near = 0 < have.round - self._round() <= 2  # a faster member may be a round ahead of us, not more
-        if self._membership.coordinator != self._channel.endpoint.id or key in self._commits or not near:
+        if self._membership.coordinator != self._channel.endpoint.id or ballot in self._commits or not near:
             return
-        votes = self._votes.setdefault(key, {})
+        votes = self._votes.setdefault(ballot, {})
         votes[voter] = have.fingerprint
         if sum(vote == have.fingerprint for vote in votes.values()) >= view.majority():
             self._announce(Commit(have.generation, have.round, have.fingerprint, have.again))
@@ -110,13 +111,13 @@ class Verdicts:
             self._note(envelope.message)
 
     def _may_lead(self, peer: PeerId) -> bool:
-        """Whether `peer` may rightly see itself as coordinator: this peer knows of no more senior member that stays."""
+        """Whether `peer` may rightly act as coordinator: this peer knows of no more senior member that stays."""
         seniority, coordinator = self._membership.view.by_seniority, self._membership.coordinator
         return coordinator is None or seniority.index(peer) <= seniority.index(coordinator)
 
     def _note(self, commit: Commit) -> None:
-        key = (commit.generation, commit.round, commit.again)
-        self._commits = {known: verdict for known, verdict in self._commits.items() if known[1] >= key[1]}
-        self._commits[key] = commit.fingerprint
-        self._votes = {known: votes for known, votes in self._votes.items() if known > key}
+        ballot = (commit.generation, commit.round, commit.again)
+        self._commits = {known: verdict for known, verdict in self._commits.items() if known[1] >= ballot[1]}
+        self._commits[ballot] = commit.fingerprint
+        self._votes = {known: votes for known, votes in self._votes.items() if known > ballot}
         self._membership.notify()

@@ -1,10 +1,11 @@
-"""Farewell: a peer leaves only when no other member still needs the result that it holds.
+"""Exit barrier: a peer leaves only when no other member still needs the result that it holds.
 
-A round is committed when more than half have its result. A peer that leaves at that moment may take away the chunks, or
+A round is committed when more than half hold its result. A peer that leaves at that moment may take away the chunks, or
 the only copy, that the others wait for, and they would end with another model. So a peer that wants to leave tells the
 members which round it holds, and leaves when each of them has answered that it holds that round too, or is gone itself.
 A member that cannot reach the leaving peer asks the others, which hold the result by then.
-Cost: one round trip to each member. On loss, lateness, death: the view changes, and only its members are waited for.
+Cost: one round trip to each member.
+On failure: the view changes, and only its members are waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .rounds import LOCAL_SGD
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Going:
-    """I hold the result of `round`, and leave as soon as you hold it too."""
+    """The sender holds the result of `round`, and leaves as soon as the receiver holds it too."""
 
     round: int
 
@@ -29,13 +30,13 @@ class Going:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """You may leave: I hold the result of `round`."""
+    """The answer to Going: the sender holds the result of `round`, so the receiver may leave."""
 
     round: int
 
 
 class Farewell:
-    """One peer's part in it. The owner calls `moved_on` whenever a round is over here."""
+    """One peer's side of the exit barrier. The owner calls `moved_on` whenever a round is over on this peer."""
 
     def __init__(self, averaging: LocalSGD) -> None:
         self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership
@@ -59,7 +60,7 @@ class Farewell:
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
-        """A round is over here: tell the peers that wait for it."""
+        """A round is over on this peer: tell the leaving peers that wait for it."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
             self._channel.post(peer, Holding(self._going.pop(peer)))

@@ -10,25 +10,26 @@ from torch import Tensor
 from ...aggregation.fragments import Fragments
 from ...aggregation.mean import Mean
 from ..offload import off_loop
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from .averagers import Averager, Owed
 from .rounds import Contribution
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, as each keeps its own compression residual; no checkpoint has these."""
+    """`averagers`: one for each fragment, because each keeps its own compression residual. These residuals are in no
+    checkpoint."""
 
     owed: Owed | None = None
 
     def __init__(self, averagers: Sequence[Averager], fragments: Fragments) -> None:
         self._averagers, self._fragments, self._last = averagers, fragments, averagers[0]
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key) -> tuple[Mean | None, int]:
-        """The mean of this round's fragment; all other fragments are those of `anchor`."""
-        turn = self._fragments.turn(key[1])
-        self._last, (start, stop) = self._averagers[turn], self._fragments.parts[turn]
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
+        """The mean of this round's fragment, in a whole vector [n] whose other fragments are `anchor`'s."""
+        index = self._fragments.index(attempt[1])
+        self._last, (start, stop) = self._averagers[index], self._fragments.parts[index]
         brought = replace(contribution, vector=contribution.vector[start:stop])
-        mean, mark = await self._last.mean(brought, anchor[start:stop], key)
+        mean, mark = await self._last.mean(brought, anchor[start:stop], attempt)
         if mean is None:
             return None, mark
         vector = await off_loop(anchor.nbytes, anchor.clone)

@@ -2,9 +2,9 @@
 
 A sum is bad if it is not finite, or so large that some member must have brought huge numbers (`bound`). The sum itself
 does not tell which member: what a neighbour sends may be the sum of many. So when more than half of the view say that
-the sum was bad (`commit`), each member checks its own numbers again, and leaves if they are not finite. Then some
-others see what each member brings (`collectives.shown`), and all reach the same conclusion (`evidence`): a guilty
-member is given up by all and held off for a while (`probation`), and the others run the round again without it. If it
+the sum was bad (`commit`), each member checks its own numbers again, and leaves if they are not finite. Then every
+contribution is shown to some others (`collectives.shown`), and all reach the same conclusion (`evidence`): a guilty
+member is given up by all and kept out for a while (`probation`), and the others run the round again without it. If it
 comes back, it fetches their state.
 
 If no member is guilty, because a bit was flipped on its way or because most brought equally large numbers, the sum is
@@ -12,7 +12,7 @@ made once more: by messages, each part by its owner directly, and every arriving
 member that sends other numbers than it has shown is named by the owner that received them; an owner that makes a wrong
 sum of right numbers is named by all others. The result of this sum is the round's. In the first of these cases a single
 peer's accusation counts, as there is no other evidence.
-Cost: none in a round whose sum is good. On loss, lateness or death of a peer: as for an allreduce.
+Cost: none in a round whose sum is good. On failure: as for an allreduce.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ..collectives.reducer import Reducer
 from ..link.link import PeerLost
 from ..members.membership import Membership
 from ..offload import off_loop
+from ..stalls.probation import Probation
 from ..testpoints import sometimes
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from ..transport import PeerId
-from .probation import Probation
 from .rounds import Contribution
 
 _TRIES = 3
-"""How often one peer may be found guilty in a round. A peer found guilty more often cannot be given up: too few members
-would be left."""
+"""How often one peer may be found guilty in a round. A peer found guilty more often cannot be given up, because too few
+members would be left."""
 
 
 class Inquest:
-    """One peer's part in inquests."""
+    """One peer's side of inquests."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
         self._channel, self._membership, self._reducer = channel, membership, reducer
@@ -53,14 +53,14 @@ class Inquest:
         """A round, and how often each peer was found guilty in it."""
 
     @asynccontextmanager
-    async def on_round(self, contribution: Contribution, anchor: Tensor, key: Key) -> AsyncIterator[None]:
-        """Find the peer that made the sum bad; if there is none, the sum is made once more inside this context.
+    async def on_round(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> AsyncIterator[None]:
+        """Find the peer that made the sum bad; if none is guilty, the sum is made once more inside this context.
 
-        `anchor`: the model that all had before. Raises PeerLost for the guilty peer, after giving it up; ValueError
-        when this peer's own numbers are bad, or when nobody can be given up.
+        `anchor` [n]: the model that all had before the round. Raises PeerLost for the guilty peer, after giving it up;
+        ValueError when this peer's own numbers are bad, or when no peer can be given up.
         """
         sometimes("a sum was bad")
-        guard = await self._find(contribution, anchor, key, self._membership.view.ids, 0)
+        guard = await self._find(contribution, anchor, attempt, self._membership.view.ids, 0)
         sometimes("a bad sum was made again")
         try:
             with self._reducer.under(guard):
@@ -70,15 +70,16 @@ class Inquest:
             raise
 
     async def at_site(
-        self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
+        self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, members: Collection[PeerId], turn: int
     ) -> None:
-        """As `on_round`, for the sum of some members at a turn before the round; it is not made again. Raises alike."""
-        await self._find(contribution, anchor, key, members, turn)
+        """As `on_round`, for the sum of the peers of a site at a turn before the round; that sum is not repeated.
+        Raises as `on_round`."""
+        await self._find(contribution, anchor, attempt, members, turn)
 
     async def _find(
-        self, contribution: Contribution, anchor: Tensor, key: Key, members: Collection[PeerId], turn: int
+        self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, members: Collection[PeerId], turn: int
     ) -> Guard:
-        round_, (weight, signals, vector) = key[1], (contribution.weight, contribution.signals, contribution.vector)
+        round_, (weight, signals, vector) = attempt[1], (contribution.weight, contribution.signals, contribution.vector)
 
         def mine() -> Tensor:
             message = contribute(vector, weight, signals)
@@ -87,7 +88,7 @@ class Inquest:
 
         message, norm_max = await off_loop(anchor.nbytes, lambda: (mine(), self._reducer.bound.of(anchor)))
         ids = tuple(peer for peer in self._membership.view.ids if peer in members)
-        brought = await self._reducer.shown(ids, message, key, turn, len(signals) + 1)
+        brought = await self._reducer.shown(ids, message, attempt, turn, len(signals) + 1)
         found = guilty(brought, norm_max=norm_max, dtype=anchor.dtype)
         self._convict({ids[rank]: why for rank, why in found.items()}, round_)
         if sum(one.peak for one in brought) > torch.finfo(anchor.dtype).max:

@@ -1,7 +1,8 @@
-"""Lag: a version that the others go on from and this peer lacks, until it has fetched it.
+"""Lag: a version of the state that the others go on from and this peer does not hold, until it has fetched it.
 
 The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. A
-new view with the same version does not interrupt the fetch. Parts that have arrived are kept between tries.
+new view with the same version does not interrupt the fetch. Parts of a snapshot that have arrived are kept between
+tries.
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ from typing import NamedTuple
 
 from ...aggregation.vector import Layout
 from ..channel import Channel
-from ..members.membership import Expelled, Membership
+from ..members.errors import Expelled
+from ..members.membership import Membership
 from ..members.roster import TRY_FOR
 from ..members.view import Version
 from ..testpoints import sometimes
+from ..transfer.snapshot_transfer import CatchUpFailed
 from ..transport import PeerId
-from .catch_up import CatchUpFailed, Wanted, fetch_state
+from .catch_up import Wanted, fetch_state
 from .state import State
 
 
 class Behind(NamedTuple):
-    """A version that this peer has to fetch, and the peers that have it."""
+    """A version that this peer has to fetch, and the peers that hold it."""
 
     version: Version
     donors: tuple[PeerId, ...]
 
 
 class Lag:
-    """One peer's lag. `behind`: the version to fetch, None: none. `adopt` takes the fetched state."""
+    """One peer's lag. `behind`: the version to fetch, None: nothing to fetch. `adopt` is called with the
+    fetched state."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
     ) -> None:
-        """`outer`: how many tensors the outer step keeps."""
+        """`outer`: number of tensors of the outer step."""
         self.behind: Behind | None = None
         self._channel, self._membership, self._layout, self._adopt = channel, membership, layout, adopt
         self._outer = outer
@@ -47,7 +51,8 @@ class Lag:
 
     async def catch_up(self) -> None:
         """Fetch the state that the others go on from. After a failure, try again soon, or when the view has changed. A
-        member that fails for long joins anew, because all wait for it. Raises Expelled, MembershipError."""
+        member that fails for `TRY_FOR` patiences joins anew, because all wait for it. Raises Expelled, MembershipError.
+        """
         assert self.behind is not None
         version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))
@@ -58,7 +63,7 @@ class Lag:
             async with self._membership.only_while(lambda: self.wants(version)):
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
-                wanted = Wanted(version, version.round, exact=True)
+                wanted = Wanted(version, version.number, exact=True)
                 fetched = await fetch_state(
                     self._channel, whom, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )

@@ -1,8 +1,9 @@
-"""A learner: a peer that was let in after the start fetches the state, and tells the coordinator that it has it.
+"""A learner: a peer that was let in after the start fetches the state, and reports this to the coordinator.
 
-The next view has it among its members (`members.learning`). A peer whose connection is too slow for the others stays a
-learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of its connection and
-of its donor's. On loss of a donor it asks the next one; on loss of all members: MembershipError.
+In the next view it is a member (`members.learning`). A peer whose connection is too slow for the others stays a
+learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the time of its
+connection and of its donor's.
+On failure: when a donor is lost, the learner asks the next one; when all members are lost: MembershipError.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from collections.abc import Callable
 
 from ...aggregation.vector import Layout
 from ..channel import Channel
-from ..members.membership import Expelled, Membership, MembershipError, Standing
+from ..members.attached import Standing
+from ..members.errors import Expelled, MembershipError
+from ..members.membership import Membership
 from ..members.view import Version
 from ..testpoints import sometimes
-from .catch_up import CatchUpFailed, Wanted, fetch_state
+from ..transfer.snapshot_transfer import CatchUpFailed
+from .catch_up import Wanted, fetch_state
 from .state import State
 
 _REST = 9
-"""A learner rests for so many times as long as its fetch took."""
+"""A learner rests this many times as long as its fetch took."""
 
 
 class Learner:
-    """One peer's way from its first view to the one in which it is a member. `over`: whether the run is over in this
-    peer's state; `adopt` takes the fetched state."""
+    """Takes one peer from its first view to the one in which it is a member. `over`: whether the run is over according
+    to this peer's state. `adopt` is called with the fetched state."""
 
     def __init__(
         self,
@@ -37,18 +41,18 @@ class Learner:
         over: Callable[[], bool],
         adopt: Callable[[State], None],
     ) -> None:
-        """`outer`: how many tensors the outer step keeps."""
+        """`outer`: number of tensors of the outer step."""
         self._channel, self._membership, self._layout, self._outer = channel, membership, layout, outer
         self._standing, self._over, self._adopt = standing, over, adopt
         self._life = 0
         self._took_s: float | None = None
         self._again_s = 0.0
-        """When a learner that is too slow fetches again, on the loop's clock."""
+        """When a learner that was too slow fetches again, on the loop's clock."""
         self._failing_since_s: float | None = None
         self._kept: dict[bytes, bytes] = {}
 
     async def learn(self) -> None:
-        """Fetch the state if need be, tell the coordinator, and wait for a change, for a patience at most.
+        """Fetch the state if need be, report it to the coordinator, and wait for a change, for a patience at most.
         Raises Expelled, MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
@@ -57,9 +61,9 @@ class Learner:
             sometimes("a learner lost all members")
             if membership.deserted:
                 raise MembershipError("all members of the run have left, this peer was not one yet")
-            raise Expelled(membership.view.by_seniority[0])  # the members have lost it too, and tell it nothing
-        if self._took_s == 0.0 and self._standing().state.round < membership.base.round:
-            self._took_s = None  # it came with the others' version, and they have gone on since
+            raise Expelled(membership.view.by_seniority[0])  # the members have lost this peer too, and tell it nothing
+        if self._took_s == 0.0 and self._standing().state.number < membership.base.number:
+            self._took_s = None  # this peer came with the others' version, and they have gone on since
         if self._took_s is None or now() >= self._again_s > 0 or membership.finished:
             await self._fetch()
         if self._took_s is None or not membership.learns or self._over():
@@ -90,12 +94,12 @@ class Learner:
     async def _fetch(self) -> None:
         membership, now = self._membership, asyncio.get_running_loop().time
         began_s, base, own, again = now(), membership.base, self._standing().state, self._again_s > 0
-        there = own == base or base.round < own.round <= base.round + 1
+        there = own == base or base.number < own.number <= base.number + 1
         if there and not again and not membership.finished:
             self._took_s, self._failing_since_s = 0.0, None  # it already has the others' version
             return
-        newest = Wanted(Version(own.round + 1, 0), own.round)
-        wanted = Wanted(base, base.round) if base.round > own.round else newest
+        newest = Wanted(Version(own.number + 1, 0), own.number)
+        wanted = Wanted(base, base.number) if base.number > own.number else newest
         # Members that have finished hold the last round, so they come first.
         members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
         try:
@@ -111,8 +115,8 @@ class Learner:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     def _failed(self, members: list[str], error: CatchUpFailed) -> None:
-        """No donor gives the state now. Raises MembershipError when none ever will."""
-        now, limit_s = asyncio.get_running_loop().time(), self._membership.give_up_after_s
+        """No donor gives the state now. Raises MembershipError when no donor ever will."""
+        now, limit_s = asyncio.get_running_loop().time(), self._membership.terms.give_up_after_s
         self._failing_since_s = self._failing_since_s or now
         waited_s = now - self._failing_since_s
         if all(map(self._channel.endpoint.has_ended, members)) or (limit_s is not None and waited_s > limit_s):

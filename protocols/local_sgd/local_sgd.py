@@ -11,17 +11,16 @@ learning rate are appended to the vector), so all peers agree on the next period
 | m | the members of the view that contributed a weight above 0 |
 
 Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`commit`).
-On loss, lateness, death: the view changes, and the remaining members run the round again with the same contributions,
-unless one of them holds the result: then all take that. A connection that is too slow is given up (`stragglers`). A
-peer that comes too late for a round catches up. When results differ (a broken machine), the most common one is the
-round's, and the other peers fetch it. Only the peer that brings impossible numbers is given up (`inquest`).
+On failure: the view changes, and the remaining members run the round again with the same contributions, unless one of
+them holds the result: then all take that. A connection that is too slow is given up (`stragglers`). A peer that comes
+too late for a round catches up. When results differ (a broken machine), the most common one is the round's, and the
+other peers fetch it. Only the peer that brings impossible numbers is given up (`inquest`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from torch import Tensor
@@ -38,17 +37,20 @@ from ..collectives.reducer import Reducer
 from ..group import Group
 from ..link_quality.bandwidths import Bandwidths
 from ..link_quality.costs import measured
-from ..members.membership import Membership, Standing
+from ..members.attached import Standing
+from ..members.joining import Entry
+from ..members.membership import Membership
 from ..members.view import Decree, Version
+from ..stalls.stalls import Stalls
 from ..testpoints import sometimes, witness
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from ..transfer.snapshot_transfer import Donor
 from ..transport import PeerId
 from .attempts import Attempts
 from .averager_choice import chosen
+from .catch_up import fetching
 from .commit import BAD, Verdicts
 from .inquest import Inquest
-from .joining import Entry
 from .lag import Behind, Lag
 from .learner import Learner
 from .results import Results
@@ -56,7 +58,6 @@ from .rounds import Committed, Contributed, Installed, Result
 from .rounds import Contribution as Contribution
 from .rounds import Outcome as Outcome
 from .site_averaging import SiteRounds
-from .stalls import Stalls
 from .state import State, to_snapshot
 from .stragglers import Lateness
 from .trial import Trial
@@ -66,12 +67,13 @@ T = TypeVar("T")
 
 
 class LocalSGD:
-    """One peer's part in the averaging, and the keeper of its committed `state`."""
+    """One peer's side of the averaging. Keeps the peer's committed `state`."""
 
     def __init__(
         self,
         channel: Channel,
-        membership: Callable[[Callable[[], Standing], Callable[[Decree], None]], Membership],
+        membership: Membership,
+        stalls: Stalls,
         *,
         layout: Layout,
         schedule: Callable[[Group], Schedule],
@@ -87,10 +89,10 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """`membership` is called with the callbacks for this peer's standing and for a new decree, `schedule` with a
-        group. `steps`: local steps of the run, None without end. `codec` encodes vectors; `residual`: what it left out
-        up to `state`; `buckets`: in which contributions are filled; `fragments`: how many, averaged in turn; `seed`:
-        the run's; `uneven`: sharded parts go by the members' bandwidths; `norm_limit`: see `Bound`."""
+        """Attaches itself to `membership`. `schedule` is called with a group. `steps`: local steps of the run, None: no
+        end. `codec` encodes vectors; `residual`: its compression residual at `state`; `buckets`: the order in which
+        contributions are filled; `fragments`: how many, averaged one a round; `seed`: the run's; `uneven`: parts are
+        cut by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.steps = channel, state, steps
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""
@@ -101,21 +103,22 @@ class LocalSGD:
         """Whether this peer's site has averaged since the last round."""
         self._versions = Versions(state)
         Donor(channel, lambda: to_snapshot(self.state))
-        self.membership = membership(self._standing, self._installed)
+        self.membership = membership
+        membership.attach(self)
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
+        self.stalls, self.meter = stalls, stalls.meter
         self._reducer = Reducer(
-            channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit)
+            channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit), self.meter
         )
         inquest = Inquest(channel, self.membership, self._reducer)
         self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
-        self._inbox, self.meter = self._reducer.inbox, self._reducer.inbox.meter
+        self._inbox = self._reducer.inbox
         owed = None if residual is None else (state.round, residual)
         self._averager = chosen(
             self._reducer, layout, self._fragments, codec=codec, owed=owed, buckets=buckets, seed=seed
         )
         summed_bytes = layout.nbytes // len(self._fragments.parts)
         late = Lateness(channel, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
-        self.stalls = Stalls(channel, self.membership, self.meter, lambda: self.state.round)
         self._attempts = self._attempts_with(late, layout)
         bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(channel, self.membership, lambda: self.state.round, bandwidths)
@@ -133,13 +136,11 @@ class LocalSGD:
         )
 
     def _attempts_with(self, late: Lateness, layout: Layout) -> Attempts:
-        """The attempts, with what they need beside the sum: an entry, a learner and the lag."""
+        """The attempts, with their entry, learner and lag."""
         channel, membership, outer = self.channel, self.membership, len(self.state.outer)
-        standing, over, adopt = self._standing, self._over, self._adopt
+        standing, over, adopt = self.standing, self._over, self._adopt
         learner = Learner(channel, membership, layout, outer, standing=standing, over=over, adopt=adopt)
-        self._entry = Entry(
-            channel, membership, layout, state=lambda: self.state, standing=standing, over=over, adopt=adopt
-        )
+        self._entry = Entry(channel.endpoint, membership, fetch=fetching(channel, layout, outer, adopt), over=over)
         return Attempts(
             membership,
             self._lag,
@@ -182,10 +183,6 @@ class LocalSGD:
         """Wait until enough peers have gathered: see `Attempts.gather`."""
         await self._attempts.gather()
 
-    async def settle(self) -> None:
-        """Wait as in `gather`, or until the run is over."""
-        await self._attempts.settle()
-
     # A round
 
     async def average(self, contribution: Contribution) -> Outcome:
@@ -202,13 +199,16 @@ class LocalSGD:
         ready = meter.begin(computing=contribution.filling is not None, goes_on=self._amid)
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
-        while (key := await self._attempts.next(before)) is not None:
+        while (attempt := await self._attempts.next(before)) is not None:
             contribution = replace(contribution, links=measured(self.channel, self.membership.view.ids))
             meter.read()
             before_s = meter.transfer_s
-            self._sites.pass_by(key)
-            attempt, decide = partial(self._attempt, key, contribution), partial(self._decide, key)
-            await self._attempts.make(key, attempt, decide, contribution.filling)
+            self._sites.pass_by(attempt)
+            async with self._attempts.at(attempt, contribution.filling):
+                async with self._attempts.while_hopeful(attempt) as hopeful:
+                    if hopeful:
+                        await self._attempt(attempt, contribution)
+                self._decide(attempt)
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False
@@ -217,25 +217,25 @@ class LocalSGD:
         return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
-        """Average amid a round, at its `turn`, counted from 1, with the peers of this peer's site. Return the vector
-        to go on from. If `state` has changed afterwards, that round is over, and this peer goes on from `state`.
+        """Average amid a round with the peers of this peer's site. `turn`: the index of this average in the round, from
+        1. Returns the vector [n] to go on from; if `state` has changed, the round is over, and this peer goes on from
+        `state`.
 
         Raises as `average`.
         """
         return await self.or_leave(self._average_at_site(contribution, turn))
 
     async def _average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
-        before, gone_on = self.state, list[Tensor]()
+        before = self.state
+        mean: Tensor | None = None
         self.meter.begin(computing=False, goes_on=self._amid)
         self._amid = True
-
-        async def attempt(key: Key) -> None:
-            gone_on.append(await self._sites.mean(contribution, before.vector, key, turn))
-
-        while not gone_on and (key := await self._attempts.next(before)) is not None:
-            await self._attempts.make(key, partial(attempt, key), lambda: None)
+        while mean is None and (attempt := await self._attempts.next(before)) is not None:
+            async with self._attempts.at(attempt), self._attempts.while_hopeful(attempt) as hopeful:
+                if hopeful:
+                    mean = await self._sites.mean(contribution, before.vector, attempt, turn)
         self.meter.read()
-        return gone_on[0] if gone_on else contribution.vector
+        return contribution.vector if mean is None else mean
 
     async def or_leave(self, work: Awaitable[T]) -> T:
         """The result of `work`. On a ValueError this peer tells the others why it cannot go on, and leaves."""
@@ -245,21 +245,21 @@ class LocalSGD:
             await self.membership.leave(str(error))
             raise
 
-    def _decide(self, key: Key) -> None:
-        """After an attempt with a verdict: commit its result, or fetch the others' if they have another one."""
-        verdict, result = self._verdicts.on(key), self._result
-        if verdict in (None, BAD) or (result is None and self._trial.bad != key):
+    def _decide(self, attempt: AttemptId) -> None:
+        """After an attempt with a verdict: commit its result, or fetch the others' result if theirs differs."""
+        verdict, result = self._verdicts.on(attempt), self._result
+        if verdict in (None, BAD) or (result is None and self._trial.bad != attempt):
             return
         if result is not None and result.fingerprint == verdict:
             self._commit(result)
         else:
             sometimes("a result differed and was not taken")
             # Our result differs from the others': fetch theirs. No change of the view has told its fingerprint.
-            self._result, self._lag.behind = None, Behind(Version(key[1], 0), ())
+            self._result, self._lag.behind = None, Behind(Version(attempt[1], 0), ())
 
-    async def _attempt(self, key: Key, contribution: Contribution) -> None:
-        witness(Contributed(key, contribution.vector, contribution.weight, self.membership.view.ids))
-        result = await self._trial.make(key, contribution, self.state, self.period)
+    async def _attempt(self, attempt: AttemptId, contribution: Contribution) -> None:
+        witness(Contributed(attempt, contribution.vector, contribution.weight, self.membership.view.ids))
+        result = await self._trial.make(attempt, contribution, self.state, self.period)
         if result is not None:
             self._commit(result)
 
@@ -272,23 +272,24 @@ class LocalSGD:
         self._averager.committed()
         self.state, self._result, self._committed = result.state, None, result
         self._versions.committed()
-        witness(Committed(result.state.round, result.state.vector, result.key, result.weight))
+        witness(Committed(result.state.round, result.state.vector, result.attempt, result.weight))
 
     def _adopt(self, state: State) -> None:
         self.state, self._result, self._lag.behind = state, None, None
         witness(Committed(state.round, state.vector, None, 0.0))
 
-    def _standing(self) -> Standing:
+    def standing(self) -> Standing:
+        """The versions of this peer's state, for the membership."""
         result = self.state if self._result is None else self._result.state
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
-    def _installed(self, decree: Decree) -> None:
-        """A new view goes on from the decree's version: a peer that has it commits it, any other fetches it."""
+    def installed(self, decree: Decree) -> None:
+        """A new view goes on from the decree's version: a peer that holds it commits it, any other fetches it."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None
             return
-        witness(Installed(view.generation, view.ids, base.round, decree.donors))
+        witness(Installed(view.generation, view.ids, base.number, decree.donors))
         if self._result is not None and self._versions.of(self._result.state) == base:
             sometimes("a result was handed on by a change")
             self._commit(self._result)

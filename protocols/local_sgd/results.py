@@ -1,4 +1,4 @@
-"""The next state and the outcome of a round, from its mean and the state that all had before."""
+"""The next state and the outcome of a round, from the round's mean and the state that all had before."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from ...aggregation.periods.policy import PeriodPolicy
 from ...aggregation.vector import Part
 from ..members.view import View
 from ..meter import Meter
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from .rounds import Contribution, Outcome, Result, told
 from .state import State
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Makes results by the run's fragments, outer step and period policy."""
+    """Computes results from the run's fragments, outer step and period policy."""
 
     fragments: Fragments
     outer: OuterStep
     period: PeriodPolicy
 
-    def of(self, before: State, steps: int, key: Key, mean: Mean, mark: int) -> Result:
-        """The result of a round. `steps`: local steps since `before`; `mark`: the sum's fingerprint."""
+    def of(self, before: State, steps: int, attempt: AttemptId, mean: Mean, mark: int) -> Result:
+        """The result of a round. `steps`: local steps since `before`; `mark`: the fingerprint of the sum."""
         numbers, links, speeds = told(mean.signals)
-        vector, outer = self.fragments.step(self.outer, key[1], before.vector, mean.vector, before.outer)
+        vector, outer = self.fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
         period = self.period.update(before.period, numbers)
         state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds)
-        return Result(key, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
+        return Result(attempt, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
 
     @staticmethod
-    def idle(before: State, key: Key, contribution: Contribution, mark: int) -> Result:
-        """The result of a round without any weight above 0: the model stays, and the peers train for the next round."""
+    def idle(before: State, attempt: AttemptId, contribution: Contribution, mark: int) -> Result:
+        """The result of a round without any weight above 0: the model stays, and the next round begins."""
         state = replace(before, round=before.round + 1)
-        return Result(key, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
+        return Result(attempt, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int

@@ -1,4 +1,6 @@
-"""A peer's contribution to a round of averaging, the round's outcome, and the events that checkers look at."""
+"""A peer's contribution to a round of averaging, the round's outcome, and the events that a simulation's
+checkers read.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,25 @@ from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
 from ...aggregation.periods.policy import STILL, Motion, Numbers
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
 from ...aggregation.vector import Part, all_finite
-from ..transfer.chunks import Key
+from ..filling import Filling
+from ..transfer.chunks import AttemptId
 from ..transport import PeerId
-from .filling import Filling
 from .state import State
 
 LOCAL_SGD = "local_sgd"
 """The family of this conversation's messages, and the name of its channel where a run has one level of averaging."""
 
-Attempt = tuple[int, int, int]
-"""(generation, round, turn): one attempt at a site's turn before that round. Turns count from 1."""
+SiteAttemptId = tuple[int, int, int]
+"""(generation, round, turn): one attempt at one turn of a site in that round. Turns count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A peer's contribution to a round: its model after the local steps [n], the samples it saw as weight (0: it only
-    follows), its mean loss, its learning rate, and the seconds it has trained since the run began. `filling`: tracks
-    the vector while it is still being written. `motion`: of the models in earlier rounds, as far as this peer saw it;
-    `links`: measured costs of the links to the others. `steps`: local steps that led to the model, 0: not counted;
-    `speeds`: of these steps, where each peer has its own pace."""
+    """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the samples it saw, 0:
+    it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has trained since the
+    run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of the models in
+    earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others. `steps`: local steps
+    that led to the model, 0: not counted. `speeds`: of these steps, where each peer has its own pace."""
 
     vector: Tensor
     weight: float
@@ -46,7 +48,7 @@ class Contribution:
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """Numbers averaged beside the model: those that the period depends on, link costs, and peers' speeds."""
+        """The numbers that are averaged beside the model: the period policy's, link costs, and peers' speeds."""
         return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds
 
     def check(self, *messages: Tensor) -> None:
@@ -81,11 +83,11 @@ def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over, with the agreed mean loss and training time. `vector`: the model that this peer trains on
-    from: the agreed one, unless only a fragment, `part`, was averaged. `caught_up`: this peer did not average but
-    fetched the result from another; then loss and time are its own. `compute_s`: time until the contribution was
-    complete; `hidden_s`: part of the averaging during which local steps went on. `waited_for`: the peer whose
-    contribution was waited for most of `wait_s`."""
+    """A round that is over, with the agreed mean loss and training time. `vector` [n]: the model that this peer trains
+    on from; it is the agreed one, unless only the fragment `part` was averaged. `caught_up`: this peer did not average
+    but fetched the result; then loss and time are its own. `compute_s`: time until the contribution was complete.
+    `hidden_s`: time of the averaging during which local steps went on. `waited_for`: the peer whose contribution was
+    waited for most of `wait_s`."""
 
     state: State
     vector: Tensor
@@ -104,10 +106,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result that a peer has computed in a round and not committed yet. `fingerprint`: of the sum that led to it;
+    """A round's result that a peer has computed and not committed yet. `fingerprint`: of the sum that led to it.
     `weight`: the sum of all contributions' weights."""
 
-    key: Key
+    attempt: AttemptId
     state: State
     weight: float
     loss: float
@@ -122,7 +124,7 @@ class Result:
 class Contributed:
     """A peer began an attempt with this vector and weight, among these members."""
 
-    key: Key
+    attempt: AttemptId
     vector: Tensor
     weight: float
     members: tuple[PeerId, ...]
@@ -132,23 +134,24 @@ class Contributed:
 class Computed:
     """A peer has the result of an attempt and votes for it."""
 
-    key: Key
+    attempt: AttemptId
     fingerprint: int
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A peer goes on from this model. `key`: the attempt that led to it; None: it was fetched from another peer."""
+    """A peer goes on from this model. `attempt`: the attempt that led to it; None: the peer fetched it from another
+    peer."""
 
     round: int
     vector: Tensor
-    key: Key | None
+    attempt: AttemptId | None
     weight: float
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A peer goes on to a view whose members all go on from the result of `round`, which the `donors` have."""
+    """A peer has taken a view whose members all go on from the result of `round`, which the `donors` hold."""
 
     generation: int
     members: tuple[PeerId, ...]
@@ -160,7 +163,7 @@ class Installed:
 class SiteContributed:
     """A peer began an attempt at a turn of its site with this vector and weight, among these members."""
 
-    attempt: Attempt
+    attempt: SiteAttemptId
     vector: Tensor
     weight: float
     members: tuple[PeerId, ...]
@@ -170,5 +173,5 @@ class SiteContributed:
 class SiteCommitted:
     """A peer goes on from its site's mean, the result of that attempt."""
 
-    attempt: Attempt
+    attempt: SiteAttemptId
     vector: Tensor

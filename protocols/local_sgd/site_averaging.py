@@ -7,23 +7,24 @@ D: after every H local steps the workers of a block average, after H H^b of them
 |---|---|
 | H | local steps from one turn to the next, `Settings.site_period` |
 | H^b | turns of a round, the last of which is the round: the period over that |
-| block | the members of the view at one `Member.site` |
+| block | the members of the view at one `Attributes.site` |
 | x_i | `Contribution.vector`, weighted by the samples of the round so far |
 
-The agreed state is the one after a round, as without sites: a peer that joins, comes back or resumes begins from it.
-A site's mean is an intermediate model of its peers, so no other site needs to know of it.
+A turn is a point in a round at which the peers of a site average. The agreed state is the one after a round, as without
+sites: a peer that joins, comes back or resumes begins from it. A site's mean is an intermediate model of its peers, so
+no other site needs to know of it.
 
 A turn within one generation has three steps. Each peer tells its site which turn it has reached (`Stand`), and waits
 until all of the site have reached that turn. The peers at this turn sum their models. Each then tells the others that
 it holds the mean (`Hold`), and adopts the mean when all of them hold it.
 Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
-On loss, lateness, death: the view changes, and all tell again which turn they have reached. A mean that any peer has
-adopted was held by all. So if all peers of the last attempt that are left hold its mean, they adopt it; otherwise
-nobody has adopted it, and the peers at this turn sum anew. A peer that reaches a turn after its site has moved on skips
-it and keeps its own model. This holds even if it has that turn's mean, when the others have adopted a later one: it
-can no longer learn whether they adopted this one. If two peers of a site cannot reach each other, one of them goes on
-by itself. A peer that began to sum with one that it no longer reaches keeps its own model: that one may have adopted
-the mean.
+On failure: the view changes, and all tell again which turn they have reached. A mean that any peer has adopted was held
+by all. So if all remaining peers of the last attempt hold its mean, they adopt it; otherwise no peer has adopted it,
+and the peers at this turn sum anew. A peer that reaches a turn after its site has moved on skips it and keeps its own
+model. This holds even if the peer has that turn's mean, when the others have adopted a later one: it can no longer
+learn whether they adopted this one. If two peers of a site cannot reach each other, one of them goes on by itself. A
+peer that began to sum with another one and can no longer reach it keeps its own model: the other may have adopted the
+mean.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from ..collectives.reducer import Reducer
 from ..members.membership import Membership
 from ..offload import off_loop
 from ..testpoints import sometimes, witness
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from ..transport import PeerId
 from ..wire.frames import message
 from .commit import BAD
 from .inquest import Inquest
-from .rounds import LOCAL_SGD, Attempt, Contribution, SiteCommitted, SiteContributed
+from .rounds import LOCAL_SGD, Contribution, SiteAttemptId, SiteCommitted, SiteContributed
 from .state import fingerprint
 
 PAST = 1 << 40
-"""The turn that a peer tells when it has reached the round itself."""
+"""The turn that a peer reports when it has reached the round itself."""
 _KEPT = 4
-"""Messages kept of each peer, the latest: no peer is more turns ahead."""
+"""How many of each peer's latest messages are kept: no peer is more turns ahead."""
 
 Turn = tuple[int, int]
 """(round, turn), both counted from 1."""
@@ -60,9 +61,9 @@ Told = TypeVar("Told", bound="Stand | Hold")
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Told to one's site: I have reached this turn of the round. `tried`: the generation of my last attempt to sum at
-    it, 0: none; `held`: fingerprint of the mean that I hold of it, 0: none. `last`: the turn whose mean I adopted last
-    in this round, 0: none; `taken`: that mean's fingerprint."""
+    """Told to the peers of the site: the sender has reached this turn of the round. `tried`: the generation of its last
+    attempt to sum at this turn, 0: none. `held`: fingerprint of the mean that it holds from that attempt, 0: none.
+    `last`: the turn whose mean it adopted last in this round, 0: none; `taken`: that mean's fingerprint."""
 
     generation: int
     round: int
@@ -76,7 +77,8 @@ class Stand:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Told to the peers that summed with me: I hold the mean of this fingerprint, above 0; or the sum was BAD."""
+    """Told to the peers of the same attempt: the sender holds the mean with this fingerprint, above 0; or the sum was
+    BAD."""
 
     generation: int
     round: int
@@ -86,8 +88,8 @@ class Hold:
 
 @dataclass(slots=True)
 class _Mine:
-    """This peer's state in its latest turn. `tried`: the generation of its last attempt to sum, among `members`;
-    `mean`: the mean that it holds of that attempt; `mark`: the mean's fingerprint."""
+    """This peer's state in its latest turn. `tried`: the generation of its last attempt to sum, with `members`. `mean`:
+    the mean that it holds from that attempt; `mark`: the mean's fingerprint."""
 
     turn: Turn = (0, 0)
     tried: int = 0
@@ -97,7 +99,7 @@ class _Mine:
 
 
 class SiteRounds:
-    """One peer's side of its site's turns. A new view's generation cancels an attempt."""
+    """One peer's side of its site's turns. A new generation cancels an attempt."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
         self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest
@@ -109,29 +111,29 @@ class SiteRounds:
         channel.on(Stand, lambda envelope: self._hear(envelope, self._stands))
         channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
 
-    def pass_by(self, key: Key) -> None:
-        """Tell the site that this peer has reached the round itself: the site does not wait for it."""
-        self._tell(self._mates(), self._stand(key, PAST, _Mine()))
+    def pass_by(self, attempt: AttemptId) -> None:
+        """Tell the site that this peer has reached the round itself, so that the site does not wait for it."""
+        self._tell(self._mates(), self._stand(attempt, PAST, _Mine()))
 
-    async def mean(self, contribution: Contribution, anchor: Tensor, key: Key, turn: int) -> Tensor:
+    async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, turn: int) -> Tensor:
         """The model [n] that this peer goes on from after `turn`: the mean of its site's peers at that turn, or its own
-        model if they have passed it. `anchor`: the model that all had before the round. Raises PeerLost, and ValueError
-        when the contribution is not finite."""
-        if self._mine.turn != (key[1], turn):
-            self._mine = _Mine((key[1], turn))
+        model if they have passed the turn. `anchor` [n]: the model that all had before the round. Raises PeerLost, and
+        ValueError when the contribution is not finite."""
+        if self._mine.turn != (attempt[1], turn):
+            self._mine = _Mine((attempt[1], turn))
         if {*self._mine.members} & {*self._membership.view.ids} - {*self._mates()}:
             sometimes("a peer cannot know whether a mate took what both summed")
             return contribution.vector
-        there, passed = await self._gathered(key, turn)
+        there, passed = await self._gathered(attempt, turn)
         mine, own = self._mine, contribution.vector
-        marks = {stand.taken for stand in passed.values() if (stand.round, stand.last) == (key[1], turn)}
+        marks = {stand.taken for stand in passed.values() if (stand.round, stand.last) == (attempt[1], turn)}
         if marks:
             return self._take(mine, mine.mean) if mine.mean is not None and mine.mark in marks else own
         if not passed.keys().isdisjoint(mine.members):
             sometimes("a mate went on without the mean that it holds")
             return own
         newest = max(stand.tried for stand in there.values())
-        if newest and any((stand.round, stand.last) > (key[1], turn) for stand in passed.values()):
+        if newest and any((stand.round, stand.last) > (attempt[1], turn) for stand in passed.values()):
             sometimes("a site does not tell any more what it took at a turn")
             return own
         held = {stand.held for stand in there.values() if stand.tried == newest}
@@ -140,24 +142,26 @@ class SiteRounds:
             return self._take(mine, mine.mean) if mine.mean is not None and mine.tried == newest else own
         if len(there) == 1:
             return own
-        return await self._summed(contribution, anchor, (*key, turn), tuple(there))
+        return await self._summed(contribution, anchor, (*attempt, turn), tuple(there))
 
     def _mates(self) -> tuple[PeerId, ...]:
         """The peers of this peer's site that all reach each other, this one included, in rank order."""
         me, view = self._membership.me, self._membership.view
         mates = list[PeerId]()
         for one in view.members:
-            reached = one.site == me.site != "" and not any(view.are_apart(one.id, mate) for mate in mates)
+            together = one.attributes.site == me.attributes.site != ""
+            reached = together and not any(view.are_apart(one.id, mate) for mate in mates)
             mates += [one.id] * reached
         return tuple(mates) if me.id in mates else (me.id,)
 
-    def _stand(self, key: Key, turn: int, mine: _Mine) -> Stand:
+    def _stand(self, attempt: AttemptId, turn: int, mine: _Mine) -> Stand:
         (round_, last), taken = self._last
-        return Stand(*key, turn, mine.tried, mine.mark, *((last, taken) if round_ == key[1] else (0, 0)))
+        return Stand(*attempt, turn, mine.tried, mine.mark, *((last, taken) if round_ == attempt[1] else (0, 0)))
 
-    async def _gathered(self, key: Key, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
-        """The `Stand` of each peer of the site at `turn`, in rank order, and of each other one, which is further on."""
-        mates, me, own = self._mates(), self._channel.endpoint.id, self._stand(key, turn, self._mine)
+    async def _gathered(self, attempt: AttemptId, turn: int) -> tuple[dict[PeerId, Stand], dict[PeerId, Stand]]:
+        """The `Stand` of each peer of the site that is at `turn`, in rank order; and the `Stand` of each peer that is
+        further on."""
+        mates, me, own = self._mates(), self._channel.endpoint.id, self._stand(attempt, turn, self._mine)
         self._tell(mates, own)
         stands = {me: own}
 
@@ -173,12 +177,13 @@ class SiteRounds:
         return there, {peer: stand for peer, stand in stands.items() if peer not in there}
 
     def _first(self, peer: PeerId, own: Stand) -> Stand | None:
-        """The first turn at or after that of `own` that `peer` has told to have reached, in the same generation."""
+        """The `Stand` of `peer` in this generation for the first turn that is not before that of `own`; None: not heard
+        yet."""
         told = [one for one in self._stands.get(peer, ()) if one.generation == own.generation]
         return min((one for one in told if _place(one) >= _place(own)), key=_place, default=None)
 
     async def _summed(
-        self, contribution: Contribution, anchor: Tensor, attempt: Attempt, members: tuple[PeerId, ...]
+        self, contribution: Contribution, anchor: Tensor, attempt: SiteAttemptId, members: tuple[PeerId, ...]
     ) -> Tensor:
         generation, round_, turn = attempt
         self._mine = mine = _Mine((round_, turn), tried=generation, members=members)
@@ -213,7 +218,7 @@ class SiteRounds:
         return vector
 
     async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
-        """The fingerprints of the means that the members hold, once all have told them."""
+        """The fingerprints of the means that the members hold, once all members have told theirs."""
         self._tell(members, hold)
         marks = {self._channel.endpoint.id: hold.fingerprint}
 
@@ -238,7 +243,8 @@ class SiteRounds:
                 self._channel.post(peer, message)
 
     def _hear(self, envelope: Envelope, told: dict[PeerId, list[Told]]) -> None:
-        """Keep a message, also one of a generation to come: others may have gone on to it before this peer."""
+        """Keep a message, also one of a later generation: its sender may have gone on to that generation before this
+        peer."""
         now, heard = self._membership.view.generation, envelope.message
         if heard.generation > now or self._membership.current(envelope, heard.generation):
             kept = [one for one in told.get(envelope.sender, ()) if now <= one.generation <= heard.generation]

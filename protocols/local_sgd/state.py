@@ -25,9 +25,9 @@ _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Round number (0 before the first), local steps each peer has taken, the model as one vector, the outer step's
-    tensors, the averaging period's state, and the average costs of links and speeds of peers. Its tensors are never
-    written to: a new round makes new ones."""
+    """`round`: number of the round, 0 before the first; `step`: local steps that each peer has taken; `vector` [n]: the
+    model; `outer`: the outer step's tensors [n]; `period`: the period policy's state; `links`, `speeds`: means of link
+    costs and peers' speeds. Its tensors are never written to: a new round makes new ones."""
 
     round: int
     step: int
@@ -39,9 +39,9 @@ class State:
 
 
 def fingerprint(vector: Tensor) -> int:
-    """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the rest.
+    """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the remainder.
 
-    One pass at memory speed, against accidents only; adversaries are kept out by their keys.
+    One pass at memory speed. It detects accidents only; against adversaries there is the encryption of links.
     """
     raw = vector.detach().contiguous().numpy().data.cast("B")
     rows = len(raw) // (8 * _COLUMNS)
@@ -67,7 +67,7 @@ def to_snapshot(state: State) -> Snapshot:
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
-    """The tensors of a state of this layout. `outer`: how many tensors the outer step has."""
+    """The tensors of a state with this layout. `outer`: number of tensors of the outer step."""
     return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 

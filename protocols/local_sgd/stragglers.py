@@ -3,19 +3,20 @@
 A peer that has contributed to a round, or catches up with the others, predicts how long the sum should take: the
 schedule's cost for the bytes, on links with the costs that all agreed on in the round before. Its deadline is the
 patience plus `TIMES` the prediction. Past that it tells the two most senior members once an interval that the round is
-`Late`, with the measured bandwidth of the ways to it (`link_quality.packet_train`). A peer that has not contributed yet
-tells nothing: it computes, and nobody is given up for that. When all members have told, the slowest connection is given
-up if it carries an eighth of the usual bandwidth or less, and enough members are left. Where all are equally slow
-nobody is given up, and the next round's costs account for it. Connections are rated as in `bandwidths`, because a slow
-way may be the fault of either end. The coordinator judges all others; the next in seniority judges the coordinator.
+`Late`, with the measured bandwidth from each member to it (`link_quality.packet_train`). A peer that has not
+contributed yet reports nothing: it computes, and no peer is given up for that. When all members have reported, the
+slowest connection is given up if it carries an eighth of the usual bandwidth or less, and enough members are left.
+Where all are equally slow no peer is given up, and the next round's costs account for it. Connections are rated as in
+`bandwidths`, because a slow link may be the fault of either end. The coordinator judges all others; the next in
+seniority judges the coordinator.
 
 The patience is for rare delays. Time that a round takes beyond `TIMES` its prediction shortens the patience of the next
 ones, down to an interval. Predictions use the best costs ever agreed on here: a peer that has become slow must not make
 that usual. A peer that was given up is let in again only after a while (`probation`).
 
-Cost: none in a round that takes less than the patience. A late one costs two small messages an interval, and trains of
-packets to each of four members, at moments each twice as far apart as those before: 0.4 % of the bandwidth for a
-patience. On loss: the next interval's message replaces a lost one. A peer that is silent for the patience is lost
+Cost: none in a round that takes less than the patience. A late round costs two small messages an interval, and packet
+trains to each of four members, with twice the time between trains after each: 0.4 % of the bandwidth for a patience.
+On failure: the next interval's message replaces a lost one. A peer that is silent for the patience is lost
 (`endpoint`). There is no deadline in shared memory, which has no bandwidth, nor in a view of more than 64 members.
 """
 
@@ -31,33 +32,33 @@ from statistics import median_low
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
 from ..channel import Channel, Envelope
 from ..collectives.reducer import Reducer
+from ..filling import Filling
 from ..limits import MEASURED_MEMBERS_MAX
 from ..link_quality.bandwidths import Levels, in_Bps, make_sense, slower_ends
 from ..link_quality.packet_train import Dispersion
 from ..members.membership import Membership
+from ..stalls.probation import Probation
 from ..testpoints import buggify, sometimes
-from ..transfer.chunks import Key
+from ..transfer.chunks import AttemptId
 from ..transport import PeerId
 from ..wire.frames import message
-from .filling import Filling
-from .probation import Probation
 from .rounds import LOCAL_SGD
 
 TIMES = 8
-"""A sum may take so many times its prediction. Agreed costs are right to within a factor of two or so; the rest is for
-connections that are unequal, but not too much so, and for other traffic on the same lines."""
+"""A sum may take this many times its predicted time. Agreed costs are right to within a factor of two or so; the
+remainder is for moderately unequal connections, and for other traffic on the same lines."""
 _SLOWER_LEVELS = 6
 """An eighth of the bandwidth: a level is half an octave."""
 _TRAIN = 1 / 1000
-"""The share of the patience that a train of packets takes on a usual way. Four trains at once to a peer that is 100
+"""The share of the patience that a packet train takes on a usual connection. Four trains at once to a peer that is 100
 times slower delay its heartbeats by less than half the patience."""
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Told to the two most senior members: the sum of this round is past its deadline here. `levels`: bandwidths of
-    the ways from the members to me, in rank order."""
+    """Told to the two most senior members: the sum of this round is past its deadline on the sender. `levels`:
+    bandwidths from each member to the sender, in rank order."""
 
     generation: int
     round: int
@@ -65,8 +66,8 @@ class Late:
 
 
 class Lateness:
-    """Tells of late sums on one peer, and judges those of others if it is one of the two judges. `size_bytes`: of the
-    vector that a round sums; `costs` returns the link costs that all agreed on."""
+    """Reports late sums of one peer, and judges all reports if this peer is one of the two judges. `size_bytes`: size
+    of the vector that a round sums. `costs` returns the link costs that all agreed on."""
 
     def __init__(
         self,
@@ -79,11 +80,11 @@ class Lateness:
         self._channel, self._membership, self._reducer = channel, membership, reducer
         self._size_bytes, self._costs = size_bytes, costs
         self._dispersion, self._probation = Dispersion(channel, membership), Probation(membership)
-        self._key: Key | None = None
+        self._attempt: AttemptId | None = None
         self._generation = 0
         self._best = UNKNOWN
         self._foreseen: tuple[int, float | None] | None = None
-        """The generation and the seconds of the last prediction."""
+        """The generation of the last prediction, and its seconds."""
         self._began_s = self._train_s = self._over_s = 0.0
         self._is_late = False
         self._timer: asyncio.TimerHandle | None = None
@@ -91,25 +92,25 @@ class Lateness:
         channel.on(Late, self._on_late)
 
     @contextmanager
-    def of(self, key: Key, filling: Filling | None = None) -> Iterator[None]:
-        """Watch an attempt at a round, or a catch-up with it. `filling`: of this peer's contribution, if it is not
-        complete yet."""
-        self._key, self._is_late = key, False
-        if self._generation != key[0]:
-            self._generation, self._over_s = key[0], 0.0
+    def of(self, attempt: AttemptId, filling: Filling | None = None) -> Iterator[None]:
+        """Watch an attempt at a round, or a catch-up with it. `filling`: tracks this peer's contribution while it is
+        incomplete."""
+        self._attempt, self._is_late = attempt, False
+        if self._generation != attempt[0]:
+            self._generation, self._over_s = attempt[0], 0.0
         if filling is None:
-            self._begin(key)
+            self._begin(attempt)
         else:
-            filling.when_whole(partial(self._begin, key))
+            filling.when_whole(partial(self._begin, attempt))
         try:
             yield
         finally:
-            self._key = None
+            self._attempt = None
             self._end()
 
-    def _begin(self, key: Key) -> None:
+    def _begin(self, attempt: AttemptId) -> None:
         """This peer's contribution is complete: begin to count time."""
-        if key == self._key and 1 < len(self._membership.view.ids) <= MEASURED_MEMBERS_MAX:
+        if attempt == self._attempt and 1 < len(self._membership.view.ids) <= MEASURED_MEMBERS_MAX:
             self._began_s = self._train_s = self._now()
             if buggify("an early deadline for a part"):
                 self._call_in(0.0, self._tell)
@@ -134,7 +135,7 @@ class Lateness:
             self._call_in(TIMES * foreseen_s, self._tell)
 
     def _foreseen_s(self) -> float | None:
-        """Predicted seconds of the sum, on links as good as they ever were; None when this peer takes no part."""
+        """Predicted seconds of the sum, on links as good as they ever were; None: this peer is no member, or alone."""
         if self._channel.endpoint.id not in self._membership.view.ids or len(self._membership.view.ids) < 2:
             return None
         costs, generation = self._costs(), self._membership.view.generation
@@ -146,7 +147,7 @@ class Lateness:
 
     def _tell(self) -> None:
         now, self._is_late = self._now(), True
-        assert self._key is not None
+        assert self._attempt is not None
         if self._channel.endpoint.id not in self._membership.view.ids:
             return
         if now >= self._train_s:
@@ -154,7 +155,7 @@ class Lateness:
             self._dispersion.send(
                 round((self._costs().bandwidth_Bps or 0.0) * _TRAIN * self._channel.endpoint.patience_s)
             )
-        late = Late(self._membership.view.generation, self._key[1], self._dispersion.levels())
+        late = Late(self._membership.view.generation, self._attempt[1], self._dispersion.levels())
         for judge in self._membership.leaders:
             if judge == self._channel.endpoint.id:
                 self._take(judge, late)
@@ -172,13 +173,14 @@ class Lateness:
             self._judge()
 
     def _judge(self) -> None:
-        """Give up the connection that holds up the round, if this peer is its judge and all members wait for it."""
+        """Give up the connection that holds up the round, if this peer is its judge and all members have reported the
+        sum late."""
         view, membership = self._membership.view, self._membership
-        if self._key is None or not self._is_late:
+        if self._attempt is None or not self._is_late:
             return
         told = [self._told[peer] for peer in view.ids if peer in self._told]
         # A slow peer's `Late` queues behind its contribution, so it may arrive only after its round is over.
-        since = (view.generation, self._key[1] - 1)
+        since = (view.generation, self._attempt[1] - 1)
         ways = [late.levels for late in told if late.generation == since[0] and late.round >= since[1]]
         if len(ways) < len(view.ids):
             return
@@ -193,11 +195,11 @@ class Lateness:
 
     def _give_up(self, peer: PeerId, carries_Bps: float, usual_Bps: float) -> None:
         sometimes("a late part")
-        assert self._key is not None
-        round_, waited_s = self._key[1], self._now() - self._began_s
+        assert self._attempt is not None
+        round_, waited_s = self._attempt[1], self._now() - self._began_s
         times = f"{self._foreseen_s() or 0.0:.1f} s were foreseen, {waited_s:.1f} s have passed"
         carries = f"its connection carries {carries_Bps / 1000:,.1f} kB/s, the others' {usual_Bps / 1000:,.1f} kB/s"
-        why = f"its part of round {round_} is late: {times}; {carries}"
+        why = f"its contribution to round {round_} is late: {times}; {carries}"
         self._probation.add(peer, waited_s, why)
         self._membership.suspect(peer, why)
 

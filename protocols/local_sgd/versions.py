@@ -1,4 +1,4 @@
-"""Versions: the fingerprints that identify a peer's states to the others, and how long a round takes."""
+"""Versions: the fingerprints that identify one peer's states to the others, and the time that a round takes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..members.view import Version
 from .state import State, state_fingerprint
 
 _USUAL = 9
-"""The number of recent commits whose intervals tell how long a round takes."""
+"""The number of recent commits from whose intervals a round's time is taken."""
 
 
 class Versions:
-    """The versions of the last two states of one peer, from `state` on."""
+    """The versions of one peer's last two states, from `state` on."""
 
     def __init__(self, state: State) -> None:
         self._known = [(state, Version(state.round, state_fingerprint(state)))]
@@ -36,6 +36,6 @@ class Versions:
 
     @property
     def usual_s(self) -> float:
-        """How long a round takes now, in seconds; 0: unknown."""
+        """Seconds that a round takes now, the median of recent intervals; 0: unknown."""
         times = list(self._committed_at)
         return median(after - before for before, after in pairwise(times)) if len(times) > 1 else 0.0

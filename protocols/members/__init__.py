@@ -1,1 +1,1 @@
-"""Members: who takes part, agreed generation by generation."""
+"""Members: which peers are in the run, agreed generation by generation."""

@@ -1,7 +1,7 @@
 """The acceptor's half of a change: the ballot that one member has promised and the decree it adopted (`view_change`).
 
-A process that finds the record of its former life (`ledger`) goes on as an acceptor of that life's view until it hears
-of a later one.
+A restarted process that finds the record of its former life (`ledger`) acts as that life's acceptor in that life's
+view, until it hears of a later view.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from ..channel import Channel, Envelope
 from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
+from .attached import Standing
 from .backoff import Backoff, Once
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
-from .roster import Roster, Standing
+from .roster import Roster
 from .view import NOBODY, Decree, Version
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
-"""How far a ballot may lie above the promised one: a million tries (`view_change`). The far limit is for ballots of the
-coordinator, and for those that a member says it has promised: others may have proposed higher ballots to them than to
+"""How far a ballot may lie above the promised one: a million tries (`view_change`). The far limit holds for ballots of
+the coordinator, and for ballots that a member reports in a promise: it may have been asked under higher ballots than
 this member."""
 _FREE = 8
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
@@ -51,14 +52,16 @@ class Acceptor:
         self._adopted: tuple[int, Decree | None] = (0, None)
         self._latest: Decree | None = None
         self.courtesy_s = channel.endpoint.interval_s
-        """Seconds that the coordinator leaves to a rival leader that was heeded last."""
+        """Seconds that the coordinator waits when another member that leads a change was heeded last."""
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
-        """Their last proposals, postponed until then, or until their sender coordinates."""
+        """The postponed proposal of each such member, with its timer: the member may become the coordinator before that
+        time."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
-        """Limits how often a peer that is behind is told the present view: that takes a thousand times a question."""
+        """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
+        the question."""
         self._voted: Version | None = None
         """The result that a former life voted for last; this life does not hold it."""
         roster.on_news.append(self._heed_coordinator)
@@ -89,7 +92,8 @@ class Acceptor:
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
-        """The former life's view is over: if the former life is a member of the next one, go on as its acceptor."""
+        """The former life's view is over. If the former life is a member of the next view, go on as its
+        acceptor there."""
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
@@ -111,7 +115,7 @@ class Acceptor:
         self.promised = max(self.promised, ballot)
         self._roster.notify()
         standing, (adopted, decree) = self._standing(), self._adopted
-        lost = self._voted is not None and self._voted.round > standing.state.round
+        lost = self._voted is not None and self._voted.number > standing.state.number
         result = self._voted if lost and self._voted is not None else standing.result
         generation, former = self._view.generation, self._me.life != self._roster.me.life
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
@@ -127,7 +131,8 @@ class Acceptor:
         return self._adopted[1] == decree
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether an honest member may have reached `ballot`: room must be left above it for all others."""
+        """Whether an honest member may have reached `ballot`: one far above the promised ballot would leave no room for
+        the others'."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
@@ -136,8 +141,8 @@ class Acceptor:
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a member speaks of this peer's generation. If not, the one that is behind is brought up to date, also
-        if it is a learner."""
+        """Whether the sender is a member and speaks of this peer's generation. If the generations differ, the peer that
+        is behind, a learner too, is brought up to date."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):
@@ -158,9 +163,9 @@ class Acceptor:
         return not self._postponed(envelope)
 
     def _postponed(self, envelope: Envelope) -> bool:
-        """Whether a question is postponed, because its sender is not the coordinator as far as this member knows, and
-        has led too often recently. Each try keeps all members from committing, so it is heeded later each time: only
-        its last question, and after a patience at most. `courtesy_s` becomes shorter at the same rate."""
+        """Whether a question is postponed: its sender is not the coordinator as far as this member knows, and has led
+        too often recently. Every try keeps all members from committing, so each is heeded later than the one before:
+        only the sender's last question, and after a patience at most. `courtesy_s` becomes shorter at the same rate."""
         sender, loop = envelope.sender, asyncio.get_running_loop()
         if sender == self._roster.coordinator:
             self.courtesy_s = self._channel.endpoint.interval_s
@@ -186,7 +191,7 @@ class Acceptor:
         self._waiting.clear()
 
     def _heed_coordinator(self) -> None:
-        """Somebody has come or gone: a proposal that waits may be the coordinator's now."""
+        """A peer has come or gone: a postponed proposal may be the coordinator's now."""
         coordinator = self._roster.coordinator
         if coordinator is not None and coordinator in self._waiting:
             timer, again = self._waiting.pop(coordinator)

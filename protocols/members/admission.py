@@ -1,11 +1,11 @@
-"""Admission: how a newcomer gets in.
+"""Admission: how a newcomer gets into the view.
 
 The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
 newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
-next change lets the newcomer in. A newcomer that asks again with a life that the view already has is told that view.
-A newcomer that the run's invitation does not let in, then or by the next view, is told so (Uninvited) and gives up.
-A peer that was given up for holding up the others, or a second time within an hour, is told Later and asks again then.
-Only the peer that gave it up knows this.
+next change of the view lets the newcomer in. A newcomer that asks again with a life that the view already has is sent
+that view. A newcomer that the run's invitation does not let in, now or at the next view, is told so (Uninvited) and
+gives up. A peer that was removed for holding up the others, or for the second time within an hour, is told Later and
+asks again then. Only the peer that removed it knows of this delay.
 """
 
 from __future__ import annotations
@@ -18,53 +18,45 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
 from ..wire.frames import in_words
+from .attached import Standing
 from .backoff import LONGEST_S
+from .errors import Expelled, JoinRefused
 from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
-from .roster import Expelled, MembershipError, Roster, Standing
+from .roster import Roster
+from .terms import Terms
 from .view import NAME_LETTERS_MAX, Decree
 
 _NEWCOMERS_MAX = 1024
 _NO_REASON = "it is not let in, and was not told why"
 
 
-class JoinRefused(MembershipError):
-    """The run does not let this peer in."""
-
-
 class Admission:
-    """Both sides of it. `layout`: digest of the model's layout; `model`: the layout in words."""
+    """One peer's side of admission, as newcomer, as contact and as coordinator."""
 
     def __init__(
         self,
         channel: Channel,
         roster: Roster,
+        terms: Terms,
         *,
-        run: str,
-        layout: str,
-        model: str,
         standing: Callable[[], Standing],
         latest: Callable[[], Decree | None],
         votes: Callable[[], bool],
     ) -> None:
         """`latest`: the decree of the present view; `votes`: whether this peer still votes for a former life."""
-        self._channel, self._roster, self._standing, self._latest, self._votes = (
-            channel,
-            roster,
-            standing,
-            latest,
-            votes,
-        )
-        self._run, self._layout, self._model = run, layout, model
+        self._channel, self._roster, self._standing = channel, roster, standing
+        self._latest, self._votes = latest, votes
+        self._terms = terms
         self._host: PeerId | None = None
         """The contact that has promised to introduce this peer with its present life."""
         self._life = 0
         self._held_off: dict[PeerId, Later] = {}
-        """The peers that this peer does not let in yet. Here `seconds` is the time until then, on the loop's clock."""
+        """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
         self._later_s = 0.0
-        """When the others let this peer in, by what they said, on the loop's clock."""
+        """When the others let this peer in, by their answers, on the loop's clock."""
         self._later_by: PeerId = ""
         self._overruled: Decree | None = None
-        """The decree of a view without this peer. The contacts that it asks may not have heard of that view."""
+        """The decree of a view that this peer is not in. The contacts that it asks may not have heard of that view."""
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
         channel.on(Later, self._on_later)
@@ -76,7 +68,7 @@ class Admission:
 
         Raises JoinRefused, or PeerLost when another member may be asked.
         """
-        me, has = self._roster.me, self._standing()
+        me, has, terms = self._roster.me, self._standing(), self._terms
         if not ready:
             self._roster.failed = None  # a new attempt: the failure of the last one is over
         self._host, self._life = contact if ready else None, me.life
@@ -87,7 +79,7 @@ class Admission:
             self._later_s = 0.0  # reset before asking: a Later may arrive before this task sees the answer
         answer = await self._channel.ask(
             contact,
-            lambda ask: Join(ask, self._run, me, self._layout, self._model, has.result, ready, self._votes()),
+            lambda ask: Join(ask, terms.run, me, terms.layout, terms.model, has.result, ready, self._votes()),
             answers=(Welcome, Refused),
             within_s=2 * self._channel.endpoint.patience_s,
         )
@@ -102,7 +94,7 @@ class Admission:
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """A view without this peer holds: from now on ask its members to be let in, and tell them of that view."""
+        """A view without this peer holds: from now on ask its members to be let in, and tell contacts of that view."""
         self._overruled = decree
         self._roster.meet(decree.view)
 
@@ -113,7 +105,7 @@ class Admission:
 
     @property
     def held_off_s(self) -> float:
-        """For how long the others do not let this peer in yet."""
+        """Seconds for which the others do not let this peer in yet."""
         return max(0.0, self._later_s - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
@@ -144,21 +136,21 @@ class Admission:
             self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest))
 
     def _refusal(self, join: Join, sender: PeerId) -> str | None:
-        view = self._roster.view
-        if join.run != self._run:
-            return f"this is run {self._run!r}, not {join.run!r}"
+        view, terms = self._roster.view, self._terms
+        if join.run != terms.run:
+            return f"this is run {terms.run!r}, not {join.run!r}"
         if join.member.id != sender:
             return "it asks in another peer's name"
         if len(join.member.name) > NAME_LETTERS_MAX:
             return f"its name has {len(join.member.name):,} letters, at most {NAME_LETTERS_MAX} are taken"
-        if join.layout != self._layout:
-            return f"the models have different layouts: {join.model}, {self._model}; is it the same task file?"
+        if join.layout != terms.layout:
+            return f"the models have different layouts: {join.model}, {terms.model}; is it the same task file?"
         if why := self._roster.invites.why_not(sender, self._roster.invites.came_by(sender)):
             return why
         if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):
             return f"the run is full: {len(view.ids)} members"
         if join.ready and self._roster.id in self._roster.finished:
-            return "the run is over: its last round is committed"
+            return "the run is over: its members are done"
         return None
 
     def _on_introduce(self, envelope: Envelope) -> None:
@@ -170,7 +162,7 @@ class Admission:
             return  # this introduction has already let it in, or is of an earlier life than the one in the view
         learner = host not in roster.view.ids
         if learner and (there is not None or roster.invites.why_not(came.member.id, came.guest)):
-            return  # an invite is enough to become a learner, so a learner's word ends no life and turns nobody away
+            return  # an invite is enough to become a learner, so a learner's word ends no life and rejects no peer
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=False)
@@ -194,7 +186,7 @@ class Admission:
         self._roster.notify()
 
     def turn_away(self) -> None:
-        """The view has changed: newcomers that no invitation lets in any more are told so."""
+        """The view has changed: tell the newcomers that no invitation lets in any more."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 del self._roster.newcomers[newcomer]

@@ -8,43 +8,44 @@ from typing import Generic, TypeVar
 LONGEST_S = 3600.0
 """The longest backoff. A failure is forgotten after this long without another one."""
 
-Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 
-class Backoff(Generic[Key]):
-    """Backoff by key: zero for the first `free` failures, then `first_s`, then twice as long each time."""
+class Backoff(Generic[Item]):
+    """Backoff for each item: 0 s for the first `free` failures, then `first_s`, then twice as long each time."""
 
     def __init__(self, first_s: float, *, free: int = 0) -> None:
         self._first_s, self._free = first_s, free
-        self._known: dict[Key, tuple[float, int]] = {}
-        """When each key is forgotten, on the loop's clock, and how often it has failed."""
+        self._known: dict[Item, tuple[float, int]] = {}
+        """When each item is forgotten, on the loop's clock, and how often it has failed."""
 
-    def again(self, key: Key) -> float:
-        """`key` has failed: the seconds to leave it alone."""
+    def again(self, item: Item) -> float:
+        """Record a failure of `item`. Returns the seconds to leave it alone."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
-        times = self._known.get(key, (0.0, 0))[1] + 1
+        times = self._known.get(item, (0.0, 0))[1] + 1
         seconds = 0.0 if times <= self._free else min(self._first_s * 2.0 ** (times - self._free - 1), LONGEST_S)
-        self._known[key] = now + seconds + LONGEST_S, times
+        self._known[item] = now + seconds + LONGEST_S, times
         return seconds
 
 
-class Once(Generic[Key]):
-    """Each key at most once in `every_s`, so that repeated questions do not raise the cost of answers."""
+class Once(Generic[Item]):
+    """Allows each item at most once in `every_s` seconds, so that repeated questions do not raise the cost of
+    answers."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._again_s: dict[Key, float] = {}
-        """When each key is due again, on the loop's clock."""
+        self._again_s: dict[Item, float] = {}
+        """When each item is due again, on the loop's clock."""
 
-    def due(self, key: Key) -> bool:
-        """Whether `key` is due; if so, its turn is taken."""
+    def due(self, item: Item) -> bool:
+        """Whether `item` is due. If it is, it is not due again for `every_s` seconds."""
         now = asyncio.get_running_loop().time()
-        if now < self._again_s.get(key, now):
+        if now < self._again_s.get(item, now):
             return False
-        self._again_s[key] = now + self._every_s
+        self._again_s[item] = now + self._every_s
         return True
 
     def clear(self) -> None:
-        """Make every key due."""
+        """Make every item due."""
         self._again_s.clear()

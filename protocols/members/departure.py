@@ -1,4 +1,4 @@
-"""Departure: how a member leaves of its own will, and how all members leave when the run is over."""
+"""Departure: how a member leaves of its own will, and how all members leave when they have finished."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from ..channel import Channel, Envelope
 from ..wire.frames import in_words
+from .errors import Expelled, MembershipError
 from .messages import Finished, Leave
-from .roster import Expelled, MembershipError, Roster
+from .roster import Roster
 
 
 class Departure:
-    """One peer's part in departures."""
+    """One peer's side of departures."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster
@@ -23,8 +24,9 @@ class Departure:
         channel.on(Finished, self._on_finished)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Tell the others that this peer leaves. They need this peer to decide the next view: await the returned
-        future, which is done when they have decided, or after two patiences; then close the endpoint."""
+        """Tell the others that this peer leaves. The returned future is done when the others have decided a view
+        without this peer, or after two patiences; they need this peer for that decision, so close the endpoint only
+        then."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -35,11 +37,11 @@ class Departure:
         return self._let_go
 
     async def finish(self, leads: Callable[[], bool]) -> None:
-        """The run is over here. Return when it is over for all members, which may need this peer as donor until then.
-        `leads`: whether this peer leads a change, by which members may be added."""
+        """This peer has finished. Return when all members have finished: until then one of them may need to fetch the
+        last result from this peer. `leads`: whether this peer leads a change of the view, which may add members."""
         roster = self._roster
         if roster.learns:
-            return  # nobody waits for a learner or needs it
+            return  # no member waits for a learner or needs it
         roster.finished.add(roster.id)
         roster.watch()
         roster.tell(Finished())
@@ -49,12 +51,12 @@ class Departure:
             )
 
     def go(self) -> None:
-        """The others have let this peer go."""
+        """The others need this peer no longer: complete the future of `leave`."""
         if self._let_go is not None and not self._let_go.done():
             self._let_go.set_result(None)
 
     def tell_again(self) -> None:
-        """In a new view, repeat what this peer said in the last one: that it has finished, or leaves."""
+        """In a new view, repeat what this peer told in the last one: that it has finished, or that it leaves."""
         roster = self._roster
         if roster.id in roster.finished:
             roster.tell(Finished())

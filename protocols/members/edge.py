@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ..transport import PeerId
 
 EDGES_MAX = 64
-"""The most broken edges in a view: with their keys, these take a thirtieth of a header."""
+"""The most broken edges in a view: with both peers' keys, these take a thirtieth of the header."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edge:
-    """Two peers, the lesser key first."""
+    """Two peers, identified by their keys, the lesser key first."""
 
     one: PeerId
     other: PeerId

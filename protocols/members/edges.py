@@ -1,20 +1,20 @@
 """Edges: which members cannot reach each other, and how many accusers it takes to give a member up.
 
-A member that loses another tells the coordinator (Suspicion), which asks the accused. If the accused answers, the edge
-between the two is broken, not the accused: the next view has the edge in `apart`, and no sum goes that way. The
-coordinator has one end try the edge at intervals that double each time it breaks again; an edge that works is an
-ordinary edge again. An accused that does not answer for half a patience is given up: two members have missed it then. A
+A member that loses another tells the coordinator (Suspicion), which asks the accused member. If the accused answers,
+the edge between the two is broken: both are alive, the next view lists the edge in `apart`, and nothing is sent along
+it. The coordinator has one end try the edge at intervals that double each time it breaks again; an edge that works is
+taken off the list. An accused that does not answer for half a patience is given up: two members have missed it then. A
 member with broken edges to more than half of the others is given up too. Where there are more broken edges than a view
 can list, the end of the new edge that has more of them is given up; of equals, the junior.
 
-The coordinator itself is given up on the word of as many members as may decide a view: its successor needs that many
-anyway. A member that is told of the loss, and still hears the coordinator, asks it, and vouches for it when it answers.
-A member that has lost a vouched-for coordinator joins anew, unless the view has changed within a patience and a half,
-or the coordinator has answered nobody in the last third of that. Until then the successor waits for other accusers, and
-no longer: they may be gone, or may not know the view.
+The coordinator itself is given up when as many members accuse it as may decide a view: its successor needs that many
+anyway. A member that hears of an accusation, and still hears the coordinator, asks the coordinator, and vouches for it
+when it answers. A member that has lost a vouched-for coordinator joins anew, unless the view has changed within a
+patience and a half, or the coordinator has answered nobody in the last third of that time. The successor waits that
+long for other accusers, and no longer: they may be gone, or may not know the view.
 
-Cost: two small messages for each accusation. A broken edge costs the patience, once, and a view.
-On loss: only the coordinator knows when an edge is tried again; the next coordinator starts from the view's `apart`.
+Cost: two small messages for each accusation. A broken edge costs one patience, once, and a change of the view.
+On failure: only the coordinator knows when an edge is tried again; the next coordinator starts from the view's `apart`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _REST = 4
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class AreYouThere:
-    """Asked by a member that has lost the receiver and tries again, or by a member that hears of such a loss."""
+    """Asks an accused peer whether it is alive. Sent by the coordinator, by a member that hears that another has lost
+    the coordinator, and by an end that tries a broken edge again."""
 
     generation: int
     accuser: PeerId
@@ -77,7 +78,7 @@ class Reaches:
 
 
 class Edges:
-    """One peer's part in it, as accuser, as accused and, when it coordinates, as judge."""
+    """One peer's side of this, as accuser, as accused and, when it coordinates, as judge."""
 
     def __init__(
         self,
@@ -88,15 +89,16 @@ class Edges:
         renew: Callable[[], None],
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        """`enough`: whether these members may decide a view; `renew` has one decided. `of_now`: `Acceptor.of_now`."""
+        """`enough`: whether these members may decide a view. `renew`: has a new view decided. `of_now`:
+        `Acceptor.of_now`."""
         self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
-        """The members that have lost a coordinator, by coordinator."""
+        """For each coordinator: the members that have lost it."""
         self._vouchers: dict[PeerId, set[PeerId]] = {}
-        """The members that vouch for a coordinator that this peer has lost, by coordinator."""
+        """For each coordinator that this peer has lost: the members that vouch for it."""
         self._asked: dict[Edge, tuple[str, asyncio.TimerHandle]] = {}
-        """For each edge with a question to the accused end: the accusation, and the timer that gives that end up."""
+        """For each edge whose accused end was asked: the accusation, and the timer after which that end is given up."""
         self._found: set[Edge] = set()
         """Broken edges that the view does not have yet."""
         self._rest: Backoff[Edge] = Backoff(_REST * channel.endpoint.patience_s)
@@ -144,7 +146,7 @@ class Edges:
     def _lost_coordinator(self, coordinator: PeerId, why: str) -> None:
         roster, patience_s = self._roster, self._channel.endpoint.patience_s
         left = [peer for peer in roster.view.by_seniority if peer != coordinator and roster.stays(peer)]
-        if not left:  # this peer is about to leave, and nobody else is there
+        if not left:  # this peer is about to leave, and no other member is there
             roster.suspect(coordinator, why)
             return
         first, *others = left

@@ -10,11 +10,15 @@ class MembershipError(Exception):
 
 
 class NoQuorum(MembershipError):
-    """Too few peers are left to decide anything."""
+    """Too few members are left to decide on a view."""
+
+
+class JoinRefused(MembershipError):
+    """The run does not let this peer in."""
 
 
 class Expelled(Exception):
-    """The others went on without this peer: join again through `contact`."""
+    """The others have decided a view without this peer: join again through `contact`."""
 
     def __init__(self, contact: PeerId) -> None:
         super().__init__(f"the others went on without this peer; joining again through {contact:.12}")

@@ -1,4 +1,4 @@
-"""Greeting: a newcomer asks for the run's name and settings before it joins."""
+"""Hello: a newcomer asks for the run's name and settings before it joins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..transport import PeerId
 from ..wire.frames import message
 
 _HELLO = "hello"
-"""The channel of these questions, the same for every conversation of a run."""
+"""The name of the channel, the same whatever conversation a run has."""
 
 
 @message("hello")

@@ -1,5 +1,6 @@
-"""Invitations: an invite as all members agree on it. The view counts its uses, so that the changes of the view, not the
-members that newcomers ask, decide how many keys it lets in."""
+"""Invitations: an invite as the members agree on it. The view counts its uses: so the decided views, and not the member
+that a newcomer happens to ask, bound how many keys it lets in.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from dataclasses import dataclass
 from ..transport import PeerId
 
 KEYS_MAX = 1000
-"""The most marks of keys in a view: they take a seventh of a header. Only the latest are kept."""
+"""The most key marks in a view: they take a seventh of the header. Only the latest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """`guest`: the public half of the key that the invite holds. `keys_max`: how many keys it may let in, None: without
-    a limit; `keys`: how many it has let in. `seconds`: how much longer it is valid, counted by each peer from when it
-    hears of the view, None: without a limit."""
+    """`guest`: the public key of the key pair that the invite holds. `keys_max`: how many newcomers' keys it may let
+    in, None: no limit. `keys`: how many it has let in. `seconds`: how much longer it is valid, counted by each peer
+    from when it hears of the view, None: no limit."""
 
     guest: PeerId
     keys_max: int | None = None
@@ -29,5 +30,6 @@ class Invitation:
 
 
 def mark(key: PeerId) -> int:
-    """What a view keeps of a key that was let in: 63 bits of its hash. No other key with that hash can be found."""
+    """The form in which a view remembers a key that was let in: 63 bits of the key's hash. No other key with the same
+    hash can be found."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1

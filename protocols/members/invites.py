@@ -55,19 +55,20 @@ class Vouch:
 
 
 class Invites:
-    """One peer's knowledge of the run's invitation, and of the invitation by which each key came."""
+    """One peer's knowledge of the run's invitation, and of the invitation through which each key was admitted."""
 
     def __init__(
         self, channel: Channel, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
     ) -> None:
-        """`invitation`: the one that a founder begins with; `members`: the peers that are told of admitted keys."""
+        """`invitation`: the invitation that a founder begins with. `members`: the peers that are told of
+        admitted keys."""
         self._channel, self._members = channel, members
         self._view, self._marks = NOBODY, frozenset[int]()
         self._came_by: dict[PeerId, PeerId] = {}
         self._present: Invitation | None = None
         self._ends_s = math.inf
         self.wish: Reinvite | None = None
-        """The replacement of the invitation that the next view is to make."""
+        """The replacement of the invitation that the next view shall have."""
         self._hold(invitation)
         channel.on(Admit, self._on_admit)
         channel.on(Vouch, self._on_vouch)
@@ -79,18 +80,19 @@ class Invites:
 
     @property
     def present(self) -> Invitation | None:
-        """The invitation, with the seconds that it is still valid."""
+        """The present invitation, with the seconds that it is still valid."""
         invitation = self._present
         if invitation is None or invitation.seconds is None:
             return invitation
         return replace(invitation, seconds=max(0.0, self._ends_s - asyncio.get_running_loop().time()))
 
     def came_by(self, key: PeerId, told: PeerId = "") -> PeerId:
-        """The guest key by which `key` came, as this peer knows or was `told`; "": it needs no invitation."""
+        """The guest key through which `key` was admitted, as this peer knows it or else was `told`; "": it needs no
+        invitation."""
         return self._came_by.get(key, told)
 
     def why_not(self, key: PeerId, guest: PeerId) -> str:
-        """Why `key`, which came by the invitation of the key `guest`, is not let in; "" if it may be."""
+        """Why `key`, admitted through the invitation of `guest`, is not let in; "" if it may be."""
         if not guest or mark(key) in self._marks or key in self._view.everybody:
             return ""
         invitation = self.present
@@ -121,7 +123,7 @@ class Invites:
             self._channel.endpoint.admit(self.guest, guest=(self._channel.name, Admit))
 
     def _dismiss_those_of(self, guest: PeerId) -> None:
-        """Dismiss keys that came by a revoked invitation and were not let in before."""
+        """Dismiss the keys that were admitted through a revoked invitation and are in no view yet."""
         for key in [key for key, by in self._came_by.items() if by == guest]:
             if self.why_not(key, guest):
                 del self._came_by[key]
@@ -152,8 +154,9 @@ class Invites:
         return ""
 
     def knows(self, key: PeerId, guest: PeerId) -> bool:
-        """Remember by which invitation `key` came, "" for none; False when there is no room. A key that is in the view
-        is not reassigned: otherwise the holder of an invite could have a member turned away by its revocation."""
+        """Remember the invitation through which `key` was admitted ("": none); False when there is no room. A key that
+        is in the view keeps its invitation: otherwise the holder of an invite could have a member turned away by
+        revoking that invite."""
         if key in self._view.everybody and key not in self._came_by:
             return True
         if guest and (key in self._came_by or len(self._came_by) < _GUESTS_MAX):
@@ -162,7 +165,7 @@ class Invites:
 
 
 class Uses:
-    """The invitation of the next view, and the keys that this view lets in, counted as its uses."""
+    """The invitation of the next view, while the next view's newcomers are counted as its uses."""
 
     def __init__(self, invites: Invites, view: View) -> None:
         wish, self.invitation, self._everybody = invites.wish, invites.present, view.everybody
@@ -188,7 +191,7 @@ class Uses:
 
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
-    """As a guest, have `key` admitted. Raises PeerLost, also when it is refused."""
+    """As a guest, have `key` admitted by `contact`. Raises PeerLost, also when the contact refuses."""
     answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key), answers=(Admitted,))
     if answer.message.why:
         raise PeerLost(contact, answer.message.why)

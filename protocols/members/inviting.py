@@ -1,9 +1,9 @@
 """Inviting: how a member has the run's invitation revoked or replaced.
 
 The member tells the coordinator (Reinvite), and each later coordinator, until a view has the new invitation. The next
-change of the view decides it, at the end of the round that is averaged, so that all members agree on it.
+change of the view decides it, when the members are not busy, so that all members agree on it.
 
-Cost: one small message and a view. On loss: Reinvite is sent again with each view, and when the coordinator is lost.
+Cost: one small message and a view. On failure: Reinvite is sent again with each view, and when the coordinator is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ REINVITE_S = 2 * TRY_FOR
 
 
 class Inviting:
-    """One peer's part in that. `consider` has the coordinator lead a change when there is reason for one."""
+    """One peer's side of replacing the invitation. `consider` makes the coordinator lead a change if there is a reason
+    for one."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
@@ -38,7 +39,7 @@ class Inviting:
     async def replace(self, invitation: Invitation | None) -> None:
         """Replace the present invitation by `invitation`, None for none; return when a view has it. Keys that were let
         in stay. Raises MembershipError when the members do not agree on it within `REINVITE_S` patiences, or when
-        another member has replaced it at the same time."""
+        another member replaces the invitation at the same time."""
         invites, within_s = self._roster.invites, REINVITE_S * self._channel.endpoint.patience_s
         if invites.guest == ("" if invitation is None else invitation.guest):
             return

@@ -1,13 +1,13 @@
 """Learning: how a newcomer to a run that has started becomes a member.
 
 The newcomer is in the view as a learner: it has no vote and no rank, no quorum counts it, and nobody waits for it. It
-fetches the present state (`learner`) and tells the coordinator so; the next view has it among its members, and it
-contributes from the following round on. All members then wait once until it has caught up to the present round, and in
-each round for its connection. Hence it must have fetched the state within `_ROUNDS` rounds, or within a heartbeat
-interval where rounds are short. A slower learner is told so, stays a learner, and tries again later. A learner that
-shares memory with all members cannot be too slow.
-Cost: one message each way per learner, and one change of the view. On loss: the learner repeats its message after a
-patience, and in each new view.
+fetches the present state and reports this to the coordinator; in the next view it is a member. The members may then
+wait once until the new member has caught up to the present version, and in every later exchange for its connection.
+Hence the learner must have fetched the state within the time that the members take for `_VERSIONS` versions, or within
+a heartbeat interval where that is longer. A slower learner is told so, stays a learner, and tries again later. A
+learner that shares memory with all members cannot be too slow.
+Cost: one message each way per learner, and one change of the view.
+On failure: the learner repeats its message after a patience, and in each new view.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from collections.abc import Callable
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes
 from ..transport import PeerId
+from .attached import NOTHING, Standing
 from .messages import Learned, TooSlow
-from .roster import Roster, Standing
-from .view import Version
+from .roster import Roster
+from .view import Decree, Version
 
-_ROUNDS = 4
+_VERSIONS = 4
 
 
 class Learning:
-    """Both sides of it. `of_now`: see `Acceptor.of_now`."""
+    """One peer's side of this, as learner or as coordinator. `of_now`: see `Acceptor.of_now`."""
 
     def __init__(
         self,
@@ -37,12 +38,12 @@ class Learning:
     ) -> None:
         self._channel, self._roster, self._standing, self._of_now = channel, roster, standing, of_now
         self.within_s: float | None = None
-        """Seconds within which this learner must fetch the state; None: it has not been told that it is too slow."""
+        """Seconds within which this learner must fetch the state; None: it has not been called too slow."""
         channel.on(Learned, self._on_learned)
         channel.on(TooSlow, self._on_too_slow)
 
     def tell(self, version: Version, took_s: float) -> None:
-        """Tell the coordinator that this learner has `version`, which took `took_s` to fetch."""
+        """Report to the coordinator that this learner holds `version`, and that fetching it took `took_s` seconds."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
@@ -57,7 +58,7 @@ class Learning:
         if told.took_s > self._within_s(sender):
             sometimes("a learner is too slow")
             self._channel.post(sender, TooSlow(view.generation, self._within_s(sender)))
-        elif sender not in roster.learned or roster.learned[sender].version.round < told.version.round:
+        elif sender not in roster.learned or roster.learned[sender].version.number < told.version.number:
             roster.learned[sender] = told
             roster.news()
 
@@ -67,10 +68,24 @@ class Learning:
         if learner is not None and learner.machine and view.one_machine and learner.machine == view.members[0].machine:
             return float("inf")
         usual_s = self._standing().usual_s
-        return max(self._channel.endpoint.interval_s, _ROUNDS * usual_s) if usual_s else float("inf")
+        return max(self._channel.endpoint.interval_s, _VERSIONS * usual_s) if usual_s else float("inf")
 
     def _on_too_slow(self, envelope: Envelope) -> None:
         told = envelope.message
         if self._roster.learns and envelope.sender in self._roster.view.ids and told.within_s > 0:
             self.within_s = told.within_s
             self._roster.notify()
+
+
+class Unattached:
+    """Stands in for a conversation where none is attached. It has no state, so a learner has nothing to fetch."""
+
+    def __init__(self, roster: Roster, learning: Learning) -> None:
+        self._roster, self._learning = roster, learning
+
+    def standing(self) -> Standing:
+        return NOTHING
+
+    def installed(self, decree: Decree) -> None:
+        if self._roster.learns:
+            self._learning.tell(decree.base, 0.0)

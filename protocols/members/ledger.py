@@ -1,11 +1,11 @@
 """The ledger: an acceptor's Paxos state, written to disk before it answers, so that its next life keeps its promises.
 
-A peer that can be restarted under its key keeps three entries: the view in which it is a member, what it has promised
-and adopted in the change of that view, and the result that it voted for last. A process that finds these entries goes
-on as that acceptor, and as nothing else: it no longer holds the result it voted for, so it contributes to no round
-until a later view has its new life among the members. A peer that joins anew of its own will strikes its entries first.
-If the disk takes no writes, the entries are removed. An acceptor whose entries can be neither written nor removed stops
-answering, because its next life would read outdated entries.
+A peer that can be restarted under its key keeps three entries: its seat (the view in which it is a member), its ballot
+(what it has promised and adopted in the change of that view), and its vote (the result that it voted for last). A
+process that finds these entries goes on as that acceptor only: it no longer holds the result it voted for, so it does
+not train until a later view has its new life among the members. A peer that joins anew of its own will removes its
+entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can be neither written
+nor removed stops answering, because its next life would read outdated entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Store(Protocol):
     def load(self, name: str) -> bytes | None: ...
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Replace that entry atomically; it is on the disk when this returns. Raises OSError."""
+        """Replace the entry atomically; it is on the disk on return. Raises OSError."""
         ...
 
     def clear(self) -> None:
@@ -87,15 +87,15 @@ class Ledger:
         self._unwritten, self._outdated = False, False
         """Whether the last entry could not be written, and whether the entries on disk could not be removed either."""
         self.on_trouble: list[Callable[[str], None]] = []
-        """Told when an entry cannot be written."""
+        """Called with the problem when an entry cannot be written."""
 
     @property
     def kept(self) -> bool:
-        """Whether entries are kept at all."""
+        """Whether entries are kept: whether there is a store."""
         return self._store is not None
 
     def former(self) -> Former | None:
-        """The valid entries that a former life left here; None: there are none."""
+        """The valid entries of a former life in this store; None: there are none."""
         seat, ballot, vote = self._read(Seat), self._read(Ballot), self._read(Vote)
         if seat is None:
             return None
@@ -130,7 +130,7 @@ class Ledger:
             await asyncio.shield(self._writing)
 
     def strike(self) -> None:
-        """This life is over: remove its entries before any other peer hears of that."""
+        """This life is over: remove its entries before any other peer hears that it is."""
         self.close()
         if self._store is not None:
             self._clear(self._store)

@@ -1,9 +1,9 @@
-"""Membership: who takes part, agreed generation by generation.
+"""Membership: which peers are in the run, agreed generation by generation.
 
-Each generation has its view. In `view_change` its members decide the next view, led by the coordinator, the most senior
-member that stays; `admission` lets newcomers in. This file puts these together with the rest: how members leave (Leave,
-Finished), how the coordinator hears of a lost member (Suspicion), and the handling of messages of other generations: a
-sender that is no member any more is told so (Stale), joins again and catches up.
+Each generation has its view. Its members decide the next view (`view_change`), led by the coordinator, the most senior
+member that stays; `admission` lets newcomers in. This file connects these to the rest: how members leave (Leave,
+Finished), how the coordinator hears of a lost member (Suspicion), and what happens to messages of other generations: a
+sender that is no longer a member is told so (Stale), joins again and catches up.
 """
 
 from __future__ import annotations
@@ -17,92 +17,77 @@ from ..channel import Channel, Envelope
 from ..testpoints import witness
 from ..transport import PeerId
 from .admission import Admission
-from .admission import JoinRefused as JoinRefused
+from .attached import Attached, Standing
 from .departure import Departure
 from .edges import Edges
 from .invitation import Invitation
 from .inviting import Inviting
-from .learning import Learning
+from .learning import Learning, Unattached
 from .ledger import Ledger, Store, Vote
-from .losses import Loss as Loss
-from .losses import Losses
 from .messages import Stale, Welcome
+from .neighbours import of_view
 from .outsiders import Outsiders
 from .quorum import Quorum
-from .roster import Expelled as Expelled
-from .roster import MembershipError as MembershipError
-from .roster import NoQuorum as NoQuorum
+from .removals import Removals
 from .roster import Roster
-from .roster import Standing as Standing
 from .states import States
+from .terms import Terms as Terms
 from .view import Decided, Decree, Member, Version, View
 from .view_change import Change
 
 
 class Membership:
-    """One peer's membership. `standing` returns its state's versions; `installed` is called with each decree."""
+    """One peer's membership. It needs no conversation: without one, every peer has the version (0, 0)."""
 
     def __init__(
         self,
         channel: Channel,
         me: Member,
-        *,
-        run: str,
-        layout: str,
-        model: str,
-        founders: int,
-        quorum: int | None,
-        standing: Callable[[], Standing],
-        installed: Callable[[Decree], None],
-        give_up_after_s: float | None = None,
+        terms: Terms,
         store: Store | None = None,
         invitation: Invitation | None = None,
     ) -> None:
-        """`run`: only peers of the same run meet. `layout`, `model`: the layout's digest and description.
-        `founders`: how many gather before the first round. `quorum`: how many may go on, None for more than half.
-        `installed` gets the decree of each view. `give_up_after_s`: how long to wait for members out of reach, where
-        too few are left to decide anything; None: without end. `store`: keeps the promises that bind a later life.
-        `invitation`: the invite of a run that this peer founds."""
-        self.give_up_after_s = give_up_after_s
-        self._channel, self._founders, self._standing, self._installed = channel, founders, standing, installed
+        """`store`: keeps promises for a later life. `invitation`: the run's invite, if this peer founds the run."""
+        self.on_view: list[Callable[[View], None]] = []
+        """Called with each view that this peer is in, after the attached conversation."""
+        self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
-        self._departure, self._quorum = Departure(channel, roster), Quorum(roster, quorum)
-        self._outsiders = Outsiders(channel, roster, self._quorum, expelled=self._on_expelled)
+        self._departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
+        self._outsiders = Outsiders(channel, roster, quorum, expelled=self._on_expelled)
         self._ledger = Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
             channel,
             roster,
             self._ledger,
-            founders=founders,
-            quorum=self._quorum,
+            terms,
+            quorum=quorum,
             outsiders=self._outsiders,
-            give_up_after_s=give_up_after_s,
-            standing=standing,
+            standing=lambda: self.standing,
             take=self._take,
         )
-        self.learning = Learning(channel, roster, standing=standing, of_now=self._change.acceptor.of_now)
+        self.learning = Learning(channel, roster, standing=lambda: self.standing, of_now=self._change.acceptor.of_now)
+        self._attached: Attached = Unattached(roster, self.learning)
         self._admission = Admission(
             channel,
             roster,
-            run=run,
-            layout=layout,
-            model=model,
-            standing=standing,
+            terms,
+            standing=lambda: self.standing,
             latest=lambda: self._change.acceptor.latest,
             votes=lambda: self._former,
         )
         self._edges = Edges(
             channel,
             roster,
-            enough=self._quorum.enough,
+            enough=quorum.enough,
             renew=self._change.renew,
             of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
-        """Call it with a member that this peer cannot work with: the member is removed, or the edge to it avoided."""
+        """Call it with a member that this peer cannot work with: it is removed, or the edge to it avoided."""
         self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
-        self.losses = Losses(channel, roster, self.hold_off)
+        self.removals = Removals(channel, roster, self.hold_off)
+        self.neighbours = of_view(roster, self.removals)
         self.inviting = Inviting(channel, roster, self._change.consider)
         if (former := self._ledger.former()) is not None:
             self._change.acceptor.go_on(former)
@@ -111,8 +96,17 @@ class Membership:
         self.states = States(roster, self._change, self._admission)
 
     @property
+    def standing(self) -> Standing:
+        """The versions of the attached conversation's state."""
+        return self._attached.standing()
+
+    def attach(self, conversation: Attached) -> None:
+        """From now on `conversation` gives the versions, and is told of each view first."""
+        self._attached = conversation
+
+    @property
     def me(self) -> Member:
-        """This peer, as the view has it."""
+        """This peer as the view lists it."""
         return self._roster.me
 
     @property
@@ -132,7 +126,7 @@ class Membership:
 
     @property
     def finished(self) -> set[PeerId]:
-        """Members that have committed the last round."""
+        """Members that have finished: see `Departure.finish`."""
         return self._roster.finished
 
     @property
@@ -141,7 +135,7 @@ class Membership:
 
     @property
     def hosts(self) -> tuple[PeerId, ...]:
-        """The other members, or the last known members when this peer is none itself: any of them may let it in."""
+        """The other members, or the last known members if this peer is not in the view: any of them may let it in."""
         return tuple(self._roster.addresses)
 
     @property
@@ -151,7 +145,7 @@ class Membership:
 
     @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Called with the reason when too few members answer to go on, or when they do not let this peer in yet."""
+        """Called with the reason when too few members answer, or when the others do not let this peer in yet."""
         return self._roster.on_waiting
 
     @property
@@ -174,6 +168,10 @@ class Membership:
         """Wait for `condition`, tested again on each `notify`. Raises the error that makes waiting hopeless."""
         await self._roster.until(condition)
 
+    async def at_least(self, count: int) -> None:
+        """Wait until there are at least `count` neighbours. Raises as `until`."""
+        await self.until(lambda: len(self.neighbours.now) >= count)
+
     def only_while(self, condition: Callable[[], bool]) -> contextlib.AbstractAsyncContextManager[None]:
         """Cancel the body as soon as `condition` does not hold. Raises the error that makes going on hopeless."""
         return self._roster.only_while(condition)
@@ -188,7 +186,7 @@ class Membership:
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
         """Whether the staying members can go on without `peer` and, with `reserve`, could still lose another one."""
-        left, quorum = [other for other in self._roster.staying if other != peer], self._quorum
+        left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 
     @property
@@ -196,17 +194,17 @@ class Membership:
         """The coordinator and its successor: the two most senior members that stay."""
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
-    def averaging(self) -> contextlib.AbstractContextManager[None]:
-        """While a round is averaged here: see `Occasion`."""
-        return self._change.occasion.averaging()
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """Context of an exchange that a change of the view would end: see `Occasion`."""
+        return self._change.occasion.busy()
 
     def renew(self) -> None:
-        """Have the next generation decided although no member comes or goes: the members disagree about a result."""
+        """Have the next generation decided although no member comes or goes: members disagree about a result."""
         self._change.renew()
 
-    def learn(self, bandwidths_Bps: Mapping[PeerId, int]) -> None:
-        """Have the next generation decided, as all members profit from knowing these bandwidths."""
-        self._roster.bandwidths_Bps = dict(bandwidths_Bps)
+    def assess(self, capacities: Mapping[PeerId, int]) -> None:
+        """Have the next generation decided with these capacities, because the members work better with them."""
+        self._roster.capacities = dict(capacities)
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
@@ -217,10 +215,10 @@ class Membership:
     # Coming and going
 
     def found(self) -> None:
-        """Begin a new run with this peer as its first member."""
+        """Found a run: this peer is its first member."""
         me, invitation = replace(self.me, since=1), self.inviting.present
-        view = View(1, (me,), self._founders <= 1, invitation=invitation)
-        self._take(Decree(view, self._standing().state, (self.me.id,), (), given=True), self.me.id)
+        view = View(1, (me,), self.terms.founders <= 1, invitation=invitation)
+        self._take(Decree(view, self._attached.standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
         """Leave any view and ask `contact`, which the endpoint can reach, whether this peer may join. Raises
@@ -241,11 +239,11 @@ class Membership:
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Go of one's own will: see `Departure.leave`."""
+        """Leave of one's own will: see `Departure.leave`."""
         return self._departure.leave(why)
 
     async def finish(self) -> None:
-        """The run is over here: see `Departure.finish`."""
+        """This peer has finished the run: see `Departure.finish`."""
         await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
@@ -257,7 +255,7 @@ class Membership:
     # From generation to generation
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message of `generation` counts. A sender that is no member any more is told so."""
+        """Whether a message of `generation` counts. A sender that is no longer a member is told so."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
@@ -280,7 +278,7 @@ class Membership:
             elif self._former:
                 self._change.acceptor.follow(decree)
             return  # otherwise it concerns a former life, of which this life knows nothing
-        self.losses.follow(decree, led=led)
+        self.removals.follow(decree, led=led)
         new = {one.id for one in (*view.members, *view.learners) if not before.holds(one)}
         self._outsiders.begin()
         roster.take(view, decree.base, given=decree.given, led=led)
@@ -292,7 +290,9 @@ class Membership:
             if not led:
                 self._change.pass_on(decree, new)
             self._departure.tell_again()
-            self._installed(decree)
+            self._attached.installed(decree)
+            for listener in self.on_view:
+                listener(view)
         roster.news()
 
     def tell_waiting(self, why: str) -> None:

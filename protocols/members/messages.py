@@ -16,9 +16,9 @@ MEMBERS = "members"
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A newcomer asks any member to be let in. Without `ready` it only asks whether it would be let in, and which
-    version the others have. `version`: the one that the newcomer has. `layout`: digest of its model's layout; `model`:
-    that layout in words. `votes`: it has found the record of its former life and still votes for it (`ledger`)."""
+    """A newcomer asks a member to be let in. Without `ready` it only asks whether it would be let in, and which version
+    the others have. `version`: the newcomer's. `layout`: digest of its model's layout; `model`: that layout in words.
+    `votes`: the newcomer has found the record of its former life and still votes for it (`ledger`)."""
 
     ask: int
     run: str
@@ -33,7 +33,7 @@ class Join:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The contact's answer to Join: its view, and the version that it has."""
+    """The contact's answer to Join: the contact's view and version."""
 
     ask: int
     view: View
@@ -43,7 +43,7 @@ class Welcome:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The contact's answer to a Join that it does not grant. `final`: no other member would grant it either."""
+    """The contact refuses a Join. `final`: all other members would refuse it too."""
 
     ask: int
     why: str
@@ -53,7 +53,7 @@ class Refused:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Told to a newcomer: we let you in only after `seconds`, and why."""
+    """Told to a newcomer: the members let it in after `seconds` at the earliest. `why`: the reason."""
 
     seconds: float
     why: str
@@ -62,8 +62,8 @@ class Later:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The contact, which is in `generation`, tells the coordinator of the newcomer `member`. `version`: the one that
-    the newcomer has; `votes`: as in Join; `guest`: key of the invitation by which it came, "" if it needs none."""
+    """The contact, which is in `generation`, tells the coordinator of the newcomer `member`. `version`: the newcomer's;
+    `votes`: as in Join; `guest`: key of the invitation through which it was admitted, "" if it needs none."""
 
     member: Member
     version: Version
@@ -75,7 +75,7 @@ class Introduce:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Uninvited:
-    """Told to a newcomer: your invitation does not let you in, and why."""
+    """Told to a newcomer: its invitation does not let it in. `why`: the reason."""
 
     why: str
 
@@ -83,8 +83,8 @@ class Uninvited:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reinvite:
-    """Told to the coordinator: replace the invitation of the key `replaces` ("": there is none) by `invitation` (None:
-    by none)."""
+    """Asks the coordinator to replace the invitation with the guest key `replaces` ("": there is none) by `invitation`
+    (None: by none)."""
 
     replaces: PeerId
     invitation: Invitation | None
@@ -93,7 +93,7 @@ class Reinvite:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learner tells the coordinator that it has `version`. `took_s`: how long the fetch took, in seconds."""
+    """A learner tells the coordinator that it holds `version`. `took_s`: seconds that the fetch took."""
 
     generation: int
     version: Version
@@ -103,8 +103,8 @@ class Learned:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Told to a learner: your connection would slow down every round. You may become a member once you can fetch the
-    state within `within_s` seconds."""
+    """Told to a learner: its connection would slow down all others. It may become a member once it can fetch the state
+    within `within_s` seconds."""
 
     generation: int
     within_s: float
@@ -113,8 +113,8 @@ class TooSlow:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """I want to lead the change of the view of `generation`: promise to follow no lower `ballot`, and to commit no
-    further result in this generation."""
+    """The sender wants to lead the change of the view of `generation`. It asks for a promise to follow no lower
+    `ballot`, and to commit no further result in this generation."""
 
     generation: int
     ballot: int
@@ -123,10 +123,10 @@ class Propose:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The answer to Propose. `promised`: the highest ballot I promised to follow; above `ballot` if I follow another
-    proposer. `state`: my last committed version. `result`: the version I have voted for since, the same as `state` if
-    none; `has`: I still hold it. `decree`: what I adopted under the ballot `adopted` (0: none). `former`: I vote only
-    on behalf of a former life."""
+    """The answer to Propose. `promised`: the highest ballot that the sender has promised to follow; above `ballot` if
+    it follows another proposer. `state`: its last committed version. `result`: the version it has voted for since,
+    equal to `state` if none; `has`: it still holds that result. `decree`: the decree it adopted under the ballot
+    `adopted` (0: none). `former`: it votes only on behalf of a former life."""
 
     generation: int
     ballot: int
@@ -142,7 +142,7 @@ class Promise:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A quorum has promised: adopt this decree."""
+    """A quorum has promised. The sender asks to adopt `decree`."""
 
     generation: int
     ballot: int
@@ -152,7 +152,7 @@ class Adopt:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The answer to Adopt: I have adopted the decree, unless I `promised` a higher ballot meanwhile."""
+    """The answer to Adopt: the sender has adopted the decree, unless it has `promised` a higher ballot meanwhile."""
 
     generation: int
     ballot: int
@@ -170,7 +170,7 @@ class Install:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """You speak of a later generation than I know of."""
+    """The receiver speaks of a later generation than the sender knows."""
 
     generation: int
 
@@ -178,7 +178,7 @@ class Behind:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Told to the coordinator: I have lost the member `peer`."""
+    """Told to the coordinator: the sender has lost the member `peer`."""
 
     generation: int
     peer: PeerId
@@ -188,7 +188,7 @@ class Suspicion:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """I leave of my own will; the round goes on without me."""
+    """The sender leaves of its own will; the others go on without it."""
 
     why: str
 
@@ -196,8 +196,8 @@ class Leave:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """You speak from a generation that is over, and you are none of the `members` of the present one: join again
-    through `contact`. The receiver passes this on to the peers on its side of a split; some of them may be members."""
+    """The receiver spoke of a generation that is over, and is not among the `members` of the present one: it has to
+    join again through `contact`. It passes this on to the peers on its side of a split; some of them may be members."""
 
     generation: int
     contact: PeerId
@@ -207,10 +207,10 @@ class Stale:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """I begin anew: this link ends here. A newcomer that I was to introduce asks another contact."""
+    """The sender joins anew: this link ends here. A newcomer that it was to introduce asks another contact."""
 
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """I have committed the last round of the run and stay only until all others have committed it too."""
+    """The sender has finished: it needs nothing more, and stays only until all others have finished too."""

@@ -1,4 +1,4 @@
-"""The decree that a proposer proposes: the view after this one, and the version that all go on from."""
+"""The decree that a proposer proposes: the next view, and the version that all go on from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
 _DONORS_MAX = 64
-"""Enough that one of them lives, and few enough to fit into the decree's message."""
+"""The most donors in a decree: enough that one of them lives, and few enough to fit into the message."""
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
@@ -41,14 +41,14 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
         holders = [one for one in came if one.id in donors]  # nobody else has the result, so they are members at once
         learned, came = learned + holders, [one for one in came if one not in holders]
     joining = learned if view.started else came
-    known = [replace(m, bandwidth_Bps=roster.bandwidths_Bps.get(m.id, m.bandwidth_Bps)) for m in staying]
-    members = _ranked(known + with_data_parts(joining, staying, founders, generation))
+    known = [m.of_capacity(roster.capacities.get(m.id, m.attributes.capacity)) for m in staying]
+    members = _ranked(known + with_data_shards(joining, staying, founders, generation))
     if view.started:
         learning += [replace(one, since=generation) for one in came]
     started = view.started or len(members) >= founders
     ids = {member.id for member in members}
     donors = [peer for peer in donors if peer in ids]
-    given = not view.started or (roster.given and base.round <= roster.base.round)
+    given = not view.started or (roster.given and base.number <= roster.base.number)
     stayed = {member.id for member in staying}
     apart = tuple(sorted(edge for edge in roster.apart if stayed.issuperset((edge.one, edge.other))))
     next_view = View(generation, members, started, tuple(learning), apart, uses.invitation, uses.let_in)
@@ -56,7 +56,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 
 def idle_change(roster: Roster) -> bool:
-    """Whether a change is due that can wait for the end of a round: learners come, go or become members, or the
+    """Whether a change is due that can wait while the members are busy: learners come, go or become members, or the
     invitation is replaced. A peer that has finished lets nobody in any more."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
@@ -69,27 +69,27 @@ def idle_change(roster: Roster) -> bool:
 
 
 def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:
-    """The last version that may have been committed, and the peers that hold it. Where results of a round differ, a
-    committed one counts, or else the one with the most votes; the other peers fetch it. Before the first round
+    """The last version that may have been committed, and the peers that hold it. Where results of one number differ, a
+    committed one counts, or else the one with the most votes; the other peers fetch it. Before the run has started
     newcomers count too, because peers may resume a run in any order.
 
-    A result with too few votes cannot have been committed: the remaining members run that round again. Passing such a
-    result on would make all depend on the few peers that hold it.
+    A result with too few votes cannot have been committed: the remaining members make that version again. Going on from
+    such a result would make all peers depend on the few that hold it.
     """
     view = roster.view
     came = {peer: came.version for peer, came in roster.newcomers.items()}
     came |= {peer: told.version for peer, told in roster.learned.items()}
     states = [*(came.values() if not view.started else ()), *(promise.state for promise in promises.values())]
-    committed = max(version.round for version in states)
+    committed = max(version.number for version in states)
     votes = Counter(promise.result for promise in promises.values())
-    last, unknown = max(committed, *(version.round for version in votes)), len(view.ids) - len(promises)
-    voted = sum(count for version, count in votes.items() if version.round == last)
-    if view.started and last > max(committed, roster.base.round) and voted + unknown < view.majority():
+    last, unknown = max(committed, *(version.number for version in votes)), len(view.ids) - len(promises)
+    voted = sum(count for version, count in votes.items() if version.number == last)
+    if view.started and last > max(committed, roster.base.number) and voted + unknown < view.majority():
         last = committed
-    found = Counter(version for version in states if version.round == last) or +votes
+    found = Counter(version for version in states if version.number == last) or +votes
     own = promises[roster.id]
     base = max(
-        (version for version in found if version.round == last),
+        (version for version in found if version.number == last),
         key=lambda version: (votes[version], version in (own.state, own.result), version.fingerprint),
     )
     have = [peer for peer, version in came.items() if version == base]
@@ -141,19 +141,20 @@ def _departed(roster: Roster, staying: Collection[PeerId], gave_way: Sequence[Me
 
 def _ranked(members: list[Member]) -> tuple[Member, ...]:
     """Members in rank order: the same on all peers, and the same again in a run that is repeated."""
-    return tuple(sorted(members, key=lambda m: (m.data_part, m.id)))
+    return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def with_data_parts(newcomers: list[Member], staying: list[Member], parts: int, generation: int) -> list[Member]:
-    """Assign a part of the data to each newcomer: the one it asks for, or the first that nobody has, or, when all are
+def with_data_shards(newcomers: list[Member], staying: list[Member], shards: int, generation: int) -> list[Member]:
+    """Assign a data shard to each newcomer: the one it asks for, else the first that no member has, or, when all are
     taken, one that it shares with another member."""
-    taken = {member.data_part for member in staying}
+    taken = {member.attributes.data_shard for member in staying}
     placed = []
-    for index, member in enumerate(sorted(newcomers, key=lambda m: (m.data_part, m.id))):
-        free = [part for part in range(parts) if part not in taken]
-        part = member.data_part
-        if part in taken or part >= parts:
-            part = free[0] if free else (len(staying) + index) % parts
-        taken.add(part)
-        placed.append(replace(member, data_part=part, since=generation))
+    for index, member in enumerate(sorted(newcomers, key=lambda m: m.rank)):
+        free = [shard for shard in range(shards) if shard not in taken]
+        shard = member.attributes.data_shard
+        if shard in taken or shard >= shards:
+            shard = free[0] if free else (len(staying) + index) % shards
+        taken.add(shard)
+        own = replace(member.attributes, data_shard=shard)
+        placed.append(replace(member, attributes=own, since=generation))
     return placed

@@ -1,11 +1,11 @@
 """Occasion: when the coordinator leads a change that only newcomers need.
 
-It waits for the end of the round being averaged, or for two patiences, whichever is sooner, so that every attempt has
-its chance. It also rests while changes take more than a tenth of the time, beyond an allowance of half a patience: the
-members keep training however many peers come and go, and newcomers that come meanwhile are let in together. A change
-counts until a quorum has agreed. Further waiting (for a dead member, or a slow one) does not count, because it would
-keep out returning peers. Before the run has started there is no rest, and no time is counted. Newcomers that wait for a
-rest to end are told for how long.
+While the members are busy with an exchange that a change would end (`Membership.busy`), the change waits for the end of
+the exchange, or for two patiences, whichever is sooner. The coordinator also rests while changes take more than a tenth
+of the time, beyond an allowance of half a patience: the members can work however many peers come and go, and newcomers
+that arrive during a rest are let in together. The time of a change counts until a quorum has agreed. Further waiting
+(for a dead or slow member) does not count, because it would keep out returning peers. Before the run has started there
+is no rest, and no time is counted. Newcomers that wait for the end of a rest are told how long it lasts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FREE_PATIENCES = 0.5
 
 
 class Occasion:
-    """One peer's timing of changes. `consider` is called when an occasion has come."""
+    """Decides when one peer leads changes. `consider` is called when the time has come."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
-        self._averaging = self._waited = False
+        self._busy = self._waited = False
         self._waiting: asyncio.TimerHandle | None = None
-        """The timer that ends waiting for the end of a round."""
+        """The timer that ends waiting for a busy conversation."""
         self._resting: asyncio.TimerHandle | None = None
         self._told: set[int] = set()
         """Lives of the newcomers that were told of the present rest."""
@@ -39,13 +39,13 @@ class Occasion:
         """Time spent on changes, less a tenth of the time since; and when it was last computed, on the loop's clock."""
 
     @contextlib.contextmanager
-    def averaging(self) -> Iterator[None]:
-        """While a round is averaged here."""
-        self._averaging = True
+    def busy(self) -> Iterator[None]:
+        """Context of an exchange with the others that a change of the view would end."""
+        self._busy = True
         try:
             yield
         finally:
-            self._averaging = False
+            self._busy = False
             self._consider()
 
     def begin(self) -> None:
@@ -67,20 +67,20 @@ class Occasion:
             self._resting = loop.call_later(over_s / _SHARE, self._rested)
 
     def stop(self) -> None:
-        """Cancel all timers: there are no further occasions."""
+        """Cancel all timers: `consider` is not called any more."""
         self.begin()
         self._end_rest()
 
     @property
     def now(self) -> bool:
-        """Whether a change for newcomers or learners is due (`idle_change`), and this is an occasion for it."""
+        """Whether a change for newcomers or learners is due (`idle_change`), and may be led now."""
         if not idle_change(self._roster):
             return False
         if self._resting is not None:
             sometimes("newcomers wait as changes took too long")
             self._tell(self._resting.when() - asyncio.get_running_loop().time())
             return False
-        if not self._averaging:
+        if not self._busy:
             return True
         if self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(2 * self._channel.endpoint.patience_s, self._end_wait)

@@ -18,7 +18,8 @@ from .roster import Roster
 
 
 class Outsiders:
-    """Both sides of it. `expelled` is called when this peer turns out to be an outsider."""
+    """One peer's side of this, as outsider or as member. `expelled` is called when this peer turns out to be an
+    outsider."""
 
     def __init__(self, channel: Channel, roster: Roster, quorum: Quorum, *, expelled: Callable[[], None]) -> None:
         self.refused = 0
@@ -41,14 +42,14 @@ class Outsiders:
                 self._channel.post(sender, Stale(roster.view.generation, roster.id, roster.view.everybody))
 
     def believes(self, teller: PeerId) -> bool:
-        """Whether this peer believes `teller` about later views: a member, and a learner only where too few members
-        are left to decide one, as an invite is enough to become a learner."""
+        """Whether this peer believes `teller` about later views. It believes a member. It believes a learner only where
+        too few members are left to decide a view, because an invite is enough to become a learner."""
         roster = self._roster
         learner = teller in roster.view.everybody and teller not in roster.view.ids
         return teller in {*roster.addresses, *roster.view.ids} or (learner and not self._quorum.enough(roster.alive))
 
     def expel(self, stale: Stale) -> None:
-        """The others went on without this peer. Tell the peers on its side of a split."""
+        """The others have decided a view without this peer. Pass this on to the peers on its side of a split."""
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:

@@ -1,9 +1,10 @@
 """Places: which learners give way to newcomers when a view is full.
 
 The holder of an invite can fill a view with learners that never fetch the state. Hence a peer that has been a learner
-for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never said that they hold a state go first,
-and of these the one that came first. A learner that gave way may come again; by then others have had their turn.
-On loss: each peer knows since when a learner is in its views; only the coordinators that a learner told know its state.
+for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never reported a state go first, and of these
+the one that came first. A learner that gave way may join again; by then others have had a place.
+On failure: every peer knows since when a learner has been in its views; only the coordinators that the learner told
+know its state.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class Places:
         self._told &= self._since_s.keys()
 
     def tells(self, learner: Member) -> None:
-        """`learner` says that it holds a state."""
+        """`learner` reports that it holds a state."""
         self._told.add(learner.life)
 
     def for_one(self, newcomer: Member, staying: Sequence[Member], learners: Sequence[Member]) -> list[Member] | None:
-        """The `learners` that give way so that `newcomer` fits beside the others and those `staying`; None: there is no
-        room now."""
+        """The `learners` that give way to `newcomer`, so that it fits beside the other learners and the peers in
+        `staying`; None: there is no room now."""
         left, give_way = list(learners), list[Member]()
         while not View(0, (*staying, *left), True).has_room(newcomer):
             old = [one for one in left if self._is_old(one)]

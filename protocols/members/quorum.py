@@ -26,7 +26,8 @@ from .view import Decree
 
 
 class Quorum:
-    """Quorum of the roster's present view. `fixed`: how many are enough once the run has started; None: a majority."""
+    """The quorum of the roster's present view. `fixed`: how many members are enough once the run has started; None: a
+    majority."""
 
     def __init__(self, roster: Roster, fixed: int | None) -> None:
         self._roster, self.fixed = roster, fixed
@@ -48,15 +49,17 @@ class Quorum:
         return half and self.fixed is None and {*self._roster.living} == {*peers}
 
     def hopeless(self, answered: Collection[PeerId]) -> bool:
-        """Whether there will never be enough: all that may still vote have `answered`, or are too few together."""
+        """Whether there can never be a quorum: all members that may still vote have `answered`, or are too few
+        together."""
         living = self._roster.living
         return not self.enough(living) or {*living} <= {*answered}
 
     def in_words(self, answered: Collection[PeerId], wanted: int) -> str:
-        """Why those that `answered` are too few. `wanted`: the last round that any of them knows of."""
+        """Why the members that `answered` are too few. `wanted`: number of the last version that any of them
+        knows of."""
         left = f"{len(answered)} of {len(self._roster.view.members)} peers are left"
         if self.enough(answered):
-            return f"{left}, and none of them has the result of round {wanted}: restart the run"
+            return f"{left}, and none of them has version {wanted} of the state: restart the run"
         fewer = f"restart the others, or allow fewer with --quorum {len(answered)}"
         return f"{left}, {self.needed} are needed to go on; {fewer}"
 
@@ -66,4 +69,4 @@ class Quorum:
         roster, view = self._roster, self._roster.view
         if not view.started or (self.fixed is not None and self.fixed < view.majority()):
             return True
-        return bool(decree.donors) and (roster.given or decree.base.round >= roster.base.round)
+        return bool(decree.donors) and (roster.given or decree.base.number >= roster.base.number)

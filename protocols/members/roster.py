@@ -1,4 +1,4 @@
-"""The roster: what one peer knows of the others now, and the links it keeps to them."""
+"""The roster: one peer's present knowledge of the other peers, and the links it keeps to them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from ..channel import Channel
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .edge import Edge
-from .errors import Expelled as Expelled
-from .errors import MembershipError as MembershipError
-from .errors import NoQuorum as NoQuorum
 from .invitation import Invitation
 from .invites import Invites
 from .messages import Anew, Introduce, Learned, Suspicion
 from .places import Places
 from .view import NOBODY, Gone, Member, Version, View
-from .view import Standing as Standing
 from .waiting import Waiting
 
 _ANEW = "it joins anew"
 TRY_FOR = 4
-"""Patiences before giving up on something that is needed: a quorum, a way into the run, a state."""
+"""Patiences before this peer gives up on something it needs: a quorum, a way into the run, a state."""
 
 
 class Roster(Waiting):
@@ -38,7 +34,7 @@ class Roster(Waiting):
         self.base = Version(0, 0)
         """The version that the view goes on from: some members have committed it."""
         self.given = False
-        """Whether `base` comes from a checkpoint, not from a round of this run."""
+        """Whether `base` existed before the run started, as a checkpoint's version does."""
         self.gone: dict[PeerId, Gone] = {}
         self.leaving: dict[PeerId, str] = {}
         self.finished: set[PeerId] = set()
@@ -48,14 +44,14 @@ class Roster(Waiting):
         """Learners that are to be members of the next view, and the version that they hold."""
         self.over: set[int] = set()
         """Lives that are proven to be over and have left no record (`ledger`): they will never vote again."""
-        self.bandwidths_Bps: dict[PeerId, int] = {}
-        """Newly measured bandwidths of members' connections, for the next view."""
+        self.capacities: dict[PeerId, int] = {}
+        """Newly found capacities of members, for the next view."""
         self.apart: tuple[Edge, ...] = ()
         """Pairs of members that cannot reach each other, for the next view."""
         self.missed = self.suspect
-        """Called with a member that the endpoint has lost, and why."""
+        """Called with a member that the endpoint has lost, and the reason."""
         self.addresses: dict[PeerId, str] = {}
-        """Addresses of the other members; of the last known members when this peer is none itself."""
+        """Addresses of the other members; of the last known members when this peer is not a member."""
         self.on_news: list[Callable[[], None]] = []
         self._channel, self._endpoint = channel, channel.endpoint
         self._former: set[PeerId] = set()
@@ -121,23 +117,25 @@ class Roster(Waiting):
         return 0 < len(self.staying) < len(self.view.ids)
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """A member cannot be worked with: have it removed. It may join again."""
+        """This peer cannot work with a member: have it removed. It may join again."""
         if peer in self.others and peer not in self.gone:
             self.gone[peer] = Gone(why, asyncio.get_running_loop().time())
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """A member answers: it is there. `former`: it was restarted and votes on behalf of its former life."""
-        if former:
+        """A member has answered: it is alive. `former`: it was restarted and votes on behalf of its former life."""
+        if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)
             self.suspect(peer, _ANEW)
-        elif peer not in self.newcomers:
-            self.gone.pop(peer, None)
+        elif not former and peer in self.gone and peer not in self.newcomers:
+            del self.gone[peer]
+        else:
+            return
         self.watch()
         self.notify()
 
     def is_silent(self, peer: PeerId, why: str) -> None:
-        """A member was asked, in this life or on behalf of a former one, and is waited for no longer."""
+        """Stop waiting for a member that was asked, in this life or on behalf of a former one."""
         self.newcomers.pop(peer, None)
         self._former.discard(peer)
         self.suspect(peer, why)
@@ -165,7 +163,7 @@ class Roster(Waiting):
             del self.newcomers[peer]
 
     def news(self) -> None:
-        """A peer comes, goes or is lost: tell the coordinator and the listeners."""
+        """A peer has come, gone or been lost: tell the coordinator and the listeners."""
         self.watch()
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
@@ -230,7 +228,7 @@ class Roster(Waiting):
                 self._end_link(peer)
         self._anew.clear()
         self._former.clear()
-        self.bandwidths_Bps.clear()
+        self.capacities.clear()
         self.newcomers = {peer: came for peer, came in self.newcomers.items() if not view.holds(came.member)}
         kept = {one.id for one in known if view.holds(one)}
         self.gone = {peer: gone for peer, gone in self.gone.items() if peer in kept and led}
@@ -270,8 +268,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """A peer of the view asks to be let in with another life. `votes`: it still votes on behalf of the former life.
-        `heard`: the peer itself said so, over its new link."""
+        """A peer of the view asks to be let in with a new life. `votes`: it still votes on behalf of the former life.
+        `heard`: the peer itself asked, over its new link."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)
@@ -284,7 +282,7 @@ class Roster(Waiting):
         self.suspect(peer, _ANEW)
 
     def gave_up(self, peer: PeerId) -> None:
-        """`peer` has said that it joins anew, and has ended the link on which it said so."""
+        """`peer` has told that it joins anew, and has ended the link on which it told so."""
         self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)

@@ -6,7 +6,8 @@
        +-----------------------------------------------+
                   |          |         |
                   |          +---------+--> leaving, finished, failed     the ends
-                  +------------------------------------> failed           it is let in no more
+       ^          +------------------------------------> failed           it is let in no more
+       +---------------------------------------------------+              but by another contact, perhaps
 
 A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another contact goes back to
 outside; the introduction by the first contact may still let it in from there.
@@ -31,11 +32,11 @@ class State(StrEnum):
     OUTSIDE = "outside"  # in no view
     JOINING = "joining"  # has asked to be let in
     LEARNER = "learner"  # in the view, without a vote; it fetches the state
-    MEMBER = "member"  # has a vote, and takes part in rounds
+    MEMBER = "member"  # has a vote and a rank
     CHANGING = "changing"  # has promised to follow another's ballot, or adopted its decree
     LEADING = "leading"  # proposes the next view
     LEAVING = "leaving"  # has told the others that it goes
-    FINISHED = "finished"  # has committed the last round
+    FINISHED = "finished"  # is done, and stays until the others are
     EXPELLED = "expelled"  # the others went on without it
     FAILED = "failed"  # cannot go on
 
@@ -52,7 +53,7 @@ TABLE: dict[State, frozenset[State]] = {
     State.LEAVING: frozenset({State.OUTSIDE, State.EXPELLED, State.FAILED}),
     State.FINISHED: frozenset({State.LEAVING, State.EXPELLED, State.FAILED}),
     State.EXPELLED: frozenset({State.OUTSIDE, State.LEAVING}),
-    State.FAILED: frozenset({State.LEAVING}),
+    State.FAILED: frozenset({State.OUTSIDE, State.LEAVING}),
 }
 """The states that may follow each state."""
 

@@ -3,70 +3,67 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..group import Group, check_sense, may_follow
 from ..limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from ..transport import PeerId
+from .attributes import Attributes as Attributes
 from .edge import Edge as Edge
 from .invitation import Invitation
 
-_MEMBER_BYTES = 57
+_MEMBER_BYTES = 59
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A round, and the fingerprint of the state after it."""
+    """A version of the state that the members share, as numbered by the attached conversation. The membership uses only
+    the order of the numbers. `fingerprint`: tells apart versions of one number that peers have made differently. (0,
+    0): there is no shared state."""
 
-    round: int
+    number: int
     fingerprint: int
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The part of a peer's state that the membership needs. `state`: the last committed version; `result`: the version
-    computed since, the same as `state` if none. `usual_s`: how long a round takes now; 0: unknown."""
-
-    state: Version
-    result: Version
-    usual_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Member:
-    """A peer in a view. `data_part`: index of its part of the data; it also orders the ranks. `since`: the generation
-    in which it became a member; the most senior member that is not suspected coordinates. `machine`: peers on one
-    machine that can share memory have the same value; "": it cannot share memory. `site`: peers that average with each
-    other between rounds have the same value; "": it has no such peers. `bandwidth_Bps`: what its connection carries in
-    both directions at the same time, as known when the view was decided; 0: unknown. `life`: a random number that each
-    process draws, and draws anew when it joins anew: a new life is not bound by the promises of the former one."""
+    """A peer in a view. `since`: the generation in which it became a member; the most senior member that is not
+    suspected coordinates. `machine`: peers that can share memory on one machine have the same value; "": this one
+    cannot. `life`: a random number that each process draws, and draws anew when it joins anew: a new life is not bound
+    by the promises of the former one."""
 
     id: PeerId
     name: str
     address: str
-    data_part: int
+    attributes: Attributes
     since: int
     machine: str = ""
-    site: str = ""
-    bandwidth_Bps: int = 0
     life: int = 0
+
+    @property
+    def rank(self) -> tuple[int, PeerId]:
+        """The sort key of the members' ranks."""
+        return self.attributes.data_shard, self.id
+
+    def of_capacity(self, capacity: int) -> Member:
+        """A copy of this member with that capacity."""
+        return replace(self, attributes=replace(self.attributes, capacity=capacity))
 
     @property
     def nbytes(self) -> int:
         """The approximate size of this member in a message."""
-        return _MEMBER_BYTES + sum(
-            len(text.encode()) for text in (self.id, self.name, self.address, self.machine, self.site)
-        )
+        texts = (self.id, self.name, self.address, self.machine)
+        return _MEMBER_BYTES + self.attributes.nbytes + sum(len(text.encode()) for text in texts)
 
 
 @dataclass(frozen=True)
 class View:
-    """A generation and its members in rank order. `started`: enough members have gathered for the first round.
-    `learners`: newcomers that fetch the state; they have no vote, no rank and no part in a round until a later view has
-    them among its members. `apart`: pairs of members that cannot reach each other, so that no sum goes that way.
-    `invitation`: the present invite; None: nobody may come by invite. `let_in`: marks of the keys that were let in by
-    this invite or an earlier one."""
+    """A generation and its members in rank order. `started`: enough members have gathered to begin. `learners`:
+    newcomers that fetch the state; they have no vote and no rank until a later view has them among its members.
+    `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the present
+    invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an earlier
+    one."""
 
     generation: int
     members: tuple[Member, ...]
@@ -87,11 +84,12 @@ class View:
 
     @cached_property
     def one_machine(self) -> bool:
-        """Whether all members say that they are on the same machine and can share memory there."""
+        """Whether all members report that they run on the same machine and can share memory there."""
         return self.group("").one_machine
 
     def group(self, me: PeerId) -> Group:
-        """The members, as `me` sees them. The group is cached, because it caches the shares of a vector in turn."""
+        """The members as a group of which `me` has the rank, with the members' capacities as bandwidths. Groups are
+        cached, because a group caches the shares of its vectors."""
         if me not in self._groups:
             self._groups[me] = self._group(me)
         return self._groups[me]
@@ -104,7 +102,7 @@ class View:
         rank = {peer: rank for rank, peer in enumerate(self.ids)}
         edges = (sorted((rank[edge.one], rank[edge.other])) for edge in self.apart if {edge.one, edge.other} <= {*rank})
         apart = tuple((low, high) for low, high in sorted(edges))
-        bandwidths_Bps = tuple(member.bandwidth_Bps for member in self.members)
+        bandwidths_Bps = tuple(member.attributes.capacity for member in self.members)
         machines = tuple(member.machine for member in self.members)
         expected = frozenset(learner.id for learner in self.learners) if self.started else None
         return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines, expected)
@@ -115,14 +113,14 @@ class View:
         return (*ring[here + 1 :], *ring[:here])[:count]
 
     def are_apart(self, peer: PeerId, other: PeerId) -> bool:
-        """Whether the view says that these two cannot reach each other."""
+        """Whether the view lists these two as unable to reach each other."""
         return Edge.between(peer, other) in self.apart
 
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)
 
     def anybody(self, peer: PeerId) -> Member | None:
-        """The member or learner with that key."""
+        """The member or learner with that id."""
         return next((one for one in (*self.members, *self.learners) if one.id == peer), None)
 
     def name(self, peer: PeerId) -> str:
@@ -131,9 +129,10 @@ class View:
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        """Members by seniority, but first by how few others they cannot reach: the coordinator has to reach all."""
+        """The members by seniority; but a member that fewer others cannot reach goes first, because the coordinator has
+        to reach all."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
-        return [member.id for member in sorted(self.members, key=lambda m: (away[m.id], m.since, m.data_part, m.id))]
+        return [member.id for member in sorted(self.members, key=lambda m: (away[m.id], m.since, *m.rank))]
 
     def majority(self) -> int:
         return len(self.members) // 2 + 1
@@ -165,7 +164,7 @@ NOBODY = View(0, (), False)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Why a member cannot be worked with, and since when, on the loop's clock."""
+    """Why a member cannot be worked with, and since when on the loop's clock."""
 
     why: str
     since_s: float
@@ -173,7 +172,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """A peer that is no longer in the new view, and why. `left`: it went of its own will."""
+    """A peer that the new view no longer has, and why. `left`: it left of its own will."""
 
     peer: PeerId
     why: str
@@ -182,8 +181,8 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class Decree:
-    """What a change decides: the next view, and its `base`, the version that all go on from, which the `donors` have.
-    `given`: that version comes from a checkpoint, not from a round of this run."""
+    """The decision of a change: the next view, and its `base`, the version that all go on from, which the `donors`
+    hold. `given`: that version existed before the run started, as a checkpoint's does."""
 
     view: View
     base: Version
@@ -194,7 +193,7 @@ class Decree:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Event for a simulation's checkers: a view holds, even if nobody else has heard of it yet."""
+    """Event for a simulation's checkers: a view holds, even if no other peer has heard of it yet."""
 
     generation: int
     members: tuple[PeerId, ...]

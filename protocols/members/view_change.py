@@ -9,14 +9,14 @@ acceptors, the decree is the next view with the version that all go on from, and
     Install               a quorum has adopted the decree: it holds
 
 `quorum` defines a quorum: as a rule, more than half of the view. Hence at most one decree holds in a generation, and at
-most one side of a split goes on. A commit takes more than half too (`local_sgd.commit`), so one of the members that
-promise holds any committed result, and the decree hands it on. A result that a decree hands on is committed, and the
-next decree waits for a peer that holds it. So no commit is ever undone.
+most one side of a split goes on. To commit a version takes the votes of more than half too (`Standing`), so one of the
+members that promise holds any committed result, and the decree hands it on. A result that a decree hands on is
+committed, and the next decree waits for a peer that holds it. So no commit is ever undone.
 
 Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest; at most 3 more to each newcomer.
-On loss: a member that does not answer is gone after the endpoint's patience, and the change goes on without it. If the
-proposer dies, the next in seniority proposes under a higher ballot. Without a quorum the change is tried again for as
-long as `give_up_after_s` says; NoQuorum at once where the living members cannot be a quorum.
+On failure: the change goes on without a member that is silent for a patience. If the proposer dies, the next in
+seniority proposes under a higher ballot. Without a quorum the change is tried again for `Terms.give_up_after_s`;
+NoQuorum at once where the living members cannot be a quorum.
 """
 
 from __future__ import annotations
@@ -30,51 +30,51 @@ from ..channel import Channel, Envelope
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .acceptor import FAR_AHEAD_MAX, Acceptor
+from .attached import Standing
+from .errors import MembershipError, NoQuorum
 from .ledger import Ledger
 from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
 from .next_view import next_decree
 from .occasion import Occasion
 from .outsiders import Outsiders
 from .quorum import Quorum
-from .roster import MembershipError, NoQuorum, Roster, Standing
+from .roster import Roster
+from .terms import Terms
 from .view import Decree, View
 
 _RANKS = 1 << 16
-"""A ballot is a counter times this plus its proposer's rank, so that no two proposers ever use the same one."""
+"""A ballot is a counter times this, plus its proposer's rank: no two proposers ever use the same one."""
 _DENIALS_MAX = 8
-"""Ballots that a member may deny in a generation. Rival leaders are heeded seldom: an honest member denies fewer."""
+"""Ballots that a member may deny in a generation. An honest member denies fewer: rivals are seldom heeded."""
 _TOLD_BY_EACH = 3
-"""Each peer also tells newcomers among so many next peers of their first view: two of those that tell may die."""
+"""Each peer also sends the view to newcomers among this many next peers: the leader may die."""
 
 
 class Change:
-    """One peer's part in a change, as acceptor and, when it coordinates, as proposer."""
+    """One peer's side of a change, as acceptor and, when it coordinates, as proposer."""
 
     def __init__(
         self,
         channel: Channel,
         roster: Roster,
         ledger: Ledger,
+        terms: Terms,
         *,
-        founders: int,
         quorum: Quorum,
         outsiders: Outsiders,
-        give_up_after_s: float | None,
         standing: Callable[[], Standing],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`take` is called with a decree that holds, and the peer that told of it."""
-        self._channel, self._roster, self._founders = channel, roster, founders
-        self.quorum, self._outsiders = quorum, outsiders
-        self._take, self._ledger, self._limit_s = take, ledger, math.inf if give_up_after_s is None else give_up_after_s
+        """`take` is called with a decree that holds, and the peer that sent it."""
+        self._channel, self._roster, self._terms = channel, roster, terms
+        self.quorum, self._outsiders, self._take, self._ledger = quorum, outsiders, take, ledger
         self.acceptor = Acceptor(
             channel, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
         )
-        self._renew = False
-        self._ballot = 0
+        self._ballot, self._renew = 0, False
         self._question: Propose | Adopt | None = None
         self._reminded: set[PeerId] = set()
-        """Members that were behind and have been asked the question again."""
+        """Members that were behind and have been asked again."""
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
         self._denials = Counter[PeerId]()
@@ -160,7 +160,7 @@ class Change:
             elif not enough:
                 sometimes("too few answered")
                 waited_s = asyncio.get_running_loop().time() - self.acceptor.unsettled_s
-                if self.quorum.hopeless(self._answered) or waited_s > self._limit_s:
+                if self.quorum.hopeless(self._answered) or waited_s > self._terms.limit_s:
                     self._give_up()
                     return
                 self._tell_of_waiting(view)
@@ -179,7 +179,7 @@ class Change:
             return False
         before = max(self._promises.values(), key=lambda promise: promise.adopted).decree
         self._roster.dismiss_lost()
-        decree = before or next_decree(self._roster, self._promises, self._founders)
+        decree = before or next_decree(self._roster, self._promises, self._terms.founders)
         if before is None and not self.quorum.has_base(decree):
             sometimes("nobody there had what is committed")
             return False
@@ -200,7 +200,7 @@ class Change:
         return True
 
     def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
-        """Tell newcomers that follow in the ring of their first view: its leader may die before it has told them."""
+        """Tell the newcomers that follow in the ring of the view: its leader may die before all are told."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))
@@ -239,7 +239,7 @@ class Change:
         await self._ledger.synced()
 
     def _call_back(self) -> None:
-        """Too few answered. Ask members that were given up: they may be back, or on the majority side of a split."""
+        """Too few have answered. Ask members that were given up: they may be back, or beyond a split."""
         for member in self._roster.view.members:
             if member.id in self._roster.gone:
                 self._channel.endpoint.dial(member.id, member.address)
@@ -248,19 +248,19 @@ class Change:
     def _tell_of_waiting(self, view: View) -> None:
         missing = ", ".join(member.name for member in view.members if member.id not in self._promises)
         why = f"only {len(self._promises)} of {len(view.members)} peers answer, {missing} not"
-        limit = f" for at most {self._limit_s:g} s" if self._limit_s < math.inf else ""
+        limit = f" for at most {self._terms.limit_s:g} s" if self._terms.limit_s < math.inf else ""
         self._roster.tell_waiting(f"{why}; it waits for them{limit}")
 
     def _give_up(self) -> None:
-        wanted = max(self._roster.base.round, *(promise.result.round for promise in self._promises.values()))
+        wanted = max(self._roster.base.number, *(promise.result.number for promise in self._promises.values()))
         why = self.quorum.in_words(self._promises, wanted)
         self._roster.tell(Leave("too few peers are left"))  # the remaining members reach the same conclusion
         self._roster.fail(NoQuorum(why))
 
     def _on_promise(self, envelope: Envelope) -> None:
-        promise: Promise = envelope.message
-        if promise.generation == self._roster.view.generation and not self._denies(envelope.sender):  # however late
-            self._roster.answers(envelope.sender, former=promise.former)
+        promise, view = envelope.message, self._roster.view
+        if promise.generation == view.generation and envelope.sender in view.ids and not self._denies(envelope.sender):
+            self._roster.answers(envelope.sender, former=promise.former)  # however late
         if self._awaited(envelope, promise.generation, promise.ballot):
             self._promises[envelope.sender] = promise
             self._roster.notify()

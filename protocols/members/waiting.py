@@ -1,4 +1,4 @@
-"""Waiting for a change in one peer's knowledge of the others, and the errors that make waiting hopeless."""
+"""Waiting for a change in one peer's knowledge of the others, and for the errors that make waiting hopeless."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TELL_EVERY_S = 30.0
 
 
 class Waiting:
-    """Conditions to wait for. Code that changes anything they may depend on calls `notify`."""
+    """Conditions to wait for. Code that changes anything that a condition may depend on calls `notify`."""
 
     def __init__(self) -> None:
         self.failed: Exception | None = None
-        """Why this peer cannot go on as it is."""
+        """Why this peer cannot go on; None: it can."""
         self.on_waiting: list[Callable[[str], None]] = []
         """Called with the reason when this peer waits for absent peers."""
         self._told_at_s = -math.inf

@@ -1,1 +1,1 @@
-"""A real connection made as slow and as far off as a link that is wished for. Only `transport` is for others."""
+"""Shaping: makes a real connection as slow and as distant as a wished link. Only `transport` is public."""

@@ -1,4 +1,4 @@
-"""A down-link that several senders share, as it is known at its end."""
+"""A down-link that several senders share, modelled at its receiving end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ _KNOWN_MAX = 64
 
 
 class DownLink:
-    """Taken in the order in which first bytes come to it, of which is known when last bytes do: what came in between
-    has been let through, and takes its time behind."""
+    """Serves frames in the order in which their first bytes arrive. A frame is known only once its last byte has
+    arrived; frames that came in between have been let through, so the late one is scheduled behind them."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps = rate_Bps
         self._known: list[tuple[float, float]] = []
-        """Of the latest frames, in order: when the first byte came, and how long the link takes for all."""
+        """The latest frames in order: when the first byte arrived, and the seconds that the link takes for the whole
+        frame."""
         self._free_s = 0.0
-        """When it was free of those before."""
+        """When the link had served all frames before those."""
 
     def take(self, first_s: float, size: int) -> float:
-        """When the last of `size` bytes, the first of which came then, is through."""
+        """When the link has served a frame of `size` bytes whose first byte arrived at `first_s`."""
         takes_s = link_bytes(size) / self._rate_Bps
         at, free_s = bisect(self._known, (first_s, math.inf)), self._free_s
         for earlier_s, took_s in self._known[:at]:

@@ -1,9 +1,11 @@
-"""A transport that keeps its peer to a link: a real run as slow, and its peers as far apart, as in a simulated one.
+"""A transport that shapes its peer's traffic to a link: a real run is as slow, and its peers as distant, as in a
+simulated one.
 
-As there (`sims.world.network`) a message occupies its sender's up-link and its receiver's down-link for `link_bytes` /
-bandwidth each, at the same time, and a way has the greater of the latencies of its two ends. What a receiver has to
-know of its sender for that, its sender tells (`ShapedTo`); who tells nothing has a wide link and is near.
-What waits is bounded by the credit of the links above; what is too much even so is dropped, as a router does it.
+As in a simulation (`sims.world.network`), a message occupies its sender's up-link and its receiver's down-link for
+`link_bytes` / bandwidth each, at the same time, and the latency between two peers is the greater of their two
+latencies. The sender tells the receiver its own link (`ShapedTo`); a peer that tells nothing counts as fast and near.
+Waiting bytes are bounded by the credit of the links above; whatever exceeds the bound even so is dropped, as by a
+router.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from .way import ShapedTo, Way, behind
 
 _WAYS_MAX = 1 << 15
 _LINGER_S = 0.3
-"""What begins to leave within this time of closing still does, as from a socket."""
+"""Frames that begin to leave within this time after closing are still sent, as from a socket."""
 
 
 class Shaped:
-    """`inner` on that link."""
+    """The transport `inner` on the link `link`."""
 
     machine = ""
-    """No link is as wide as shared memory."""
+    """A shaped peer shares no memory: that would bypass its link."""
 
     def __init__(self, inner: Transport, link: LinkSpec, rng: random.Random, *, encrypted: bool) -> None:
         """`encrypted`: whether `inner` is. `rng` draws the jitter."""
@@ -90,8 +92,8 @@ class Shaped:
         self._inner.post(one.peer, bytes(one.header), one.payload)
 
     def _arrived(self, sender: PeerId, header: Buffer, payload: Buffer, size: int) -> None:
-        """The last byte is there. The first was before it by what the sender's up-link took, and both are late by what
-        our link is longer than the sender's."""
+        """A frame's last byte has arrived. Its first byte arrived earlier by the time on the sender's up-link. Both are
+        delayed by the difference between this link's latency and the sender's."""
         if not self._coming.takes(header, payload):
             return
         way, now = self._way(sender), self._clock()
@@ -119,7 +121,7 @@ class Shaped:
         return max(0.0, latency_s) + (self._rng.uniform(0.0, jitter_s) if jitter_s > 0 else 0.0)
 
     def _reconnected(self, peer: PeerId) -> None:
-        """What was told may be lost, or told to a past life of the peer."""
+        """`ShapedTo` may have been lost, or received by a former life of the peer: send it again."""
         self._way(peer).told = False
         self._arrivals.reconnected(peer)
 
@@ -132,7 +134,7 @@ class Shaped:
         return way
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """What it has told is kept: it may not notice that it was hung up on."""
+        """What `peer` has told of its link is kept, because it may not notice the end of the connection."""
         self._way(peer).told = False
         for one in [one for one in self._leaving.all if one.peer == peer]:
             self._leaving.take(one)

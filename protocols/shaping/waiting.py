@@ -1,4 +1,4 @@
-"""What waits in a shaped transport until it is due."""
+"""Frames that wait in a shaped transport until they are due."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..transport import PeerId
 from ..wire.frames import Buffer
 
 WAITING_BYTES_MAX = 2 * INBOUND_BYTES_MAX
-"""Links that keep to their credit have less under way."""
+"""The most bytes that wait: links that keep to their credit have fewer under way."""
 
 
 @dataclass(slots=True, eq=False)
 class Delayed:
-    """Two frames to a peer or from it, `size` bytes on the wire. `first_s` and `last_s`: when their first byte comes to
-    our link, and their last one to the other end of it."""
+    """Two frames to a peer or from it, `size` bytes on the wire. `first_s`: when their first byte reaches this peer's
+    link; `last_s`: when their last byte reaches the link's other end."""
 
     peer: PeerId
     header: Buffer
@@ -31,17 +31,17 @@ class Delayed:
 
 @dataclass(slots=True)
 class Waiting:
-    """All that waits in one direction, in the order in which it came."""
+    """All frames that wait in one direction, in the order in which they came."""
 
     all: dict[Delayed, None] = field(default_factory=dict)
     waiting_bytes: int = 0
 
     def takes(self, header: Buffer, payload: Buffer) -> bool:
-        """Whether there is room for one more."""
+        """Whether there is room for these two frames."""
         return self.waiting_bytes + cost_bytes(header, payload) <= WAITING_BYTES_MAX
 
     def put(self, when: float, do: Callable[[Delayed], None], one: Delayed) -> None:
-        """Do that then with this one, which does not wait here any more."""
+        """At the time `when`, remove `one` and call `do` with it."""
         self.all[one] = None
         self.waiting_bytes += cost_bytes(one.header, one.payload)
         one.timer = asyncio.get_running_loop().call_at(when, self._due, do, one)
@@ -51,7 +51,7 @@ class Waiting:
         do(one)
 
     def take(self, one: Delayed) -> None:
-        """It does not wait any more."""
+        """Remove `one`: it does not wait any more."""
         del self.all[one]
         self.waiting_bytes -= cost_bytes(one.header, one.payload)
         if one.timer is not None:

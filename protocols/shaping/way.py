@@ -1,4 +1,4 @@
-"""What a shaped transport knows of the way to one peer and back."""
+"""A shaped transport's knowledge of the connection to one peer and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode, message
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class ShapedTo:
-    """What the sender shapes its link to: bytes a second that it sends, one-way latency and jitter in seconds."""
+    """The sender's link: `up_Bps` in bytes a second that it sends, one-way latency and jitter in seconds."""
 
     up_Bps: float
     latency_s: float
@@ -23,8 +23,9 @@ _NOT_SHAPED = ShapedTo(math.inf, 0.0, 0.0)
 
 @dataclass(slots=True)
 class Way:
-    """`told`: whether the other end knows of our link. The times are those of the frame before, which none overtakes:
-    when it left, when its last byte came to our down-link, and when it was through that."""
+    """`theirs`: the other end's link. `told`: whether the other end knows of this peer's link. The times are those of
+    the previous frame, which no later frame overtakes: when it left, when its last byte reached the down-link, and when
+    the down-link had served it."""
 
     theirs: ShapedTo = _NOT_SHAPED
     told: bool = False
@@ -33,8 +34,8 @@ class Way:
     through_s: float = 0.0
 
     def learn(self, header: Buffer) -> None:
-        """If this tells what its sender's link is shaped to: whatever it says, only its own frames come at other
-        times. Whether it is well-formed is for the endpoint to judge."""
+        """Take over the sender's link if the frame is a `ShapedTo`. A false one delays only its own sender's frames.
+        Whether the frame is well-formed is checked by the endpoint."""
         try:
             said = decode(header, 0).message
         except PeerMisbehaved:
@@ -44,5 +45,5 @@ class Way:
 
 
 def behind(when: float, before: float) -> float:
-    """Then, but later than what was before it."""
+    """The time `when`, or just after `before` if that is not earlier."""
     return when if when > before else math.nextafter(before, math.inf)

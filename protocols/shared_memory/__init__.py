@@ -1,1 +1,3 @@
-"""Memory that peers on one machine share, and sums in place of sending. Only `segment` knows how it is had."""
+"""Memory that peers on one machine share, and sums in it. Only `segment` knows how the memory is allocated and
+mapped.
+"""

@@ -1,8 +1,9 @@
-"""Commons: the memory that all members of a group share, if all are on one machine, and how they come to have it.
+"""Shared arena: the memory that all members of a group share if all are on one machine, and how they agree to use it.
 
-The first in rank makes a segment and offers it; each opens it, leaves its proof in it and says whether it could; then
-the first says whether it is used. Cost: three small messages for each member, once an epoch.
-On loss or death: the group changes, and the next one has a segment of its own, or none.
+The first in rank makes a segment and offers it (Offer). Each other member opens the segment, leaves its proof in it,
+and answers whether it could (Attached). Then the first tells whether the segment is used (Use). Cost: three small
+messages for each member, once an epoch.
+On failure: the group changes, and the next one has a segment of its own, or none.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from ..wire.frames import message
 from .segment import SECRET_BYTES, Segment
 
 _DEALS_MAX = 16
-"""Segments of different sizes at a time."""
+"""The most segments of different sizes at a time."""
 _EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * SHARED_MEMORY_MEMBERS_MAX
-"""Messages of an epoch to come, of each peer, and of how many peers that are no members now."""
+"""The most messages of a later epoch that are kept for each peer, and the most peers outside the group for which any
+are kept."""
 
 
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The first in rank has a segment of so many bytes for all members of the epoch's group."""
+    """The first in rank has a segment of `nbytes` for all members of the epoch's group, open in process `pid`
+    as `fd`."""
 
     epoch: int
     nbytes: int
@@ -43,7 +46,7 @@ class Offer:
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The answer: whether it could be opened."""
+    """The answer to Offer: whether the sender could open the segment."""
 
     epoch: int
     nbytes: int
@@ -53,7 +56,7 @@ class Attached:
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Told by the first in rank: all have it, or it is not used."""
+    """Told by the first in rank: whether all members have the segment. If not, it is not used."""
 
     epoch: int
     nbytes: int
@@ -62,7 +65,8 @@ class Use:
 
 @dataclass(slots=True, eq=False)
 class _Deal:
-    """What is known of one segment. `fd`: by which others may open it, -1 when they may not."""
+    """One peer's knowledge of one segment. `fd`: the descriptor by which others may open it, -1: they may not.
+    `settled`: whether it is used."""
 
     segment: Segment | None = None
     fd: int = -1
@@ -71,14 +75,14 @@ class _Deal:
 
     def settle(self, all_have_it: bool) -> None:
         if self.fd >= 0:
-            os.close(self.fd)  # who has mapped it keeps it
+            os.close(self.fd)  # a process that has mapped it keeps it
             self.fd = -1
         if not self.settled.done():
             self.settled.set_result(all_have_it and self.segment is not None)
 
 
 class Commons:
-    """One peer's part in it. `group` is the present one."""
+    """One peer's side of the negotiation. `group` returns the present group."""
 
     def __init__(self, channel: Channel, group: Callable[[], Group]) -> None:
         self._channel, self._group = channel, group
@@ -89,7 +93,7 @@ class Commons:
             channel.on(kind, self._hear)
 
     async def segment(self, nbytes: int) -> Segment | None:
-        """The `nbytes` that the members of the present group share; None when they share none."""
+        """The segment of `nbytes` that the members of the present group share; None when they share none."""
         group = self._group()
         if len(group.ids) > SHARED_MEMORY_MEMBERS_MAX or not group.one_machine:
             return None
@@ -115,7 +119,7 @@ class Commons:
             self._hear(envelope)
 
     def _deal(self, nbytes: int) -> _Deal | None:
-        """That of so many bytes; None where there are so many that this peer takes part in no more."""
+        """The negotiation of the segment of `nbytes`; None: there are `_DEALS_MAX` of other sizes already."""
         if nbytes not in self._deals and len(self._deals) < _DEALS_MAX:
             self._deals[nbytes] = _Deal()
         return self._deals.get(nbytes)
@@ -142,7 +146,7 @@ class Commons:
             self._channel.post(peer, Use(group.epoch, nbytes, all_have_it))
 
     def _hear(self, envelope: Envelope) -> None:
-        """What is of an epoch to come waits for it."""
+        """Handle a message; one of a later epoch waits until that epoch begins."""
         group, told = self._group(), envelope.message
         group.check_sense(told.epoch)
         if told.epoch > self._epoch:
@@ -152,7 +156,7 @@ class Commons:
             deal = self._deal(told.nbytes) if from_first else self._deals.get(told.nbytes)
             if isinstance(told, Offer) and from_first:
                 self._attach(told, group, deal)
-            elif isinstance(told, Use) and from_first and deal is not None:  # maybe before anybody asked for it here
+            elif isinstance(told, Use) and from_first and deal is not None:  # maybe before this peer asked for it
                 deal.settle(told.all_have_it)
             elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
                 rank = group.ids.index(envelope.sender)

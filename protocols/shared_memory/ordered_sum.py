@@ -1,7 +1,7 @@
-"""Sums in the order of the sharded schedule, for whoever has all vectors at hand: the same bits as by messages.
+"""Sums in the order of the sharded schedule for a peer that has all vectors at hand: the same bits as by messages.
 
-The owner of a part adds to its own that of the rank before it, then of the one before that, and so on around. By NumPy,
-which takes a quarter of PyTorch's time for small ones.
+The owner of a part adds to its own term the term of the rank before it, then of the one before that, and so on around.
+Computed by NumPy, which takes a quarter of PyTorch's time for small vectors.
 """
 
 from __future__ import annotations
@@ -22,26 +22,32 @@ _Array = npt.NDArray[np.floating[Any]]
 
 
 def sum_part(vectors: Sequence[Tensor], owner: int, out: Tensor) -> None:
-    """Into ``out`` (n elements), where the part of rank ``owner`` is, the sum of all ``vectors`` (n elements each), two
-    or more in rank order."""
-    _add_up([vector.numpy() for vector in vectors], owner, parts(out.numel(), len(vectors))[owner], out.numpy())
+    """Write the sum of all ``vectors`` (two or more, [n] each, in rank order) into ``out`` [n], only in the part that
+    rank ``owner`` owns."""
+    with _overflow():
+        _add_up([vector.numpy() for vector in vectors], owner, parts(out.numel(), len(vectors))[owner], out.numpy())
 
 
 def sum_all(vectors: Sequence[Tensor]) -> Tensor:
-    """The sum of all ``vectors``, a new one."""
+    """The sum [n] of all ``vectors`` (two or more, [n] each, in rank order), a new tensor."""
     arrays = [vector.numpy() for vector in vectors]
     out = np.empty_like(arrays[0])
-    for owner, part in enumerate(parts(len(out), len(vectors))):
-        _add_up(arrays, owner, part, out)
+    with _overflow():  # once for all parts: it costs as much as two additions
+        for owner, part in enumerate(parts(len(out), len(vectors))):
+            _add_up(arrays, owner, part, out)
     return torch.from_numpy(out)
 
 
+def _overflow() -> np.errstate:
+    """Context in which sums may overflow: the mean is checked for being finite."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 def _add_up(arrays: Sequence[_Array], owner: int, part: Part, out: _Array) -> None:
-    terms = [arrays[owner - distance] for distance in range(len(arrays))]
-    with np.errstate(over="ignore", invalid="ignore"):  # whoever takes the mean looks whether it is finite
-        for low in range(part.start, part.stop, _BLOCK):
-            block = slice(low, min(part.stop, low + _BLOCK))
-            here = out[block]
-            np.add(terms[0][block], terms[1][block], out=here)
-            for term in terms[2:]:
-                np.add(here, term[block], out=here)
+    first, second, *others = (arrays[owner - distance] for distance in range(len(arrays)))
+    for low in range(part.start, part.stop, _BLOCK):
+        block = slice(low, min(part.stop, low + _BLOCK))
+        here = out[block]
+        np.add(first[block], second[block], here)
+        for term in others:
+            np.add(here, term[block], here)

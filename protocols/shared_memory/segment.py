@@ -1,8 +1,8 @@
-"""A segment of memory that several processes of one user on one machine have mapped.
+"""A memory segment that several processes of one user on one machine have mapped.
 
-It is a file without a name, so that it is gone with the last process that has it, however that one ends. Another
-process opens it through /proc, which lets in its own user alone, and finds in it a secret that it was told over an
-authenticated link: this, and not what anybody claims, proves that both are on the same machine.
+It is a file without a name, so it is freed when the last process that has mapped it ends, however that process ends.
+Another process opens it through /proc, which admits the same user only, and finds in it a secret that it was told over
+an authenticated link. This proves that both are on the same machine; no peer's claim is trusted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Flags = npt.NDArray[np.int64]
 
 @cache
 def machine() -> str:
-    """What peers on this machine have in common while it is up; "" where memory cannot be shared as is done here.
+    """An id that all peers on this machine share until it is rebooted; "": memory cannot be shared here.
 
-    What one core has written others must see in the same order, as x86 has it and ARM has not.
+    Every core must see another core's writes in the order in which they were made: x86 guarantees this, ARM does not.
     """
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64") or not boot.exists():
@@ -45,21 +45,21 @@ def machine() -> str:
 
 
 class Segment:
-    """A head with the secret, each member's proof and flags, and `nbytes` for whatever they share."""
+    """A header with the secret and each member's proof and flags, followed by `nbytes` of shared data."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self._map = mmap.mmap(fd, _HEAD_BYTES + nbytes)
         self.nbytes = nbytes
         lines = np.frombuffer(self._map, np.int64, _FLAGS_BYTES // 8, _HEAD_BYTES - _FLAGS_BYTES)
         self.flags: Flags = lines.reshape(_FLAGS, SHARED_MEMORY_MEMBERS_MAX, _WORDS)[:, :, 0]
-        """Three of each member, each in a cache line of its own."""
+        """Three flags of each member, [3, member], each in a cache line of its own."""
 
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
-        """A new one, and the descriptor by which others may open it until it is closed.
+        """A new segment, and the descriptor by which others may open it until that is closed.
 
-        Raises OSError also when it would take more than half of the memory that is free: who touches a page that
-        cannot be had is killed.
+        Raises OSError also when the segment would take more than half of the free memory: a process that touches a page
+        that cannot be allocated is killed.
         """
         if nbytes > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2:
             raise OSError(f"{nbytes} bytes of shared memory are more than half of what is free")
@@ -75,7 +75,7 @@ class Segment:
 
     @classmethod
     def attach(cls, pid: int, fd: int, secret: bytes, nbytes: int) -> Segment:
-        """The one that the process `pid` has as `fd`, if it has the `secret` in it. Raises OSError if not."""
+        """The segment that the process `pid` has open as `fd`. Raises OSError unless it contains `secret`."""
         path = f"/proc/{pid}/fd/{fd}"
         if not os.readlink(path).startswith("/memfd:samovar"):
             raise OSError(f"{path} is no shared memory of a peer")
@@ -95,7 +95,7 @@ class Segment:
         return bytes(self._map[:SECRET_BYTES])
 
     def prove(self, rank: int) -> None:
-        """Leave a proof that the member of this rank has it too."""
+        """Write the proof that the member of this rank has mapped the segment."""
         at = SECRET_BYTES * (2 + rank)
         self._map[at : at + SECRET_BYTES] = self._proof(rank)
 

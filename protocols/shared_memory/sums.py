@@ -1,10 +1,11 @@
 """Sums in shared memory: the sharded schedule in place, bit for bit, without a message.
 
-    vector -> own slot; wait for all; each sums its part over all slots into the result; wait for all; everyone reads it
+    copy the vector to the own slot; wait for all; sum the own part over all slots into the result; wait for all; read
 
-A small vector takes one wait: each sums all of it for itself, from slots that alternate by turns.
+A small vector takes one wait: each rank sums all of it for itself, from slots that alternate from sum to sum.
 Cost, each of p peers: n bytes copied, n bytes read and n/p written to reduce, and no message at all.
-On loss or death somebody's flag is never raised: the caller is cancelled by a change of the view. On lateness all wait.
+On failure: the flag of a dead rank is never raised, and a change of the view cancels the caller. All wait for a late
+rank.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from .ordered_sum import sum_all, sum_part
 from .segment import Flags, Segment
 
 SMALL_BYTES = 64 * 1024
-"""Up to here everybody sums everything."""
-_LOOKS, _LOOKS_A_TURN = 400, 20
+"""Up to this size every rank sums the whole vector for itself."""
+_LOOKS, _LOOKS_A_YIELD = 400, 20
 _NAP_S = 0.001
 _PAGE = 4096
 
 
 def bytes_for(count: int, dtype: torch.dtype, world: int) -> int:
-    """How much shared memory sums of `count` elements take: a slot for each and the result; small ones two slots."""
+    """Bytes of shared memory for sums of `count` elements: a slot for each rank and the result, or two slots for each
+    rank where vectors are small."""
     return 2 * world * SMALL_BYTES + (world + 1) * _whole_pages(count * dtype.itemsize)
 
 
@@ -40,7 +42,7 @@ def _whole_pages(nbytes: int) -> int:
 
 
 class Sums:
-    """One rank's part in the sums of vectors of one length that `world` peers make in `segment`."""
+    """One rank's side of the sums of vectors of one length that `world` peers make in `segment`."""
 
     def __init__(
         self, segment: Segment, members: Sequence[PeerId], rank: int, count: int, dtype: torch.dtype, meter: Meter
@@ -52,70 +54,70 @@ class Sums:
         start, step = (0, SMALL_BYTES) if small else (2 * world * SMALL_BYTES, _whole_pages(count * dtype.itemsize))
         slots = 2 * world if small else world + 1
         arrays = [torch.from_numpy(segment.array(kind, start + step * number, count)) for number in range(slots)]
-        self._turns = [arrays[:world], arrays[world:]] if small else [arrays[:world]]
+        self._slots = [arrays[:world], arrays[world:]] if small else [arrays[:world]]
         self._result = None if small else arrays[world]
         self._in, self._done, self._have = segment.flags[:, :world]
 
     def are_of(self, segment: Segment, count: int, dtype: torch.dtype) -> bool:
-        """Whether these are sums of such vectors in that segment."""
+        """Whether these are sums of vectors [count] of that dtype in that segment."""
         return self._segment is segment and (self.count, self.dtype) == (count, dtype)
 
     @property
     def moved_bytes(self) -> int:
-        """What this rank writes for the others in a turn, and reads of what they have written."""
-        world, whole = len(self._turns[0]), self.count * self.dtype.itemsize
+        """Bytes that this rank writes and reads in one sum."""
+        world, whole = len(self._slots[0]), self.count * self.dtype.itemsize
         if self._result is None:
             return world * whole
         start, stop = parts(self.count, world)[self.rank]
         return 2 * whole + (world - 1) * (stop - start) * self.dtype.itemsize
 
-    def slot(self, turn: int) -> Tensor:
-        """Where this rank's vector of that turn is to be; written to by this rank alone, once all had the last sum."""
-        return self._turns[turn % len(self._turns)][self.rank]
+    def slot(self, number: int) -> Tensor:
+        """The slot for this rank's vector in sum `number`. Only this rank writes to it, after all have the last sum."""
+        return self._slots[number % len(self._slots)][self.rank]
 
-    async def run(self, vector: Tensor, turn: int) -> Tensor:
-        """The sum over all, the same bits on each. `turn`: a number that rises with each sum, the same for all. The
-        result may be in shared memory: it holds until this rank brings the next vector."""
-        slots = self._turns[turn % len(self._turns)]
+    async def run(self, vector: Tensor, number: int) -> Tensor:
+        """The sum over all, the same bits on each. `number`: of this sum, the same on all ranks, rising with each
+        sum. The result may lie in shared memory: it is valid until this rank brings its next vector."""
+        slots = self._slots[number % len(self._slots)]
         mine = slots[self.rank]
-        # Who was interrupted and comes back to the same turn must not touch what the others go on with.
-        if self._in[self.rank] < turn:
+        # After an interruption this rank may run the same sum again: it must not overwrite what the others read.
+        if self._in[self.rank] < number:
             if vector.data_ptr() != mine.data_ptr():
                 await off_loop(vector.nbytes, lambda: mine.copy_(vector.detach()))
-            self._in[self.rank] = turn
-        await self._all_are_in(turn)
+            self._in[self.rank] = number
+        await self._all_are_in(number)
         if self._result is None:
             return sum_all(slots)
         result = self._result
-        if self._done[self.rank] < turn:
+        if self._done[self.rank] < number:
             await off_loop(vector.nbytes, lambda: sum_part(slots, self.rank, result))
-            self._done[self.rank] = turn
-        await _until(self._done, turn)
+            self._done[self.rank] = number
+        await _until(self._done, number)
         return result
 
-    async def _all_are_in(self, turn: int) -> None:
+    async def _all_are_in(self, number: int) -> None:
         def late() -> list[PeerId]:
-            return [member for member, at in zip(self._members, self._in.tolist(), strict=True) if at < turn]
+            return [member for member, at in zip(self._members, self._in.tolist(), strict=True) if at < number]
 
         with self._meter.standing(late):
-            await _until(self._in, turn, self._meter.read)
+            await _until(self._in, number, self._meter.read)
 
-    async def all_have(self, turn: int) -> None:
-        """Say that this rank keeps the result of that turn, and wait until all have said so."""
-        self._have[self.rank] = turn
-        await _until(self._have, turn)
+    async def all_have(self, number: int) -> None:
+        """Tell that this rank holds the result of sum `number`, and wait until all ranks have told it."""
+        self._have[self.rank] = number
+        await _until(self._have, number)
 
 
-async def _until(flags: Flags, turn: int, woken: Callable[[], None] = lambda: None) -> None:
-    """Wait until all flags have come to `turn`: first looking and letting others on, then in naps, as a straggler may
-    take seconds; `woken` is called after each."""
+async def _until(flags: Flags, number: int, woken: Callable[[], None] = lambda: None) -> None:
+    """Wait until all flags have come to `number`: by polling first, then in naps, as a straggler may take seconds.
+    `woken` is called after each nap."""
     looks = 0
-    while min(flags.tolist()) < turn:
+    while min(flags.tolist()) < number:
         looks += 1
         if looks > _LOOKS:
             await asyncio.sleep(_NAP_S)
             woken()
-        elif looks % _LOOKS_A_TURN == 0:
+        elif looks % _LOOKS_A_YIELD == 0:
             await asyncio.sleep(0)
         else:
             os.sched_yield()

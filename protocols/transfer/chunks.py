@@ -1,9 +1,9 @@
-"""Chunks: the pieces of a vector in transit, and the inbox in which they wait until they are reduced.
+"""Chunks: pieces of a vector in transit, and the inbox in which they wait until they are used.
 
 Chunks of the present epoch are accepted from the members of its group. A peer that is ahead of this one sends chunks of
 an epoch that this one has not heard of, and may be unknown here: its chunks wait too, but the bytes of all such peers
-together are limited. Waiting chunks are dropped with the link that they came by: a peer that begins anew takes no part
-in its former sums.
+together are limited. Waiting chunks are dropped with the link through which they came: a peer that begins anew does not
+continue its former sums.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 CELL = 1 << 14
-"""The most elements that a hop codec encodes as a unit: a multiple of all codecs' blocks, and few enough for a slow
+"""The elements that a hop codec encodes as a unit, at most: a multiple of all codecs' blocks, and few enough for a slow
 link."""
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
-"""The most bytes waiting here from peers that are not expected in the next group: of all together, and of each."""
+"""The most bytes that wait here from peers that are not expected in the next group: of all together, and of each."""
 
 _ROUNDS_AHEAD_MAX = 16
-"""The most rounds ahead in one epoch. An honest peer is at most one ahead, as each sum waits for every member."""
+"""The most rounds that a chunk may be ahead in one epoch. An honest peer is at most one ahead, because each sum waits
+for every member."""
 
 
 @message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Payload: `count` of the sender's elements, from index `at` on, with their values in `step` of the schedule.
-    `stage`: which of the round's sums they belong to."""
+    `stage`: index of the sum among the round's sums."""
 
     epoch: int
     round: int
@@ -43,49 +44,53 @@ class Chunk:
     count: int
 
 
-Key = tuple[int, int]
+AttemptId = tuple[int, int]
 """(epoch, round): one attempt at a round of sums."""
-Turn = tuple[int, int, int]
-"""(epoch, round, stage): one attempt at one sum."""
+StageId = tuple[int, int, int]
+"""(epoch, round, stage): one attempt at one sum, or at one vector from one peer to another. Stages tell apart the sums
+or vectors of a round."""
 
 
 class Inbox:
-    """Chunks of the present and coming sums, by turn and sender. Old chunks are dropped, and counted in `stale`.
+    """Chunks of the present and coming sums, by stage id and sender. Old chunks are dropped, and counted in `stale`.
     `group` returns the present group; an empty group accepts chunks from any peer."""
 
-    def __init__(self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP) -> None:
+    def __init__(
+        self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP, meter: Meter | None = None
+    ) -> None:
+        """`meter`: counts the time of the sums; None: a new one."""
         self.stale = 0
-        self.meter = Meter()
+        self.meter = Meter() if meter is None else meter
         self._group = group
-        self._floor: Key = (0, 0)
-        self._waiting: dict[Turn, dict[PeerId, deque[Envelope]]] = {}
+        self._floor: AttemptId = (0, 0)
+        self._waiting: dict[StageId, dict[PeerId, deque[Envelope]]] = {}
         self._waiting_bytes = Counter[PeerId]()
-        self._listeners: dict[Turn, list[Callable[[PeerId], None]]] = {}
+        self._listeners: dict[StageId, list[Callable[[PeerId], None]]] = {}
         channel.on(Chunk, self._put)
         channel.endpoint.on_ended.append(self._drop)
 
-    def advance(self, floor: Key) -> None:
+    def advance(self, floor: AttemptId) -> None:
         """Drop chunks of attempts before `floor`, now and when they arrive."""
         self._floor = floor
-        for turn in [turn for turn in self._waiting if turn[:2] < floor]:
-            for sender in [*self._waiting[turn]]:
-                self._drop_of(turn, sender)
+        for stage_id in [stage_id for stage_id in self._waiting if stage_id[:2] < floor]:
+            for sender in [*self._waiting[stage_id]]:
+                self._drop_of(stage_id, sender)
 
     @contextmanager
-    def listening(self, turn: Turn, told: Callable[[PeerId], None]) -> Iterator[None]:
-        """Call `told` with the sender of each chunk of `turn` that arrives."""
-        listeners = self._listeners.setdefault(turn, [])
+    def listening(self, stage_id: StageId, told: Callable[[PeerId], None]) -> Iterator[None]:
+        """Context in which `told` is called with the sender of each chunk of this stage that arrives."""
+        listeners = self._listeners.setdefault(stage_id, [])
         listeners.append(told)
         try:
             yield
         finally:
             listeners.remove(told)
-            if not listeners and self._listeners.get(turn) is listeners:
-                del self._listeners[turn]
+            if not listeners and self._listeners.get(stage_id) is listeners:
+                del self._listeners[stage_id]
 
-    def take(self, turn: Turn, sender: PeerId) -> Envelope | None:
-        """The next chunk of `sender`, if there is one."""
-        envelopes = self._waiting.get(turn, {}).get(sender)
+    def take(self, stage_id: StageId, sender: PeerId) -> Envelope | None:
+        """The next chunk of this stage from `sender`; None: none is waiting."""
+        envelopes = self._waiting.get(stage_id, {}).get(sender)
         if not envelopes:
             return None
         self._waiting_bytes[sender] -= envelopes[0].cost
@@ -97,10 +102,10 @@ class Inbox:
             self.stale += 1
             envelope.done()
             return
-        turn = (chunk.epoch, chunk.round, chunk.stage)
-        self._waiting.setdefault(turn, {}).setdefault(envelope.sender, deque()).append(envelope)
+        stage_id = (chunk.epoch, chunk.round, chunk.stage)
+        self._waiting.setdefault(stage_id, {}).setdefault(envelope.sender, deque()).append(envelope)
         self._waiting_bytes[envelope.sender] += envelope.cost
-        for told in [*self._listeners.get(turn, ())]:
+        for told in [*self._listeners.get(stage_id, ())]:
             told(envelope.sender)
 
     def _wants(self, envelope: Envelope, chunk: Chunk) -> bool:
@@ -119,13 +124,13 @@ class Inbox:
         return early + envelope.cost <= EARLY_BYTES_MAX
 
     def _drop(self, peer: PeerId) -> None:
-        for turn in [turn for turn, senders in self._waiting.items() if peer in senders]:
-            self._drop_of(turn, peer)
+        for stage_id in [stage_id for stage_id, senders in self._waiting.items() if peer in senders]:
+            self._drop_of(stage_id, peer)
         del self._waiting_bytes[peer]
 
-    def _drop_of(self, turn: Turn, sender: PeerId) -> None:
-        for envelope in self._waiting[turn].pop(sender):
+    def _drop_of(self, stage_id: StageId, sender: PeerId) -> None:
+        for envelope in self._waiting[stage_id].pop(sender):
             self._waiting_bytes[sender] -= envelope.cost
             envelope.done()
-        if not self._waiting[turn]:
-            del self._waiting[turn]
+        if not self._waiting[stage_id]:
+            del self._waiting[stage_id]

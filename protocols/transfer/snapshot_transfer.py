@@ -3,7 +3,7 @@
 The donor answers with a manifest (version, size, the BLAKE2b hash of every part), and then with parts, in any order,
 each in pieces of a size that suits its link. Parts whose hashes are known already are not fetched again.
 Cost: n bytes plus 32 per part; 2 round trips when the window covers the parts, and on a slow link one for each piece.
-On loss of the donor: PeerLost. A part with a wrong hash condemns its donor.
+On failure: PeerLost when the donor is lost; PeerMisbehaved, which condemns the donor, on a part with a wrong hash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .readings import Readings
 from .snapshot import Snapshot, pack
 
 PART_BYTES = 64 * 1024
-"""The size of a part; larger for large snapshots, so that the hashes of all parts fit into a message."""
+"""The size of a part. It is larger for large snapshots, so that the hashes of all parts fit into a message."""
 _HASH_BYTES = 32
 _PARTS_MAX = (1 << 20) // _HASH_BYTES
 _PIECE_BYTES_MIN = 2 * 1024
@@ -36,7 +36,7 @@ _KEPT = 2
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskManifest:
-    """Asks for the snapshot of `version`, or for the donor's latest if it no longer has that."""
+    """Asks for the manifest of `version`, or of the donor's newest version if it no longer holds that one."""
 
     ask: int
     version: int
@@ -56,7 +56,7 @@ class Manifest:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskPart:
-    """Asks for the part `index`, from its byte `start` on."""
+    """Asks for the part with that `index`, from its byte `start` on."""
 
     ask: int
     version: int
@@ -67,7 +67,8 @@ class AskPart:
 @message("snapshot", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Payload: a piece of the part from `start` on, or the rest. Empty when the donor no longer has that version."""
+    """Payload: bytes of the part from `start` on, as many as suit the link. Empty when the donor no longer holds that
+    version."""
 
     ask: int
     version: int
@@ -78,17 +79,21 @@ class Part:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The donor already answers as many questions as it can: ask another."""
+    """The donor is already answering as many questions as it can: ask another."""
 
     ask: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Event for a simulation's checkers: a part of the snapshot of `version` has arrived completely."""
+    """Event for a simulation's checkers: all of one part of the snapshot of `version` has arrived."""
 
     version: int
     part: int
+
+
+class CatchUpFailed(Exception):
+    """No donor could give a state. The message tells what happened with each donor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _hash(part: bytes | memoryview) -> bytes:
 
 
 def part_bytes_of(size: int) -> int:
-    """The size of the parts of a snapshot of `size` bytes; the last part has the rest."""
+    """The bytes of each part of a snapshot of `size` bytes; the last part may have fewer."""
     part_bytes = PART_BYTES
     while size > part_bytes * _PARTS_MAX:
         part_bytes *= 2
@@ -121,7 +126,7 @@ def _offer(snapshot: Snapshot) -> _Offer:
 
 class Donor:
     """Answers the peers that fetch. Keeps the bytes of the two versions that were asked for last, so that a slow reader
-    can finish the version it began."""
+    can finish the version it began. `newest` returns the newest snapshot."""
 
     def __init__(self, channel: Channel, newest: Callable[[], Snapshot]) -> None:
         self._channel, self._endpoint, self._newest = channel, channel.endpoint, newest
@@ -141,7 +146,7 @@ class Donor:
         task.add_done_callback(self._answers.discard)
 
     def _share(self, peer: PeerId, question: AskManifest | AskPart) -> float:
-        """The cost of the answer as a share of a snapshot: half for the hashes, half for all its pieces together."""
+        """The cost of the answer as a fraction of a snapshot: half for the hashes, half for all pieces together."""
         if isinstance(question, AskManifest) or (kept := self._offers.get(question.version)) is None:
             return 0.5
         return 0.5 * min(1.0, min(kept.part_bytes, self._endpoint.chunk_bytes(peer)) / max(1, len(kept.blob)))

@@ -2,9 +2,11 @@
 
 A vector is sent in chunks that suit the link, each as soon as the receiver has room for it, and is received directly
 into the receiver's tensor. A hop codec encodes each chunk by itself. A gather codec encodes the whole vector, and the
-receiver decodes it when all of it has arrived. A turn (epoch, round, stage) names a vector between two peers: both give
-the same turn, and each is used once in each direction. Chunks that arrive before they are asked for wait, under credit.
-Cost: n bytes, or the codec's; no answer. On loss: PeerLost, and a part of the receiver's tensor may have been written.
+receiver decodes it when all of it has arrived. A stage id (epoch, round, stage) names a vector between two peers: both
+give the same one, and each is used once in each direction. Chunks that arrive before they are asked for wait, under
+credit.
+Cost: n bytes, or the codec's; no answer.
+On failure: PeerLost, and some of the receiver's tensor may have been written.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
 from ..wire.frames import Buffer
-from .chunks import CELL, Chunk, Inbox, Turn
+from .chunks import CELL, Chunk, Inbox, StageId
 
 VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """One peer's side of the exchange, on one channel. The `inbox` drops turns that are over (`Inbox.advance`)."""
+    """One peer's side of the exchange, on one channel. The `inbox` drops the chunks of stages that are over
+    (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox
@@ -35,39 +38,40 @@ class Vectors:
         channel.endpoint.on_lost.append(self._lost)
         channel.endpoint.on_ended.append(lambda peer: self._lost(peer, "it began anew"))
 
-    async def send(self, to: PeerId, vector: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
-        """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec); return when all of it is on its way.
-        The caller may write to it then. Raises PeerLost; ValueError for a tensor of another form."""
+    async def send(self, to: PeerId, vector: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
+        """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec). Return when all of it is on its way:
+        the caller may write to it then. Raises PeerLost; ValueError for a tensor of another form."""
         _check(vector)
         if codec is not None and codec.family == "gather":
-            vector, codec = codec.encode(vector, seed_of(turn, self._channel.endpoint.id)), None
+            vector, codec = codec.encode(vector, seed_of(stage_id, self._channel.endpoint.id)), None
         values = vector.detach()
         at = 0
         while at < values.numel():
             until = self._until(to, at, values, codec)
-            payload = self._payload(values[at:until], (*turn, at), codec)
-            await self._channel.send(to, Chunk(*turn, 0, at, until - at), payload)
+            payload = self._payload(values[at:until], (*stage_id, at), codec)
+            await self._channel.send(to, Chunk(*stage_id, 0, at, until - at), payload)
             at = until
 
-    async def receive(self, sender: PeerId, into: Tensor, turn: Turn, codec: VectorCodec | None = None) -> None:
-        """Fill `into` ([n], CPU, contiguous) with the vector that `sender` sends in `turn`, with the same codec.
+    async def receive(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
+        """Fill `into` ([n], CPU, contiguous) with the vector that `sender` sends with the same stage id and codec.
 
-        Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is cancelled, a
-        part of `into` may have been written.
+        Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is cancelled,
+        some of `into` may have been written.
         """
         _check(into)
         if codec is None or codec.family == "hop":
-            await self._fill(sender, into.detach(), turn, codec)
+            await self._fill(sender, into.detach(), stage_id, codec)
             return
         payload = torch.empty(codec.encoded_bytes(into.numel()), dtype=torch.uint8)
-        await self._fill(sender, payload, turn, None)
+        await self._fill(sender, payload, stage_id, None)
         into.detach().copy_(_decoded(sender, payload, into, codec))
 
     async def exchange(
-        self, peer: PeerId, vector: Tensor, into: Tensor, turn: Turn, codec: VectorCodec | None = None
+        self, peer: PeerId, vector: Tensor, into: Tensor, stage_id: StageId, codec: VectorCodec | None = None
     ) -> None:
-        """Send `vector` to `peer` and fill `into` with the peer's, concurrently. Raises as `send` and `receive`."""
-        both = self.send(peer, vector, turn, codec), self.receive(peer, into, turn, codec)
+        """Send `vector` to `peer` and fill `into` with the peer's vector, concurrently. Raises as `send` and
+        `receive`."""
+        both = self.send(peer, vector, stage_id, codec), self.receive(peer, into, stage_id, codec)
         tasks = [asyncio.create_task(each) for each in both]
         try:
             await asyncio.gather(*tasks)
@@ -84,9 +88,9 @@ class Vectors:
             return values.view(torch.uint8).numpy().tobytes()
         return codec.encode(values, seed_of(where, self._channel.endpoint.id)).numpy().tobytes()
 
-    async def _fill(self, sender: PeerId, into: Tensor, turn: Turn, codec: HopCodec | None) -> None:
+    async def _fill(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: HopCodec | None) -> None:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        filling = self._filling(sender, into, turn, codec)
+        filling = self._filling(sender, into, stage_id, codec)
 
         def arrived(peer: PeerId) -> None:
             if peer == sender and not over.done():
@@ -100,7 +104,7 @@ class Vectors:
             raise PeerLost(sender, why)
         self._receiving.setdefault(sender, []).append(over)
         try:
-            with self._inbox.listening(turn, arrived):
+            with self._inbox.listening(stage_id, arrived):
                 arrived(sender)
                 await over
         finally:
@@ -108,12 +112,12 @@ class Vectors:
             if not self._receiving[sender]:
                 del self._receiving[sender]
 
-    def _filling(self, sender: PeerId, into: Tensor, turn: Turn, codec: HopCodec | None) -> Iterator[bool]:
+    def _filling(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: HopCodec | None) -> Iterator[bool]:
         """A generator that takes the chunks that have arrived each time it is resumed. It yields False while some are
         missing, and ends when `into` is full."""
         size, at = into.numel(), 0
         while at < size:
-            envelope = self._inbox.take(turn, sender)
+            envelope = self._inbox.take(stage_id, sender)
             if envelope is None:
                 yield False
                 continue

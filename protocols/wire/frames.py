@@ -1,10 +1,10 @@
 """The wire: typed messages as exactly two frames, a bounded msgpack header and a raw payload.
 
-Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, channel, kind, *fields]``.
-A message is a frozen dataclass registered by `message` in a family, as two families may have kinds of one name; its
-annotations are its schema, checked when it is packed and again on arrival. The channel says which conversation it is
-of ("" for the link's own). Whatever bytes come in, `decode` returns a `Frame` or raises `PeerMisbehaved`, and allocates
-at most ten times `HEADER_BYTES_MAX`.
+Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, channel, kind, *fields]``. A message is a
+frozen dataclass registered by `message` in a family, because two families may have kinds of one name; its annotations
+are its schema, checked when it is packed and again on arrival. The channel names the conversation that the message
+belongs to ("" for the link's own). Whatever bytes arrive, `decode` returns a `Frame` or raises `PeerMisbehaved`, and
+allocates at most ten times `HEADER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 9
+VERSION = 10
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 256 * 1024
 """A view of `limits.VIEW_MEMBERS_MAX` members fits."""
@@ -32,7 +32,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class PeerMisbehaved(Exception):
-    """The one error that hostile or garbled bytes give. The message says what was wrong; the caller names the peer."""
+    """The only error that hostile or garbled bytes raise. The message tells the fault; the caller names the peer."""
 
 
 class OtherVersion(PeerMisbehaved):
@@ -60,7 +60,8 @@ class Frame:
 
 
 class Packed(NamedTuple):
-    """A message that is sure to be taken: `fields` is its channel, kind and fields, `items` how many these are."""
+    """A message that a receiver will accept. `fields`: its channel, kind and fields, encoded; `items`: the number of
+    these."""
 
     lane: Lane
     items: int
@@ -105,22 +106,22 @@ def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> 
 
 
 def kinds() -> list[str]:
-    """The names of the messages that are registered, in order, whatever was imported first."""
+    """The names of all registered messages, sorted, so independent of the order of imports."""
     return sorted(_by_name)
 
 
 def kind_of(body: object) -> str:
-    """The name of that message's kind."""
+    """The name of the kind of a message."""
     return _by_type[type(body)].name
 
 
 def type_of(kind: str) -> type:
-    """The class of the messages of that name."""
+    """The class of the kind of that name."""
     return _by_name[kind].type
 
 
 def payload_max_of(body: object) -> int:
-    """How many bytes of payload such a message may have."""
+    """The most bytes of payload that such a message may have."""
     return _by_type[type(body)].payload_max
 
 
@@ -149,7 +150,7 @@ def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
 
 
 def _items(values: Sequence[object]) -> bytes:
-    """As msgpack writes them, one after the other: a list without its header."""
+    """The values in msgpack, one after the other: a list without its header."""
     packed: bytes = msgpack.packb(values)
     return packed[1 if len(values) < 16 else 3 :]
 
@@ -160,7 +161,8 @@ def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, 
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
-    """Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite, bounded fields."""
+    """The frame in a header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
+    bounded fields."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     # Containers are read one by one, as the schema wants them: the unpacker itself never makes one.

@@ -1,7 +1,8 @@
-"""Schema: how one annotation of a message is checked, written and read, so that both ends refuse the same things.
+"""Schema: how the value of one annotation of a message is checked, written and read, so that both ends refuse the same
+values.
 
-Reading follows the annotation, never the bytes: what is not due is refused before anything is made of it, and what is
-made is no larger than a small multiple of the bytes that were read.
+Reading follows the annotation, never the bytes: an unexpected value is refused before anything is allocated for it, and
+allocations are at most a small multiple of the bytes that were read.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Unpacker = Any  # msgpack ships no types
 
 
 class Codec(NamedTuple):
-    """`plain` gives a value the form in which msgpack writes it, `read` takes it from an unpacker; both raise
-    ValueError on a value that the annotation does not allow. `scalar`: it is written as it is."""
+    """`plain` converts a value to the form that msgpack writes, `read` reads one from an unpacker; both raise
+    ValueError on a value that the annotation does not allow. `scalar`: the value is written unchanged."""
 
     plain: Callable[[Any], Any]
     read: Callable[[Unpacker], Any]
@@ -31,7 +32,7 @@ class Codec(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass's fields, in order. `scalar`: whether all of them are."""
+    """A dataclass's fields, in order. `scalar`: whether all of them are scalar."""
 
     codecs: tuple[tuple[str, Codec], ...]
     scalar: bool
@@ -44,7 +45,7 @@ def fields_of(cls: type) -> Fields:
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
-    """The fields of a message or record as msgpack writes them. Raises ValueError that names the field."""
+    """The fields of a message or record in the form that msgpack writes. Raises ValueError that names the field."""
     plain = []
     for name, codec in fields.codecs:
         try:
@@ -92,7 +93,7 @@ def _tuple_codec(item: Codec, items_max: int) -> Codec:
 
 
 def _optional_codec(inner: Codec) -> Codec:
-    """None is an empty list, anything else a list of one: so a reader knows what comes."""
+    """None is written as an empty list, any other value as a list of one, so that a reader knows what follows."""
     many = _tuple_codec(inner, 1)
 
     def read(unpacker: Unpacker) -> object:

@@ -1,1 +1,1 @@
-"""ZeroMQ: the transport between real processes, and all that knows of its traps."""
+"""ZeroMQ: the transport between real processes. The traps of libzmq (Z-numbers, docs/zeromq.md) are handled here."""

@@ -1,4 +1,4 @@
-"""A call: a peer's connection to the inbox. libzmq offers no way to close one."""
+"""A call: a peer's connection to the inbox. libzmq offers no function that closes one connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .reader import Origin
 
 
 class Call(NamedTuple):
-    """`route`: the route by which the call is answered; `address`: the host of the caller. `file` (device, inode) tells
-    whether `descriptor` still belongs to this connection, or has been reused."""
+    """`route`: the routing id by which the call is answered. `address`: the host of the caller. `file` (device, inode):
+    tells whether `descriptor` still belongs to this connection, or has been reused."""
 
     route: bytes
     address: str
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, route: bytes, origin: Origin) -> Call:
-        """The call by which a message has just come."""
+        """The call through which a message has just arrived."""
         descriptor = origin.descriptor
         try:
             return cls(route, origin.address, descriptor, _file(descriptor))

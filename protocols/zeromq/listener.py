@@ -11,7 +11,7 @@ from .gate import Gate
 
 
 class Listener:
-    """`open` is given `bind`, which binds the inbox and returns its actual address, or raises OSError."""
+    """The inbox's addresses. `listen`: where to bind; `advertise`: the host that others dial, None: found out."""
 
     def __init__(self, listen: str, advertise: str | None) -> None:
         self._listen, self._advertise = listen, advertise
@@ -22,7 +22,8 @@ class Listener:
         self.gate: Gate | None = None
 
     def open(self, bind: Callable[[str], str]) -> None:
-        """Bind the inbox. Raises OSError, with the address and what to do, when it cannot be bound."""
+        """Bind the inbox with `bind`, which returns the address actually bound or raises OSError. Raises OSError, with
+        the address and what to do, when the inbox cannot be bound."""
         host, port = split_address(self._listen)
         try:
             self.bound = bind(f"tcp://{host}:{port or '*'}")

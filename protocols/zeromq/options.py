@@ -11,9 +11,9 @@ OPTIONS = {
     "linger": 0,  # Z10
     "sndhwm": MESSAGES_MAX,  # Z1: never reached when sending, as the link's window is below it
     "rcvhwm": 256,
-    "immediate": 1,  # Z25: nothing is queued for a peer that never answered
+    "immediate": 0,  # Z30: a connection that ends must not take away the rest of a message that is being read
     "handshake_ivl": 5000,  # Z26: a silent raw connection is closed after this
-    "reconnect_ivl": -1,  # Z18: see `redial`
+    "reconnect_ivl": 2**30,  # Z18, Z30: in twelve days, that is never: see `redial`
     "connect_timeout": 5000,
     "tcp_keepalive": 1,  # Z19: dead connections end
     "tcp_keepalive_idle": 60,

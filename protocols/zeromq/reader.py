@@ -1,4 +1,5 @@
-"""A tap: a non-blocking socket with an edge-triggered descriptor, served from an asyncio loop without missing an edge.
+"""A tap: serves a non-blocking ZeroMQ socket from an asyncio loop, without missing an edge of its edge-triggered
+descriptor.
 
 ZeroMQ's descriptor fires once per change of state, and any call on the socket may consume that edge (Z11). So the
 socket is drained whenever the descriptor fires, a bounded number of messages at a time, and checked again after every
@@ -17,11 +18,11 @@ from ..wire.frames import Buffer
 
 _DRAIN_MAX = 128
 MESSAGES_MAX = 1 << 18
-"""The most messages waiting for one peer: more than a link's window holds, however small they are."""
+"""The most messages waiting for one peer: more than a link's window holds, however small the messages are."""
 
 
 class Origin:
-    """Where a message came from. `told` looks up a property of its connection; it is called only on demand."""
+    """Where a message came from. `told` looks up a property of the message's connection, only when asked."""
 
     __slots__ = ("_told",)
 
@@ -30,7 +31,7 @@ class Origin:
 
     @property
     def user(self) -> str:
-        """The key that the sender has proved to hold, if the connection is encrypted."""
+        """The public key that the sender has proved to own, if the connection is encrypted."""
         return str(self._told("User-Id"))  # Z15: any caller may choose its routing id freely
 
     @property
@@ -45,7 +46,8 @@ class Origin:
 
 
 class Arrived(NamedTuple):
-    """A message: its first few frames, how many it had, and where it came from, if the socket can tell."""
+    """A received message. `frames`: its first few frames; `total`: the number of all its frames; `origin`: where it
+    came from, None: the socket cannot tell."""
 
     frames: list[Buffer]
     total: int
@@ -58,33 +60,42 @@ class RawSocket(Protocol):
     def fileno(self) -> int: ...
 
     def receive(self) -> Arrived | None:
-        """The next message of a socket that is ready to receive; None if the message has gone meanwhile."""
+        """The next message of a socket that is ready to receive; None if that message has gone with its connection."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """0, or the errno that says why the message cannot go now."""
+        """Send a message now. Returns 0, or the errno that tells why it cannot be sent now."""
         ...
 
     def ready(self) -> tuple[bool, bool]:
-        """Whether a message can be received, and sent, now."""
+        """Whether a message can be received now, and whether one can be sent."""
         ...
 
     def close(self, linger_ms: int) -> None: ...
 
 
 class Tap:
-    """Serves one socket. `take` is called with each message that arrives."""
+    """Serves one socket. `take` is called with each message that arrives. While `hold` is set, posted messages wait
+    here: the socket would accept them for a peer that is not connected (Z25)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, socket: RawSocket, take: Callable[[Arrived], object]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        socket: RawSocket,
+        take: Callable[[Arrived], object],
+        *,
+        hold: bool = False,
+    ) -> None:
         self._loop, self._socket, self._take = loop, socket, take
         self._backlog: deque[Sequence[Buffer]] = deque()
+        self.hold = hold
         self._due = self._closed = False
         self._fd = socket.fileno()
         loop.add_reader(self._fd, self.serve)
         self._serve_soon()  # the descriptor does not fire for messages that came before
 
     def serve(self) -> None:
-        """Take the messages that have arrived, and send those that wait."""
+        """Receive the messages that have arrived, and send those that wait."""
         self._due = False
         for _ in range(_DRAIN_MAX):
             if self._closed or not self._socket.ready()[0]:
@@ -97,7 +108,7 @@ class Tap:
             self._flush()
 
     def post(self, frames: Sequence[Buffer]) -> bool:
-        """Send now or as soon as the socket takes the message; False when too many messages wait already."""
+        """Send now, or as soon as the socket can; False when too many messages wait already."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         self._backlog.append(frames)
@@ -105,13 +116,13 @@ class Tap:
         return True
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """Send now or not at all: 0, or the errno that says why not."""
+        """Send now or not at all. Returns 0, or the errno that tells why not."""
         failed = errno.EHOSTUNREACH if self._closed else self._socket.send(frames)
         self._look()
         return failed
 
     def _flush(self) -> None:
-        while self._backlog and self._socket.send(self._backlog[0]) == 0:
+        while self._backlog and not self.hold and self._socket.send(self._backlog[0]) == 0:
             self._backlog.popleft()
         self._look()
 
@@ -119,7 +130,7 @@ class Tap:
         if self._closed:
             return
         receivable, sendable = self._socket.ready()
-        if receivable or (sendable and self._backlog):
+        if receivable or (sendable and self._backlog and not self.hold):
             self._serve_soon()
 
     def _serve_soon(self) -> None:
@@ -128,7 +139,7 @@ class Tap:
             self._loop.call_soon(self.serve)
 
     def close(self, linger_ms: int = 0) -> None:
-        """Stop. Messages that wait here are dropped; those in the socket get `linger_ms` to leave. A second call is
+        """Stop. Messages that wait here are dropped; those in the socket get `linger_ms` to be sent. A second call is
         harmless."""
         if not self._closed:
             self._closed = True

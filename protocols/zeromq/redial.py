@@ -1,7 +1,7 @@
-"""Redial: when to call a peer again that could not be reached, refused us, or closed the connection.
+"""Redial: when to call a peer again that could not be reached, refused this peer, or closed the connection.
 
-libzmq's own reconnection is switched off (Z18): after a refusal it never tries again; after other failed handshakes it
-tries five times a second for ever; if no peer listens it tries ever more seldom, even if messages are waiting.
+libzmq's own reconnection is disabled (Z18, Z30): after a refusal it never tries again; after other failed handshakes it
+tries five times a second without end; if no peer listens it tries ever more seldom, even if messages are waiting.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 _CALL_S = 15.0
-"""A call without an outcome by then is begun anew. Connecting and the handshake have 5 s each. libzmq reports nothing
-at all for a host name that cannot be resolved."""
+"""Seconds after which a call without an outcome is made anew. Connecting and the handshake have 5 s each. libzmq
+reports nothing at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """`call` calls the peer anew. The caller has called the peer once before it constructs this."""
+    """Times the calls to one peer. `call` makes a call. The owner has made the first call before it constructs this."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop, self._call = loop, call
@@ -32,7 +32,7 @@ class Redial:
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def hurry(self) -> None:
-        """A message is to be sent: pauses begin short again. A call in progress is left alone."""
+        """A message is to be sent: the next pauses are short again. A call in progress goes on."""
         self._pause_s = PAUSE_MIN_S
         if self.pausing and self._timer.when() > self._loop.time() + PAUSE_MIN_S:
             self._set_timer(PAUSE_MIN_S)

@@ -1,4 +1,6 @@
-"""Ways to peers: an out-link to each peer that can be called; for any other peer, its own connection to us."""
+"""Ways to peers: this peer's own connection (out-link) to each peer that it can call; for any other peer, the
+connection that the other has made to this one.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _UNKNOWN = "no answer"
 
 
 def new_route(name: PeerId) -> bytes:
-    """The route by which an insecure peer identifies itself. Each is new, because a dead connection may still hold an
-    old one (Z8)."""
+    """A routing id by which an insecure peer identifies itself. Each is new, because a dead connection may still hold
+    an old one (Z8)."""
     return f"{name}/{secrets.token_hex(4)}".encode()
 
 
@@ -31,7 +33,7 @@ def claimed_name(route: bytes) -> PeerId:
 
 
 class Change(Enum):
-    """A change of an out-link's connection. The value tells the user why it does not work."""
+    """A change of an out-link's connection. The value tells the user why the link does not work."""
 
     REACHED = "it is there, but does not answer"
     SILENT = "it is there, but has said nothing for seconds"
@@ -44,7 +46,7 @@ class Change(Enum):
 
 @dataclass(slots=True)
 class OutLink:
-    """Our connection to a peer, and the monitor that reports its changes."""
+    """This peer's connection to another peer, and the monitor that reports the connection's changes."""
 
     address: str
     tap: Tap
@@ -60,8 +62,9 @@ class OutLink:
 
 
 class Ways:
-    """`inbox` sends to a route, its name for a peer that called us. `reconnected` is called with a peer when messages
-    under way to it may be lost. `shared`: keys that many peers hold; `admitted`: keys that are let in, None: all."""
+    """`inbox` sends to a route, the routing id of a peer that called this one. `reconnected` is called with a peer when
+    messages under way to it may be lost. `shared`: keys that many peers hold; `admitted`: keys that are let in, None:
+    all."""
 
     def __init__(
         self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str], admitted: Set[str] | None
@@ -85,7 +88,7 @@ class Ways:
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
-        """`peer` cannot be called: it can only be answered."""
+        """Note that `peer` cannot be called, only answered."""
         self._undialable[peer] = why
 
     def trouble(self, peer: PeerId) -> str | None:
@@ -97,7 +100,8 @@ class Ways:
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
         """Send by the out-link if it is connected, else by the peer's own connection if there is one, else as soon as
-        the out-link is connected. False when none of these works: the link layer then detects the loss and resends."""
+        the out-link is connected. False when none of these works: then the link layer misses the message and resends
+        it."""
         link, call = self._out.get(peer), self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
@@ -129,7 +133,7 @@ class Ways:
         return peer
 
     def whence(self, peer: PeerId) -> str:
-        """The host that `peer` called from, or else the address that we have called; "": neither is known."""
+        """The host that `peer` called from, or else the address at which this peer called it; "": neither is known."""
         if (call := self._calls.get(peer) or self._guests.get(peer)) is not None:
             return call.address
         return self.address(peer) or ""
@@ -146,7 +150,7 @@ class Ways:
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:
-            link.connected, link.trouble = True, ""
+            link.connected, link.tap.hold, link.trouble = True, False, ""
             link.redial.succeeded()
             link.tap.serve()  # messages that waited for the connection go first
             self._reconnected(peer)
@@ -160,7 +164,7 @@ class Ways:
         link.trouble = change.value
         link.redial.failed()
         if link.connected:
-            link.connected = False
+            link.connected, link.tap.hold = False, True
             self._changed_route(peer)
 
     def _changed_route(self, peer: PeerId) -> None:
@@ -169,7 +173,8 @@ class Ways:
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
-        """Forget every way to `peer`, and the messages that wait there. `call`: also close its connection to us."""
+        """Forget every way to `peer`, and the messages that wait there. `call`: also close the connection that it made
+        to this peer."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()
@@ -177,7 +182,7 @@ class Ways:
         self.hang_up_out(peer)
 
     def hang_up_out(self, peer: PeerId) -> None:
-        """Forget our out-link to `peer`, and the messages that wait there."""
+        """Forget the out-link to `peer`, and the messages that wait there."""
         self._undialable.pop(peer, None)
         link = self._out.pop(peer, None)
         if link is not None:

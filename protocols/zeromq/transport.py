@@ -24,17 +24,14 @@ from ..wire.frames import Buffer
 from .gate import backlog
 from .listener import Listener
 from .options import OPTIONS
-from .reader import Arrived, Origin, Tap
+from .reader import Arrived, Tap
 from .redial import Redial
 from .routes import Change, OutLink, Ways, new_route
+from .sockets import Socket
 from .zap import verdict
 
 _DOMAIN = b"samovar"
-_ZERO_COPY_BYTES = 64 * 1024
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
-_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
-_EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
-_FRAMES_KEPT = 8  # a message has two frames, three with its route; a ZAP request has seven
 
 _CHANGES: dict[int, Change] = {
     zmq.EVENT_CONNECTED: Change.REACHED,
@@ -72,57 +69,8 @@ def versions() -> str:
     return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
 
 
-class _Socket:
-    """A ZeroMQ socket as the `RawSocket` of a tap."""
-
-    def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
-        self._socket = socket
-        self._tells_origin = tells_origin
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def receive(self) -> Arrived | None:
-        try:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
-        except zmq.Again:  # the message has just gone, with its connection
-            return None
-        origin = Origin(frame.get) if self._tells_origin else None
-        frames, total = [_contents(frame)], 1
-        while frame.more:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
-            total += 1
-            if total <= _FRAMES_KEPT:
-                frames.append(_contents(frame))
-        return Arrived(frames, total, origin)
-
-    def send(self, frames: Sequence[Buffer]) -> int:
-        """The first frame decides whether the message can go; the others follow it."""
-        try:
-            for frame in frames[:-1]:
-                self._socket.send(frame, _MORE)
-            self._socket.send(frames[-1], _NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
-        except zmq.ZMQError as error:
-            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-                raise
-            return int(error.errno)
-        return 0
-
-    def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.getsockopt(_EVENTS))
-        return bool(events & _IN), bool(events & _OUT)
-
-    def close(self, linger_ms: int) -> None:
-        self._socket.disable_monitor()
-        self._socket.close(linger=linger_ms)
-
-
-def _contents(frame: zmq.Frame) -> Buffer:
-    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small buffers pin an arena
-
-
 class ZeroMQTransport:
-    """`keys` None means insecure: no encryption, anybody may call, and a peer's claimed id is not verified."""
+    """`keys` None: insecure, that is no encryption, any peer may call, and a peer's claimed id is not verified."""
 
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
         """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
@@ -172,7 +120,7 @@ class ZeroMQTransport:
         return self._inbox_socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def _tap(self, socket: zmq.Socket[bytes], take: Callable[[Arrived], object], *, tells_origin: bool = False) -> Tap:
-        tap = Tap(self._loop, _Socket(socket, tells_origin=tells_origin), take)
+        tap = Tap(self._loop, Socket(socket, tells_origin=tells_origin), take)
         self._taps.append(tap)
         return tap
 
@@ -220,7 +168,7 @@ class ZeroMQTransport:
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Call `peer` at `address`. If its address or key cannot be used, or no descriptor is left, `trouble` says so;
-        `peer` may still call us."""
+        `peer` may still call this one."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)
@@ -235,13 +183,13 @@ class ZeroMQTransport:
             socket.connect(dialable(address))
         except (ValueError, zmq.ZMQError) as error:
             for one in made:
-                _Socket(one).close(0)
+                Socket(one).close(0)
             self._ways.undialable(peer, f"{error} ({address!r:.80})")
             return
         link = OutLink(
             address,
-            Tap(self._loop, _Socket(socket), lambda arrived: self._take(peer, arrived.frames, arrived.total)),
-            Tap(self._loop, _Socket(monitor), lambda told: self._ways.changed(peer, link, _change(told))),
+            Tap(self._loop, Socket(socket), lambda arrived: self._take(peer, *arrived[:2]), hold=True),
+            Tap(self._loop, Socket(monitor), lambda told: self._ways.changed(peer, link, _change(told))),
             Redial(self._loop, lambda: _connect_anew(socket, address)),
         )
         self._ways.add(peer, link)
@@ -263,7 +211,13 @@ class ZeroMQTransport:
             self._take(sender, frames, arrived.total - 1)
 
     def _take(self, sender: PeerId, frames: Sequence[Buffer], total: int) -> None:
-        self._arrivals.take(sender, frames, total, encrypted=self.encrypted)
+        """Pass on a message of `total` frames, of which the first few are given."""
+        if total != 2:
+            self._arrivals.garbage(sender, f"sent a message of {total} frames, two are due")
+            return
+        header, payload = frames
+        size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
+        self._arrivals.frames(sender, header, payload, size)
 
     def _watch_over(self) -> None:
         """Z11: serve all sockets once in a while, in case an edge was missed."""

@@ -8,7 +8,7 @@ from ..wire.frames import Buffer
 
 
 def verdict(request: Sequence[Buffer], domain: bytes, admitted: Container[str]) -> list[bytes]:
-    """The reply to a request. Only an `admitted` key over CURVE gets in; the key is the connection's user id then."""
+    """The reply to a request. Only an `admitted` key over CURVE gets in; it becomes the connection's user id."""
     version, number, asked, _, _, mechanism, *credentials = map(bytes, request)
     user = credentials[0].hex() if len(credentials) == 1 else ""
     if mechanism == b"CURVE" and asked == domain and user in admitted:

@@ -1,1 +1,1 @@
-"""Scenarios: the input of a simulation, from a file or drawn from a seed."""
+"""Scenarios: the whole input of a simulation, its text form, its files and traces, and the toy task."""

@@ -1,4 +1,4 @@
-"""The rows of ``[[faults]]`` in a scenario file."""
+"""Reading the tables under ``[[faults]]`` of a scenario file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ONLY = {
     "link": Kind.LINK,
     **dict.fromkeys(_NOISE, Kind.NOISE),
 }
-"""Keys of a fault that only one kind uses."""
+"""Key of a fault -> the only kind that uses it."""
 FAULT = ("kind", "who", "at", "at_event", "at_step", "at_message", "for", *_ONLY)
 _WHEN = ("at", "at_event", "at_step", "at_message")
 _WAYS = ("sent", "received")
@@ -31,6 +31,8 @@ _MOMENT = re.compile(rf"(\w+) ([1-9]\d{{0,11}}) ({'|'.join(_WAYS)})(?: after (\w
 
 
 def faults_in(found: list[Row], groups: Sequence[Group], *, heals: bool) -> list[Fault]:
+    """The faults in these rows. `heals`: the scenario heals all faults at some time, so that a fault without a duration
+    ends then. Raises TableError."""
     faults, peers, crashed = [], sum(group.peers for group in groups), 0
     for row in found:
         faults.append(fault := _fault(row, groups, heals=heals))
@@ -52,7 +54,7 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
         raise row.wrong("at_step", "a step is that of the first in who, which must be the number of a peer")
     if "at_message" not in when and not {*SPEAKERS}.isdisjoint(who):
         raise row.wrong("who", f"only at_message has a {' and a '.join(SPEAKERS)}")
-    if kind is Kind.PART and len(who) < 2:
+    if kind is Kind.SEPARATE and len(who) < 2:
         raise row.wrong("who", "part whom from whom? name two at least")
     for key, only in _ONLY.items():
         if key in row and kind is not only:
@@ -88,7 +90,7 @@ _FACTOR: dict[Kind, Callable[[Row], float]] = {
 
 
 def _element(value: object) -> float:
-    """The value to which one element of a model is spoiled."""
+    """The value that a spoiled element of a contribution gets: any number, or infinity."""
     return math.inf if value == math.inf else read.number(value)
 
 
@@ -123,13 +125,14 @@ def _drift(value: object) -> float:
 
 
 def peer_number(value: object, peers: int) -> int:
+    """The number of one of `peers` peers. Raises ValueError."""
     if type(value) is not int or not 0 <= value < peers:
         raise ValueError(f"there is no peer {shown(value)}, only 0 to {peers - 1}")
     return value
 
 
 def _who(value: object, groups: Sequence[Group]) -> tuple[int | str, ...]:
-    """Peer numbers, roles and sites; a site stands for all peers there."""
+    """The targets of a fault: numbers of peers, and roles. A site stands for the numbers of all peers there."""
     ones, peers = value if isinstance(value, list) else [value], sum(group.peers for group in groups)
     if len(ones) > peers:
         raise ValueError(f"more faults than peers: {len(ones)} are meant, there are {peers}")

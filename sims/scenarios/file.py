@@ -1,4 +1,4 @@
-"""Scenario files: a whole simulated run in TOML. A fault in one is reported as one line that names file, line and key.
+"""Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
 faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
@@ -45,7 +45,7 @@ _TOP = (
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """A parsed scenario file. `task`: the task to train; None: the toy task."""
+    """A parsed scenario file. `task`: path of the task to train; None: the toy task."""
 
     scenario: Scenario
     task: Path | None
@@ -91,8 +91,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
 def _settings(
     file: TomlFile, flags: Mapping[str, object], tell: Tell, founders: int | None = None, kinds: Sequence[Row] = ()
 ) -> Settings:
-    """The settings of the run. `founders`: the number of founders when no setting gives it; `kinds`: the groups, which
-    may give sites."""
+    """The settings of the run. `founders`: the number of founders, if the settings do not give `peers`; `kinds`: the
+    rows of the groups, which may give sites. Raises TableError."""
     if not isinstance(table := file.table.get("settings", {}), dict):
         raise TableError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})

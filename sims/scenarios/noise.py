@@ -1,4 +1,4 @@
-"""Random faults of links."""
+"""Random faults of frames on links."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Random faults of frames, as probabilities: loss, duplication, overtaking, garbling.
+    """Random faults of frames, each with its probability for one frame: `loss`, `duplicate`, `reorder` (a frame is
+    overtaken by later ones), `corrupt`.
 
-    A garbled frame fails the transport's own check (CURVE's, or TCP's), which breaks the connection: the frames under
-    way on it are lost, and it is made again.
+    A corrupted frame fails the check of CURVE or TCP, which breaks the connection. The frames in flight on it are lost,
+    and the connection is made again.
     """
 
     loss: float = 0.0

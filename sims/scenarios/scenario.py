@@ -1,5 +1,4 @@
-"""A scenario: the whole input of a simulated run, as one value that is printed before the run. Equal scenarios give
-equal runs, to the last bit."""
+"""A scenario: the whole input of a simulated run, as one value. Equal scenarios give equal runs, to the last bit."""
 
 from __future__ import annotations
 
@@ -15,36 +14,37 @@ from .noise import QUIET, Noise
 
 
 class Kind(StrEnum):
-    """The kinds of faults."""
+    """The kinds of faults, by their names in a scenario file. *Targets*: the peers in `Fault.who`."""
 
-    CRASH = "crash"  # as kill -9
-    PAUSE = "pause"  # as SIGSTOP, and SIGCONT after `for_s`
-    RESTART = "restart"  # crash, and begin again after `for_s`, with its checkpoint
-    REPLACE = "replace"  # the same without its disk
+    CRASH = "crash"  # the targets' processes end, as by kill -9
+    PAUSE = "pause"  # the targets' processes stop, as by SIGSTOP, and continue after `for_s`
+    RESTART = "restart"  # the targets crash, and start again after `for_s` with their checkpoints
+    REPLACE = "replace"  # the targets crash, and start again after `for_s` with empty disks
     SLOW = "slow"  # numerical work takes `factor` times as long
-    CUT_OFF = "cut_off"  # partition: the targets on one side, all others on the other
-    DEAFEN = "deafen"  # asymmetric: the targets are heard and hear nothing
-    RING = "ring"  # every peer reaches only its neighbours to the left and right: majorities that overlap
-    CLOG = "clog"  # what the targets send is held up
-    NOISE = "noise"  # frames are lost, doubled, overtaken and garbled
+    CUT_OFF = "cut_off"  # a partition: the targets cannot reach the other peers, nor be reached
+    DEAFEN = "deafen"  # an asymmetric partition: the targets are heard and hear nothing
+    RING = "ring"  # every peer reaches only the half of the others that is next to it by number: majorities overlap
+    CLOG = "clog"  # frames that the targets send are held up until the fault ends
+    NOISE = "noise"  # frames are lost, duplicated, reordered and corrupted
     LINK = "link"  # the targets' links change
     FULL_DISK = "full_disk"  # checkpoints cannot be written
     CLOCK = "clock"  # the targets' wall clocks, or all, jump by `factor` seconds and drift
-    PART = "part"  # no two of the targets can reach each other; all others can reach them
-    HANG = "hang"  # the targets' numerical work does not end; their other code runs on
-    OUTAGE = "outage"  # all crash, and restart the run after `for_s`, from checkpoints of different rounds
-    HOSTILE = "hostile"  # the targets, or admitted keys, send well-formed messages of every kind with any values
+    SEPARATE = "part"  # no two of the targets can reach each other; all others can reach them
+    HANG = "hang"  # the targets' numerical work does not end; their event loops run on
+    OUTAGE = "outage"  # all peers crash, and resume the run after `for_s`, from checkpoints of different rounds
+    HOSTILE = "hostile"  # the targets, or admitted keys of no member, send well-formed messages with any values
     SPOIL = "spoil"  # one element of the targets' next contribution becomes `factor`: huge, or not finite
 
 
 ROLES = ("coordinator", "founder", "newest", "second")
-"""Targets of a fault besides numbers of peers. `second`: the peer that would coordinate without the coordinator."""
+"""Targets of a fault that are named by their role in the run. `second`: the peer that would coordinate if the
+coordinator were gone."""
 SPEAKERS = ("sender", "receiver")
-"""Further targets for a fault that strikes at a message."""
-PARTING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK, Kind.PART)
-"""Faults by which live peers may be declared dead."""
+"""Targets of a fault that strikes at a message: the peers at its two ends."""
+SEPARATING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK, Kind.SEPARATE)
+"""Faults that may make live peers be declared dead, because they do not reach each other in time."""
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
-"""Faults of the whole world, whatever their targets."""
+"""Faults that concern all peers, whatever their targets."""
 AIMLESS = (*FOR_ALL, Kind.CLOCK, Kind.HOSTILE)
 """Faults that need no target."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
@@ -54,16 +54,16 @@ FACTORS = (Kind.SLOW, Kind.CLOCK, Kind.SPOIL)
 
 
 USUAL_LINK = "100mbit,5ms"
-"""The default link."""
+"""The link of a peer for which none is given."""
 TOY_SIZE, TOY_SIZE_MAX = 6, 10_000_000
 PRIORITIES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The moment at which the message of that kind and number was `sent`, or else received. Messages are counted from
-    1, over all peers, from the fault's `at_s` on, and only once a message of the kind `after`, if given, was
-    received."""
+    """The moment at which the message of kind `message` with this `number` is sent, or received if not `sent`. Messages
+    of that kind are counted from 1, over all peers, from the fault's `at_s` on; if `after` is given, only from the time
+    at which a message of that kind has been received."""
 
     message: str
     number: int
@@ -73,11 +73,12 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. It strikes at a message, before the delivery with that number, at that local step of its first target,
-    or at a time, whichever is given.
+    """One fault. It begins at a message (`at_message`), right before the delivery with number `at_event`, at the local
+    step `at_step` of its first target, or at the virtual time `at_s`. The first of these fields that is given counts.
 
-    who: numbers of peers, or roles. for_s: duration; 0: for good. drift: seconds a second. Fields that a kind does not
-    use are cleared, so that equivalent faults are equal.
+    `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end. `factor`: see `Kind`.
+    `drift`: of a clock, in seconds a second. Fields that the kind does not use are cleared, so that equivalent faults
+    are equal.
     """
 
     kind: Kind
@@ -113,7 +114,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of equal peers: their number, site, link, duration of a local step, and memory of each (0: enough)."""
+    """A group of equal peers: their number, their site, and for each its link, the virtual seconds of a local step, and
+    its memory (0: unlimited)."""
 
     peers: int
     site: str = ""
@@ -126,12 +128,13 @@ class Group:
 class Scenario:
     """The whole input of a simulated run.
 
-    `settings`: as for a run on real machines; `settings.peers` of the groups' peers found the run. trunks: between two
-    sites, shared by all. arrivals: number of a peer -> when it joins; the others are there from the start.
-    faults_until_s: when all faults are healed and no more occur; None: never. buggify: whether the library's own code
-    does legal but unlikely things. toy_size: inputs of the toy task's model, used when there is no other task.
-    priorities: messages are delivered by priorities of their ways, with so many changes of these
-    (`sims.world.priorities`); None: in order of arrival.
+    `settings`: the settings of the run; `settings.peers` of the groups' peers found it. `groups`: the peers, numbered
+    from 0 in this order. `trunks`: (site, site, link), a link between two sites that their peers share. `arrivals`:
+    (number of a peer, virtual time at which it joins); the others are there from the start. `faults_until_s`: virtual
+    time at which all faults are healed and no more occur; None: never. `buggify`: the library's own code does legal but
+    unlikely things. `toy_size`: number of inputs of the toy task's model, if there is no other task. `priorities`:
+    number of changes of the random priorities by which messages are delivered (`sims.world.priorities`); None: messages
+    are delivered in order of arrival.
     """
 
     settings: Settings
@@ -146,7 +149,7 @@ class Scenario:
 
     @classmethod
     def plain(cls, settings: Settings) -> Scenario:
-        """A scenario of equal peers without faults."""
+        """The scenario of a run with these settings, without sites, latecomers and faults."""
         step_s = parse_duration(settings.step_time)
         links = groupby(usual_link(settings, index) for index in range(settings.peers))
         groups = (Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s) for link, alike in links)
@@ -158,29 +161,29 @@ class Scenario:
 
     @property
     def peaceful(self) -> bool:
-        """Whether there are no faults."""
+        """Whether nothing goes wrong by itself: no faults, no buggify, no limits of memory."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
 
     @property
     def has_hostile_member(self) -> bool:
-        """Whether a member is hostile: the others cannot detect its lies, and can only continue."""
+        """Whether a member is hostile. The others cannot detect all its lies, so fewer promises hold."""
         return any(fault.kind is Kind.HOSTILE and fault.who for fault in self.faults)
 
     @property
     def buggify_until_s(self) -> float:
-        """When buggify ends, together with all faults."""
+        """The virtual time at which buggify ends, together with all faults; 0 without buggify."""
         if not self.buggify:
             return 0.0
         return math.inf if self.faults_until_s is None else self.faults_until_s
 
     @property
     def brief(self) -> bool:
-        """Whether all faults that part or stop peers last, taken together, less than any patience. Frames sent on a
-        slower link arrive late, however soon it is fast again."""
+        """Whether all faults of `SEPARATING` last, taken together, at most two patiences. A change to a slower link
+        never counts as brief, because frames that were sent on it arrive late even if it is soon fast again."""
         links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
         if any(map(self._is_slower, links)):
             return False
-        out_s = [fault.for_s for fault in self.faults if fault.kind in PARTING]
+        out_s = [fault.for_s for fault in self.faults if fault.kind in SEPARATING]
         return 0.0 not in out_s and sum(out_s) <= 2 * self.settings.patience_s
 
     def _is_slower(self, link: LinkSpec) -> bool:
@@ -197,5 +200,5 @@ class Scenario:
 
 
 def usual_link(settings: Settings, index: int) -> str:
-    """The default link of the peer, or group of peers, with this number."""
+    """The link of the peer, or group of peers, with this number, by the settings or else by `USUAL_LINK`."""
     return one_of(settings.link or USUAL_LINK, index)

@@ -1,4 +1,4 @@
-"""A scenario as the text of a scenario file; `read_scenario` reads it as an equal scenario."""
+"""Writing a scenario as the text of a scenario file, from which `read_scenario` makes an equal scenario."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...peers.settings.link_text import duration_text, link_text, size_text
-from ...peers.settings.settings import Settings
+from ...peers.settings.settings import PROTOCOL, Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 
 def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
-    """The text of the file. `task`: the task's name in it; None: the toy task. Default values are omitted."""
+    """The text of the file. `task`: the task's path in it; None: the toy task. Values that are defaults are omitted."""
     return "\n".join(_lines(scenario, task)) + "\n"
 
 
@@ -29,11 +29,11 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
     if scenario.priorities is not None:
         yield f"priorities = {scenario.priorities}"
     yield from ("", "[settings]")
-    usual = Settings(device="cpu")
-    for field in dataclasses.fields(Settings):
-        value = getattr(scenario.settings, field.name)
-        if field.name == "peers" or value != getattr(usual, field.name):
-            yield f"{field.name} = {_value(value)}"
+    values = scenario.settings.plain()
+    usual = Settings(device="cpu", protocol=scenario.settings.protocol).plain() | {"protocol": str(PROTOCOL.default)}
+    for name, value in values.items():
+        if name == "peers" or value != usual[name]:
+            yield f"{name} = {_value(value)}"
     for group in scenario.groups:
         yield from ("", "[[groups]]", f"peers = {group.peers}")
         if group.site:
@@ -78,11 +78,11 @@ def _fault(fault: Fault) -> Iterator[str]:
 
 
 def moment_text(moment: Moment) -> str:
-    """``Install 3 sent``, ``Install 3 sent after Commit``."""
+    """The moment as a scenario file has it: ``Install 3 sent``, ``Install 3 sent after Commit``."""
     way, after = "sent" if moment.sent else "received", f" after {moment.after}" if moment.after else ""
     return f"{moment.message} {moment.number} {way}{after}"
 
 
 def _value(value: object) -> str:
-    """A value in TOML: as in JSON, except for characters that only TOML escapes."""
+    """A value in TOML, which is that in JSON except for a character that only TOML escapes."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

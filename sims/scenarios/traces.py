@@ -1,11 +1,12 @@
-"""Traces: measured times of peers going up and down and of their links, as CSV; turned into arrivals and faults.
+"""Traces: CSV files with the measured times at which peers went up and down and their links changed. A trace is read as
+arrivals and faults.
 
 time,peer,what          the first line may name the columns
-0s,3,up                 peer 3 comes; peers without a line are there from the start
-12.5s,3,down            it goes, without a word
-40s,3,up                it comes back, with its disk
+0s,3,up                 peer 3 joins; peers without a line are there from the start
+12.5s,3,down            peer 3 crashes
+40s,3,up                peer 3 restarts, with its checkpoint
 41s,0,"2mbit,80ms"      the link of peer 0 changes; the quotes may be left out
-60s,0,usual             its link is its own again
+60s,0,usual             peer 0 has its own link again
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WAYS = ("up", "down")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The contents of a trace. `arrivals`: number of a peer -> when it comes, in seconds."""
+    """The contents of a trace. `arrivals`: number of a peer -> virtual time at which it joins, in seconds."""
 
     arrivals: dict[int, float]
     faults: list[Fault]
@@ -42,7 +43,7 @@ class _Row:
 
 
 def read_trace(path: Path, peers: int) -> Trace:
-    """Read the trace of a world with so many peers. Raises ValueError of one line that names file and line."""
+    """Read a trace for a scenario with so many peers. Raises a ValueError of one line that names file and line."""
     changes: dict[int, list[_Row]] = defaultdict(list)
     trace = Trace({}, [])
     links: dict[int, list[_Row]] = defaultdict(list)
@@ -59,7 +60,8 @@ def read_trace(path: Path, peers: int) -> Trace:
 
 
 def _follow(peer: int, changes: Sequence[_Row], trace: Trace) -> None:
-    """Turn one peer's rows into its arrival and its faults."""
+    """Add one peer's arrival and its crashes and restarts to `trace`, from its rows, which are in order of time. Raises
+    ValueError when two successive rows are equal."""
     for before, row in pairwise(changes):
         if before.what == row.what:
             raise ValueError(f"{row.place}: peer {peer} is {row.what} already")

@@ -1,1 +1,1 @@
-"""Sweeps: many drawn scenarios are checked against promises, and failing ones are minimised."""
+"""Sweeps: scenarios are drawn from seeds, run and checked against promises, and failing ones are minimised."""

@@ -1,5 +1,6 @@
-"""Minimising: a greedy search for a small scenario that still breaks the same promise. At each step, the first of many
-smaller scenarios that breaks it replaces the present one (delta debugging, Zeller & Hildebrandt, TSE 2002)."""
+"""Minimising: a greedy search for a small scenario that still breaks the same promise. In each step many smaller
+scenarios are tried, and the first that breaks the promise replaces the present one (delta debugging, Zeller &
+Hildebrandt, TSE 2002)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from ...peers.settings.link_text import one_of
 from ...protocols.link_spec import LinkSpec
+from ..conversations.simulation import simulation_of
 from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Kind, Scenario
 from .verdict import Verdict, judge
 
@@ -18,9 +20,9 @@ T = TypeVar("T")
 _PLAIN = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.01)
 _STEP_S = 0.01
 _SHORT_S = 0.1
-"""Faults, and the times before them, are not made shorter than this."""
+"""The durations and starting times of faults, in seconds, are not made shorter than this."""
 _TRIES = 5
-"""Tries at other moments for the faults: with fewer peers everything happens at other times."""
+"""Number of tries with other moments for the faults, because with fewer peers everything happens at other times."""
 _RUNS_MAX = 400
 
 
@@ -49,14 +51,14 @@ def minimise(
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios that are one step simpler, the much simpler ones first."""
+    """Scenarios that are simpler than `scenario`, beginning with the much simpler ones."""
     for faults in _fewer(scenario.faults):
         yield replace(scenario, faults=faults)
     for count in sorted({2, 3, 4, scenario.peers // 2, scenario.peers - 1}):
         if 2 <= count < scenario.peers:
             yield from _with_peers(scenario, count)
     for arrivals in _fewer(scenario.arrivals):
-        settings = replace(scenario.settings, peers=scenario.peers - len(arrivals))
+        settings = scenario.settings.changed(peers=scenario.peers - len(arrivals))
         yield replace(scenario, arrivals=arrivals, settings=settings)
     if scenario.buggify:
         yield replace(scenario, buggify=False)
@@ -85,7 +87,8 @@ def _fewer(these: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
 
 
 def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
-    """The same with so many peers. Targets of faults and latecomers are kept first."""
+    """`scenario` with only `count` peers, and the same with faults and arrivals at earlier moments. Targets of faults
+    are kept before latecomers, and these before other peers."""
     late, aimed = dict(scenario.arrivals), {target for fault in scenario.faults for target in fault.who}
     wanted = sorted(range(scenario.peers), key=lambda index: (index not in aimed, index not in late, index))
     # At least two are there from the start.
@@ -100,20 +103,20 @@ def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
         yield replace(fewer, arrivals=arrivals, faults=faults)
 
 
-def _sooner(fault: Fault, part: float) -> Fault:
+def _sooner(fault: Fault, factor: float) -> Fault:
     return replace(
         fault,
-        at_s=None if fault.at_s is None else round(fault.at_s * part, 3),
-        at_event=None if fault.at_event is None else max(1, round(fault.at_event * part)),
-        at_step=None if fault.at_step is None else max(1, round(fault.at_step * part)),
+        at_s=None if fault.at_s is None else round(fault.at_s * factor, 3),
+        at_event=None if fault.at_event is None else max(1, round(fault.at_event * factor)),
+        at_step=None if fault.at_step is None else max(1, round(fault.at_step * factor)),
         at_message=None
         if fault.at_message is None
-        else replace(fault.at_message, number=max(1, round(fault.at_message.number * part))),
+        else replace(fault.at_message, number=max(1, round(fault.at_message.number * factor))),
     )
 
 
 def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
-    """The same with only these peers, renumbered."""
+    """`scenario` with only the peers whose numbers are in `kept`, renumbered from 0."""
     moved: dict[int | str, int] = {index: place for place, index in enumerate(kept)}
     groups, first = [], 0
     for group in scenario.groups:
@@ -127,37 +130,25 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
             faults.append(replace(fault, who=who))
     arrivals = tuple((moved[index], at_s) for index, at_s in scenario.arrivals if index in moved)
     sites = scenario.settings.site and ";".join(one_of(scenario.settings.site, index) for index in kept)
-    settings = replace(scenario.settings, peers=len(kept) - len(arrivals), site=sites)
+    settings = scenario.settings.changed(peers=len(kept) - len(arrivals), site=sites)
     return replace(scenario, groups=tuple(groups), arrivals=arrivals, faults=tuple(faults), settings=settings)
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:
-    """Shorter and plainer runs."""
+    """`scenario` with fewer local steps, or with simpler settings."""
     settings = scenario.settings
     if settings.steps > 1:
-        yield replace(scenario, settings=replace(settings, steps=settings.steps // 2))
-        yield replace(scenario, settings=replace(settings, steps=settings.steps * 3 // 4))
-    plain = (
-        {"overlap_share": None},
-        {"overlap": False, "overlap_share": None},
-        {"fragments": 1},
-        {"pace": "equal"},
-        {"site_period": None},
-        {"drift": "left"},
-        {"period": "1", "site_period": None},
-        {"schedule": "ring"},
-        {"codec": "none"},
-        {"outer": "plain"},
-        {"checkpoint_every_s": 0.0},
-    )
-    for plainer in plain:
-        if any(getattr(settings, name) != value for name, value in plainer.items()):
-            yield replace(scenario, settings=replace(settings, **plainer))
+        yield replace(scenario, settings=settings.changed(steps=settings.steps // 2))
+        yield replace(scenario, settings=settings.changed(steps=settings.steps * 3 // 4))
+    values = settings.plain()
+    for plainer in (*simulation_of(settings).simpler, {"checkpoint_every_s": 0.0}):
+        if values.keys() >= plainer.keys() and any(values[name] != value for name, value in plainer.items()):
+            yield replace(scenario, settings=settings.changed(**plainer))
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
-    """The fault with fewer targets, sooner, or shorter."""
-    if len(fault.who) > 1 and fault.kind is not Kind.PART:
+    """`fault` with fewer targets, at an earlier moment, or with a shorter duration."""
+    if len(fault.who) > 1 and fault.kind is not Kind.SEPARATE:
         yield from (replace(fault, who=(target,)) for target in fault.who)
     if fault.for_s > 2 * _SHORT_S:
         yield replace(fault, for_s=round(fault.for_s / 2, 3))

@@ -1,12 +1,14 @@
-"""``samovar simulate --sweep``: its progress, the failures, and the command that reproduces each."""
+"""The output of ``samovar simulate --sweep``: progress, failures, and for each failure the command that reproduces
+it."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,24 +22,30 @@ from .sweep import SAME_AGAIN, sweep, unmet
 from .verdict import Verdict
 
 TOLD = 3
-"""Failures that are printed in full; for the others only the seed and the promise."""
+"""The number of failures that are printed in full; of the others the seed and the promise are printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A seed whose scenario broke a promise. `minimal`: the file of the smallest scenario that breaks it too."""
+    """A seed whose scenario broke a promise. `protocol`: the conversation of the whole sweep; None: all registered
+    ones. `minimal`: the file with the smallest scenario found that breaks the same promise; None: it was not
+    minimised."""
 
     seed: int
     verdict: Verdict
+    protocol: str | None = None
     minimal: Path | None = None
 
     @property
     def replay(self) -> str:
-        """The command that reproduces it."""
-        how = f"--sweep 1 --seed {self.seed}" if self.minimal is None else f"--scenario {self.minimal}"
-        return f"samovar simulate {how}"
+        """The command that reproduces the failure."""
+        if self.minimal is not None:
+            return f"samovar simulate --scenario {self.minimal}"
+        of_one = "" if self.protocol is None else f" --protocol {shlex.quote(self.protocol)}"
+        return f"samovar simulate --sweep 1 --seed {self.seed}{of_one}"
 
     def lines(self) -> list[str]:
+        """The failure in full: the promise, the scenario, the last events, and the command that reproduces it."""
         scenario = scenario_text(self.verdict.scenario).rstrip()
         return [
             f"seed {self.seed} broke a promise: {self.verdict.broken}",
@@ -50,6 +58,7 @@ class Failure:
         ]
 
     def row(self) -> dict[str, object]:
+        """The failure as data for JSON."""
         return {
             "seed": self.seed,
             "broken": self.verdict.broken,
@@ -61,7 +70,8 @@ class Failure:
 
 
 class _Told:
-    """The progress: a bar on a terminal, elsewhere a line now and then; nothing when quiet."""
+    """The display of a sweep's progress: a bar on a terminal, elsewhere a line for each tenth of the seeds; nothing
+    when `quiet`."""
 
     def __init__(self, count: int, *, quiet: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, quiet=quiet)
@@ -80,7 +90,7 @@ class _Told:
         self._bar.stop()
 
     def judged(self) -> None:
-        """Count one more verdict, from any thread."""
+        """Count one more verdict on the bar. May be called from any thread."""
         self._bar.advance(self._task)
 
     def so_far(self, done: int, broken: int) -> None:
@@ -92,24 +102,30 @@ class _Told:
         self._bar.console.print(line)
 
 
-def show_sweep(first_seed: int, count: int, *, smallest: bool, as_json: bool, quiet: bool) -> int:
-    """Judge `count` seeds; returns the exit code. `smallest`: minimise the failures, into files
+def show_sweep(
+    first_seed: int, count: int, protocol: str | None = None, *, smallest: bool, as_json: bool, quiet: bool
+) -> int:
+    """Judge `count` seeds from `first_seed` on, and print the failures. Returns the exit code: 1 if a promise was
+    broken or a required place was not reached, else 0. `protocol`: the conversation of all seeds; None: they are
+    divided among the registered ones. `smallest`: write minimised scenarios of the failures to files
     ``minimal-SEED.toml``."""
-    began, reached = time.monotonic(), Counter[str]()
+    began, reached, verdicts = time.monotonic(), Counter[str](), Counter[str]()
     failures: list[Failure] = []
     seeds, workers = range(first_seed, first_seed + count), min(count, os.cpu_count() or 1)
     with _Told(count, quiet=quiet or as_json) as told:
-        for seed, verdict in zip(seeds, sweep(seeds, workers=workers, progress=told.judged), strict=True):
+        judged = sweep(seeds, protocol=protocol, workers=workers, progress=told.judged)
+        for seed, verdict in zip(seeds, judged, strict=True):
             reached.update(verdict.reached)
+            verdicts[verdict.scenario.settings.protocol.text] += 1
             if verdict.broken is not None:
-                failure = Failure(seed, verdict)
+                failure = Failure(seed, verdict, protocol)
                 known = {other.verdict.promise for other in failures}
                 if smallest and verdict.promise not in {*known, SAME_AGAIN}:
                     told.say(f"seed {seed} broke a promise: {verdict.broken}; looking for the smallest that does")
                     failure = _minimised(failure)
                 failures.append(failure)
             told.so_far(seed - first_seed + 1, len(failures))
-    never, took_s = unmet(count, reached), time.monotonic() - began
+    never, took_s = unmet(verdicts, reached), time.monotonic() - began
     if as_json:
         row = {"first_seed": first_seed, "seeds": count, "seconds": took_s, "never_met": never}
         click.echo(json.dumps(row | {"broken": [failure.row() for failure in failures], "reached": dict(reached)}))
@@ -122,7 +138,7 @@ def _minimised(failure: Failure) -> Failure:
     file = Path(f"minimal-{failure.seed}.toml")
     verdict = minimise(failure.verdict)
     file.write_text(scenario_text(verdict.scenario), encoding="utf-8")
-    return Failure(failure.seed, verdict, file)
+    return replace(failure, verdict=verdict, minimal=file)
 
 
 def _summary(failures: list[Failure], never: list[str], count: int, took_s: float, *, quiet: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The text for a failed simulation: its last events, one a line."""
+"""The last events of a failed simulation as text, one a line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import Tensor
 from ...peers.records.units import plain
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry
-from .checkers import PROMISES
+from .promises import promises, violations
 
 LAST = 20
 
 
 def entry_text(entry: Entry) -> str:
-    """``  12.345 s  3.1  committed round=4 key=2,4``: when, which peer and life, what."""
+    """An event as a line, ``  12.345 s  3.1  committed round=4 key=2,4``: virtual time, peer and life, event and its
+    fields."""
     event = entry.event
     name = "".join(f" {char.lower()}" if char.isupper() else char for char in type(event).__name__).strip()
     fields = dataclasses.fields(event) if dataclasses.is_dataclass(event) else ()
@@ -30,14 +31,19 @@ def entry_text(entry: Entry) -> str:
 
 def _short(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(str(part).removeprefix("peer-") for part in value)
+        return ",".join(str(item).removeprefix("peer-") for item in value)
     return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def story(scenario: Scenario, entries: Sequence[Entry], wrong: str) -> tuple[str, ...]:
-    """The last events up to the one that broke the promise, or of the whole run if no event did."""
-    check = PROMISES.get(wrong.split(":")[0])
-    end = len(entries)
-    if check is not None and next(check(scenario, ()), None) is None:
-        end = bisect_left(range(end), True, key=lambda count: next(check(scenario, entries[:count]), None) is not None)
+    """The last `LAST` events up to the one that broke the promise in `wrong`; if no event did, e.g. because the run
+    hung, the last events of the run. One event a line."""
+    check, end = promises(scenario).get(wrong.split(":")[0]), len(entries)
+    if check is not None:
+
+        def is_broken(count: int) -> bool:
+            return next(violations(check, scenario, entries[:count]), None) is not None
+
+        if not is_broken(0):
+            end = bisect_left(range(end), True, key=is_broken)
     return tuple(entry_text(entry) for entry in entries[max(0, end - LAST) : end])

@@ -1,31 +1,32 @@
-"""One scenario, run and judged."""
+"""Running one scenario and judging whether all promises held."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
+from ...peers.task.model_copy import Diverged
 from ...peers.task.task import TaskError
-from ...peers.training.trainer import Diverged
 from ..scenarios.scenario import Scenario
 from ..scenarios.toy import toy_task
 from ..world.loop import Deadlock, run_virtual
 from ..world.world import Hung, Simulated, World
-from .checkers import broken
+from .promises import broken
 from .tell import story
 
 _BOUND_S = 2_000.0
 
 
 def bound_s(scenario: Scenario) -> float:
-    """When a run of the toy task must be over, in virtual time."""
+    """The virtual time, in seconds, by which a run of the toy task must be over."""
     return (scenario.faults_until_s or 0.0) + _BOUND_S
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement on one scenario. `broken`: the promise that did not hold, and how; None: all did. `reached`: how
-    often each rare place was reached. `last`: the last events, one a line."""
+    """The verdict on one scenario. `broken`: the promise that did not hold, and the way in which it was broken; None:
+    all held. `digest`: digest of the run; `delivered`: number of delivered frames. `reached`: place -> how often it was
+    reached. `last`: the last events, one a line, if a promise was broken."""
 
     scenario: Scenario
     broken: str | None
@@ -36,14 +37,16 @@ class Verdict:
 
     @property
     def promise(self) -> str | None:
-        """The broken promise alone, without how."""
+        """The name of the broken promise, without the way in which it was broken; None: all held."""
         return None if self.broken is None else self.broken.split(":")[0]
 
 
 def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, str | None]:
-    """Run `world` to its end and check the promises; returns also the first that did not hold, and how.
+    """Run `world` to its end and check the promises. Returns the result, and the first promise that did not hold with
+    the way in which it was broken; None: all held. `within_s`: limit in virtual seconds, beyond which the run counts as
+    hung.
 
-    Raises the errors of the task itself, about which there is no promise.
+    Raises TaskError and Diverged, which are errors of the task and break no promise.
     """
     scenario, wrong = world.scenario, None
     try:
@@ -54,12 +57,13 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
         ends = isinstance(error, Hung | Deadlock)
         wrong = f"everybody comes to an end: {error}" if ends else f"no error is a surprise: {error!r}"
         entries = world.log.entries
-        simulated = Simulated(None, entries[-1].time_s if entries else 0.0, world.network.digest)
+        simulated = Simulated({}, entries[-1].time_s if entries else 0.0, world.network.digest)
     return simulated, broken(scenario, world.log.entries) or wrong
 
 
 def judge(scenario: Scenario) -> Verdict:
-    """Run `scenario` with its toy task in a world of its own, with a bound on its virtual time."""
+    """Run `scenario` with the toy task in a world of its own, for at most `bound_s` virtual seconds. Returns the
+    verdict."""
     world = World(toy_task(scenario.toy_size), scenario)
     _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened

@@ -1,1 +1,1 @@
-"""A simulated world: its network, clocks and machines, and the peers that live in it."""
+"""A simulated world: its network, clocks, machines and faults, and the peers that run in it."""

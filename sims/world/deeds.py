@@ -1,4 +1,4 @@
-"""The faults of a simulated world: how each is applied and undone."""
+"""Applying and undoing each kind of fault in a simulated world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .wall_clock import WallClock
 
 
 class Stage(Protocol):
-    """The nemesis's interface to the world."""
+    """The part of the world's interface that the nemesis uses."""
 
     scenario: Scenario
     network: Network
@@ -54,7 +54,8 @@ def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable
 
 
 class Deeds:
-    """The faults that the nemesis applies. Each method returns the function that undoes it, if it can be undone."""
+    """Applies faults for the nemesis: one method for each kind. A method returns the function that undoes the fault, or
+    None if it cannot be undone."""
 
     def __init__(self, world: Stage) -> None:
         self._world = world
@@ -74,7 +75,7 @@ class Deeds:
             Kind.LINK: self._link,
             Kind.FULL_DISK: self._full_disk,
             Kind.CLOCK: self._clock,
-            Kind.PART: self._part,
+            Kind.SEPARATE: self._separate,
             Kind.HANG: self._hang,
             Kind.OUTAGE: self._outage,
             Kind.SPOIL: self._spoil,
@@ -82,15 +83,15 @@ class Deeds:
         }
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
-        """Apply `fault` to `targets`, and return the function that undoes it. `until_s`: the planned end; None: for
-        good."""
+        """Apply `fault` to `targets`. Returns the function that undoes it; None: it cannot be undone. `until_s`:
+        virtual time of its planned end; None: it does not end."""
         if fault.kind is Kind.CLOG:
             self._clog(targets, until_s or 0.0)
             return None
         return self._do[fault.kind](fault, targets)
 
     def close(self) -> None:
-        """End the faults that have a task of their own."""
+        """End the faults that run as tasks: hostile keys."""
         for hostile in self._hostile_ones:
             hostile.stop()
 
@@ -155,7 +156,8 @@ class Deeds:
         return join
 
     def _clog(self, targets: list[Life], until_s: float) -> None:
-        """Hold up frames. The time at which a held frame continues is fixed at the start, so this needs no healing."""
+        """Hold up the targets' frames until `until_s`. This time is given to the network at once, so nothing has to be
+        undone."""
         for life in targets:
             for other in self._world.ids:
                 self._world.network.clog(life.id, other, until_s)
@@ -181,7 +183,7 @@ class Deeds:
                 connect(life)
 
         def connect(life: Life) -> None:
-            """Give the life the latest link set for it."""
+            """Give the peer the link of the latest fault that still changes it, or else its own link."""
             own = self._world.scenario.group_of(life.index).link
             links = [fault.link for fault in self._relinked[life.index] if fault.link is not None]
             self._world.network.links[life.id] = links[-1] if links else own
@@ -203,7 +205,7 @@ class Deeds:
     def _clock(self, fault: Fault, targets: list[Life]) -> None:
         self._world.clock.change({life.machine.host for life in targets}, jump_s=fault.factor, drift=fault.drift)
 
-    def _part(self, fault: Fault, targets: list[Life]) -> Heal:
+    def _separate(self, fault: Fault, targets: list[Life]) -> Heal:
         ids = [life.id for life in targets]
         return self._cut([(one, two) for one in ids for two in ids if one != two])
 

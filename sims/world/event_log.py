@@ -1,5 +1,6 @@
-"""The event log: what the peers of a simulation saw, in order, for the checkers; and buggify, which disturbs their
-code."""
+"""The event log of a simulation, which the checkers read: the events of all peers, in order. And the simulation's side
+of `protocols.testpoints`: it records the events that peers tell of, and decides at which `buggify` sites to disturb
+them."""
 
 from __future__ import annotations
 
@@ -9,22 +10,27 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...protocols.local_sgd.rounds import Committed, Computed, Contributed, SiteCommitted, SiteContributed
-from ...protocols.transfer.snapshot_transfer import Fetched
 from .machine import MACHINE
 
 
 class Entry(NamedTuple):
-    """One event. `life`: the peer's number and that of its life, as ``3.1``."""
+    """One event. `time_s`: virtual time; `life`: the peer's number and the number of its process, counted from 0, e.g.
+    ``3.1``; or the part of the world that the event concerns."""
 
     time_s: float
     life: str
     event: object
 
 
+def peer_of(life: str) -> str:
+    """The number of the peer, as text: ``3`` for the life ``3.1``."""
+    return life.split(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """The nemesis applied a fault: its kind, the affected lives, and its end; None: for good."""
+    """The nemesis applied a fault of this `kind` to the lives `who`. `until_s`: virtual time of its end; None: it does
+    not end."""
 
     kind: str
     who: tuple[str, ...]
@@ -33,17 +39,17 @@ class Fell:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A peer was started. `remembers`: with the votes of its life before; `round`: of the checkpoint that it begins
-    from, 0: none."""
+    """A peer's process was started. `remembers`: it has the Paxos votes of the process before; `version`: version of
+    the checkpoint from which it resumes, 0: none."""
 
     remembers: bool = False
-    round: int = 0
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A peer's process has ended: it `finished` the run, was `crashed`, or gave up with an `error`; `foreseen`: an
-    error with which a peer may end."""
+    """A peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up with an `error`.
+    `foreseen`: the error is none, or tells the user what to mend, and so is no defect."""
 
     finished: bool = False
     crashed: bool = False
@@ -53,19 +59,20 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """All peers have crashed; the following events are of another run, which continues from their checkpoints."""
+    """All peers have crashed. The following events are those of a resumed run, which continues from their
+    checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complained:
-    """An error occurred where nothing could report it: in a callback, or in a task that is never awaited."""
+    """An error occurred that nobody handles: in a callback, or in a task whose result nobody awaits."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A peer needed more memory than it has and was killed for it."""
+    """A peer was killed because it needed more memory than it has."""
 
     needed_bytes: int
     memory_bytes: int
@@ -73,14 +80,14 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many bytes had arrived at a peer and were not consumed yet."""
+    """Frames of so many bytes had arrived at a peer and were not consumed yet."""
 
     inbound_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A peer refused messages of another as misbehaviour."""
+    """A peer refused the messages of peer `who` because of misbehaviour."""
 
     who: str
     why: str
@@ -88,7 +95,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Misdelivered:
-    """A peer was delivered the message of `sender` with that `number` on its lane, when another one was `due`."""
+    """An endpoint delivered a message out of order or twice. `sender`: the peer that sent it; `what`: its kind;
+    `number`: its sequence number on its lane; `due`: the sequence number that should have been delivered next."""
 
     sender: str
     what: str
@@ -96,23 +104,28 @@ class Misdelivered:
     due: int
 
 
-_JUDGED = Fetched | Contributed | Computed | Committed | SiteContributed | SiteCommitted
-
-
 class Log:
-    """All events, and how often each `sometimes` place was reached."""
+    """All events of a simulation, and the number of times that each `sometimes` place and `buggify` site was
+    reached."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.reached: Counter[str] = Counter()
         self.judged = True
-        """Whether to keep data that only checkers use: the vectors of all rounds."""
+        """Whether to keep the events that peers tell of. Only checkers use them, and they hold the vectors of all
+        exchanges."""
         self.closed = False
-        """Set when the world ends: the clean-up afterwards is not recorded."""
+        """Set when the world ends, so that the clean-up afterwards is not recorded."""
 
     def add(self, life: str, event: object) -> None:
-        if not self.closed and (self.judged or not isinstance(event, _JUDGED)):
+        """Record an event of the world: a fault, the start or the end of a peer."""
+        if not self.closed:
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
+
+    def saw(self, life: str, event: object) -> None:
+        """Record an event that a peer's own code told of, by `testpoints.witness`."""
+        if self.judged:
+            self.add(life, event)
 
 
 _SITE_ACTIVE = 0.25
@@ -121,9 +134,9 @@ _FIRST_FIRES = 0.25
 
 
 class Observer:
-    """The observer of one life of a peer (`protocols.testpoints`). Until `buggify_until_s` a quarter of all sites of a
-    run are active. Each active site fires at one visit in twenty, and at the first one in four, because some sites are
-    rarely visited."""
+    """The `testpoints.Witness` of one process of a peer. Until the virtual time `buggify_until_s` a quarter of all
+    `buggify` sites are active in a run. An active site fires at its first visit with a probability of 1/4, because some
+    sites are rarely visited, and at each later visit with one of 1/20."""
 
     def __init__(self, log: Log, life: str, seed: int, *, buggify_until_s: float) -> None:
         self._log, self._life, self._seed, self._until_s = log, life, seed, buggify_until_s
@@ -131,8 +144,8 @@ class Observer:
 
     def saw(self, event: object) -> None:
         if (machine := MACHINE.get()) is not None and machine.dead:
-            return  # the callback that crashed it runs on; its events do not count
-        self._log.add(self._life, event)
+            return  # the callback in which it was crashed runs on, and its events do not count
+        self._log.saw(self._life, event)
 
     def sometimes(self, what: str) -> None:
         self._log.reached[what] += 1

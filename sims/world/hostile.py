@@ -1,8 +1,8 @@
-"""Hostile keys: they send well-formed messages of every kind, with extreme values, or altered copies of honest
+"""Hostile senders: they send well-formed messages of every kind with extreme values, and altered copies of honest
 messages.
 
-The senders are keys that were admitted and are no members, keys that hold only the run's invite, and members that
-otherwise behave like the others. A key is soon cut off, so new ones keep coming.
+A sender is an admitted key that is no member, a key that holds only the run's invite, or a member that otherwise
+behaves like the others. Peers soon ban a hostile key, so new ones keep coming.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from .transport import SimulatedTransport
 from .ways import Frame
 
 KEY, GUEST = "hostile", "guest"
-"""Prefixes of the ids of hostile keys: non-members, and holders of an invite's key."""
+"""Prefixes of the ids of hostile keys: of admitted keys, and of holders of an invite's key."""
 EVERY_S = 0.05
 _KEY_FOR = 20
-"""How many messages a key sends before another replaces it."""
+"""Number of messages that a key sends before another key replaces it."""
 _HEARD_MAX = 256
+_LIBRARY = __name__.partition(".")[0] + "."
 _OUT_OF_THE_WORLD = ("reach.AskReach",)
-"""Messages not sent: this one makes its receiver open a real connection."""
+"""Kinds of messages that are not sent: this one makes its receiver open a real connection."""
 _INTS = (0, 1, 2, 3, 1 << 16, 1 << 31, 1 << 36, 1 << 37, 1 << 62, INT_MAX)
 _FLOATS = (0.0, -1.0, 0.5, 3600.0, 5e-324, 1e308, -1e308)
 _TEXTS = ("", "x", "sim://nowhere", "tcp://127.0.0.1:1", "é" * 200)
@@ -45,7 +46,8 @@ _BLOBS = (b"", bytes(32), b"\xff" * 200)
 
 
 class Speech:
-    """Draws hostile messages: by the schema alone, or from an overheard message of an honest peer."""
+    """Draws hostile messages: half of them made by the wire's schema alone, half by altering an overheard message of an
+    honest peer."""
 
     def __init__(self, chance: random.Random, peers: Sequence[PeerId]) -> None:
         self._chance, self._peers = chance, peers
@@ -71,18 +73,28 @@ class Speech:
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
 
     def next(self) -> tuple[str, object, bytes]:
-        """The next message: its channel, the message and its payload."""
+        """Draw a message. Returns its channel, the message and its payload."""
         if self._heard and self._chance.random() < 0.5:
             channel, message = self._chance.choice(self._heard)
             message = self._altered(message)
         else:
-            kind = self._chance.choice([kind for kind in kinds() if kind not in _OUT_OF_THE_WORLD])
+            kind = self._chance.choice(self._kinds())
             astray = self._chance.random() < 0.1
             channel = self._chance.choice(self.channels) if astray else self._channel_of.get(_family(kind), "")
             message = self._of(type_of(kind))
         most = payload_max_of(message)
         sizes = (0, 1, 8, min(most, 4096), *((most,) if self._chance.random() < 0.02 else ()))
         return channel, message, bytes(min(most, self._chance.choice(sizes)))
+
+    def _kinds(self) -> list[str]:
+        """The kinds of the library, and those that were heard. A process may have imported others meanwhile, and a run
+        must not depend on it."""
+        return [
+            kind
+            for kind in kinds()
+            if kind not in _OUT_OF_THE_WORLD
+            and (type_of(kind).__module__.startswith(_LIBRARY) or _family(kind) in self._channel_of)
+        ]
 
     def _altered(self, message: Any) -> Any:
         fields = typing.get_type_hints(type(message))
@@ -97,7 +109,7 @@ class Speech:
             one = value[place]
             changed = (self._altered(one),) if dataclasses.is_dataclass(one) else self._chance.choice(((), (one, one)))
             return dataclasses.replace(message, **{name: (*value[:place], *changed, *value[place + 1 :])})
-        return dataclasses.replace(message, **{name: self._of(fields[name])})
+        return _allowed(lambda: dataclasses.replace(message, **{name: self._of(fields[name])}))
 
     def _of(self, hint: Any) -> Any:
         chance, origin, args = self._chance, typing.get_origin(hint), typing.get_args(hint)
@@ -116,7 +128,15 @@ class Speech:
             return tuple(self._of(args[0]) for _ in range(chance.choice((0, 0, 1, 1, 2, 5, 50))))
         if origin in (types.UnionType, typing.Union):
             return None if chance.random() < 0.5 else self._of(args[0])
-        return hint(**{name: self._of(one) for name, one in typing.get_type_hints(hint).items()})
+        return _allowed(lambda: hint(**{name: self._of(one) for name, one in typing.get_type_hints(hint).items()}))
+
+
+def _allowed(draw: Callable[[], Any]) -> Any:
+    """Call `draw` until it makes a message that its own dataclass allows. One beyond these bounds cannot be made in
+    this process."""
+    while True:
+        with contextlib.suppress(ValueError):
+            return draw()
 
 
 def _family(kind: str) -> str:
@@ -129,7 +149,7 @@ def vars_of(message: object) -> dict[str, object]:
 
 
 def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
-    """Send the message if it goes out at once. Messages of the link itself are left out."""
+    """Send the message, unless it would have to wait for credit or is one of the link's own."""
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
@@ -140,8 +160,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
 
 
 class Hostile:
-    """Sends a message every `EVERY_S` to peers that `lives` gives, until stopped: from each of `members`, or, if there
-    are none, from keys of its own."""
+    """Sends a hostile message every `EVERY_S` virtual seconds to a random one of the peers that `lives` gives, until it
+    is stopped. The senders are all of `members`, or, if there are none, keys of its own."""
 
     def __init__(self, network: Network, seed: str, lives: Callable[[], list[Life]], members: list[Life]) -> None:
         self._network, self._lives, self._members = network, lives, members
@@ -171,7 +191,7 @@ class Hostile:
             await asyncio.sleep(EVERY_S)
 
     async def _come(self) -> None:
-        """Connect with fresh keys, as an invite admits any."""
+        """Replace the own keys by new ones, and connect them to all peers, as an invite admits any key."""
         self._go()
         number = self._said // _KEY_FOR
         for key in (f"{KEY}-{number}", f"{GUEST}/{number}"):
@@ -199,7 +219,7 @@ class Hostile:
         self._own.clear()
 
     def stop(self) -> None:
-        """Stop sending."""
+        """Stop sending, and close the endpoints of all own keys."""
         self._task.cancel()
         self._go()
         if self._hear in self._network.seen:

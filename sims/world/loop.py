@@ -1,8 +1,8 @@
-"""Virtual time: an asyncio loop whose clock jumps to the next due timer, because it waits for nothing real.
+"""Virtual time: an asyncio event loop whose clock jumps to the next due timer whenever no callback is ready.
 
-Only time is virtual: the loop runs the same code as a real one. Work for a thread runs at once, on the spot, so that a
-run is a function of its seed. Timers due at the same time fire in an order drawn from the seed, so code that relies on
-the order in which timers were set fails.
+The loop runs the same code as a real one; only its time is virtual. Work for a thread runs at once on the loop's own
+thread, so that a run is a function of its seed. Timers due at the same time fire in an order drawn from the seed, so
+that code which relies on the order in which timers were set fails.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ Ts = TypeVarTuple("Ts")
 
 
 PASSES_MAX = 10**6
-"""Passes of the loop at one moment of virtual time, after which it counts as endless."""
+"""Number of passes of the loop at one moment of virtual time, after which the run counts as a livelock."""
 
 
 _RESOLUTION_S = 1e-9
 
 
 class Deadlock(RuntimeError):
-    """Every task waits and no timer is due, or tasks run for ever while no time passes: a real network would not end
-    this either."""
+    """The run cannot end: every task waits and no timer is set, or tasks run for ever while no virtual time passes."""
 
 
 class _Handle(asyncio.Handle):
@@ -48,8 +47,9 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop on virtual time. `time()` starts at 0 and advances only when nothing is left to do now. It has no
-    files and so no selector: to wait is to advance the clock. A callback runs only if its machine runs."""
+    """An event loop on virtual time. `time()` starts at 0 and advances only when no callback is ready. The loop has no
+    selector, because it waits for no files: instead of waiting it advances its clock. A callback runs only if its
+    machine runs (`machine`)."""
 
     _ready: deque[_Handle | _Timer]
     _stopping: bool
@@ -81,8 +81,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def happen(self, when: float, tie: float, do: Callable[[*Ts], object], *what: *Ts) -> None:
-        """Call `do` at that time, outside any machine; it cannot be cancelled. `tie`: its rank among all that is due
-        then."""
+        """Call `do` at the virtual time `when`, outside any machine; it cannot be cancelled. `tie`: from 0 to 1, its
+        rank among the timers that are due at the same time."""
         self._set += 1
         heapq.heappush(self._timers, (when, tie, self._set, None, do, what))
 
@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """Run the ready and the due callbacks; if none is ready, advance to the next timer."""
+        """Run the ready callbacks and the due timers. If no callback is ready, first advance to the next timer."""
         timers, ready = self._timers, self._ready
         while timers and (timer := timers[0][3]) is not None and timer.cancelled():
             heapq.heappop(timers)
@@ -141,7 +141,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return Deadlock(f"livelock: tasks run for ever at {self._now:g} s, and no time passes")
 
     def _timer_handle_cancelled(self, handle: _Timer) -> None:
-        """Cancelled timers are removed when they come up, or when they are the majority."""
+        """Count a cancelled timer. Cancelled timers are removed when they are due, or all at once when more than half
+        of the timers are cancelled."""
         if not handle._scheduled:
             return
         self._cancelled_timers += 1
@@ -151,7 +152,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 0
 
     def again(self, handle: asyncio.Handle) -> None:
-        """Run a callback, which its machine did not take when it was due, as soon as possible."""
+        """Make a callback ready that its machine did not take when it was due (`Machine.takes`)."""
         self._ready.append(handle)  # type: ignore[arg-type]
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
@@ -163,19 +164,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _write_to_self(self) -> None:
-        """Does nothing: no other thread wakes this loop."""
+        """Do nothing, because no other thread wakes this loop."""
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
-    """Run `main` on a new virtual loop, cancel the remaining tasks, and return its result. Raises Deadlock."""
+    """Run `main` on a new virtual loop, cancel the remaining tasks, and return its result. `seed`: for the order of
+    timers that are due at the same time. Raises Deadlock."""
     with _little_garbage_collection(), asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
         return runner.run(main)
 
 
 @contextmanager
 def _little_garbage_collection() -> Iterator[None]:
-    """Collect garbage rarely. A world has many objects that live as long as it does: scanning them repeatedly takes
-    more time than all messages."""
+    """A context in which Python collects garbage rarely. A world has many objects that live as long as it does, and to
+    scan them repeatedly takes more time than to deliver all messages."""
     before = gc.get_threshold()
     gc.set_threshold(50_000, 50, 100)
     try:

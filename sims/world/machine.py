@@ -1,7 +1,7 @@
-"""A machine: it runs one simulated peer, and can be crashed, paused or slowed down.
+"""A simulated machine, which runs one process of a peer and can be crashed, paused or slowed down.
 
-All code of a peer runs in its machine's context (`contextvars`), which every task and callback inherits. So the loop
-knows whose callback it runs, and holds back those of a dead or paused machine.
+All code of a peer runs in its machine's context (`contextvars`), which every task and callback inherits. By it the loop
+knows the machine of each callback, and holds back the callbacks of a dead or paused machine.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
-"""The machine whose code is running."""
+"""The machine whose code is running; None: code of the world itself."""
 
 
 class Machine:
-    """One simulated machine. `slowness`: how many times longer than usual its numerical work takes."""
+    """One simulated machine. `slowness`: factor by which its numerical work takes longer than usual."""
 
     def __init__(self, name: str, again: Callable[[asyncio.Handle], None], seed: int = 0) -> None:
-        """`again`: runs a kept callback after all (`VirtualLoop.again`). `seed` draws the order of timers that are due
-        at the same time."""
+        """`name`: number of the peer and of its process, e.g. ``3.1``. `again`: makes a kept callback ready
+        (`VirtualLoop.again`). `seed`: for the order of timers that are due at the same time."""
         self.name, self._again = name, again
         self.tie = random.Random(f"{seed} {name}").random
         self.slowness = 1.0
         self.spoils: float | None = None
-        """The value that one element of the next contribution becomes: a single miscalculation."""
+        """The value to be written to one element of the next contribution, as a miscalculation; None: none."""
         self.dead = False
         self.context = contextvars.Context()
         self.context.run(MACHINE.set, self)
@@ -41,16 +41,16 @@ class Machine:
 
     @property
     def host(self) -> str:
-        """The name of its hardware, shared by successive machines: ``3`` for 3.0 and 3.1."""
+        """The name of its hardware, which successive processes of one peer share: ``3`` for 3.0 and 3.1."""
         return self.name.partition(".")[0]
 
     @property
     def prompt(self) -> bool:
-        """Whether a new callback may run at once: the machine runs, and no older callback is waiting."""
+        """Whether a new callback may run at once: the machine runs, and no earlier callback is held back."""
         return not (self.dead or self._stops or self._behind)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run `work` on this machine."""
+        """Run `work` on this machine, as a task with this name."""
         task = asyncio.get_running_loop().create_task(work, name=name, context=self.context)
         self._tasks.append(task)
         return task
@@ -63,21 +63,22 @@ class Machine:
         return runs
 
     def crash(self) -> None:
-        """As kill -9: nothing runs here any more, not even clean-up."""
+        """End the process as by kill -9: none of its code runs any more, not even clean-up."""
         self.dead = True
 
     def pause(self) -> None:
-        """As SIGSTOP. Arrivals wait; clocks run on. A machine paused twice needs two `resume` calls."""
+        """Stop the process as by SIGSTOP: its callbacks and arriving frames wait, and clocks run on. A machine that was
+        paused twice needs two calls of `resume`."""
         self._stops += 1
 
     def resume(self) -> None:
-        """As SIGCONT."""
+        """Undo one `pause`, as SIGCONT does."""
         self._stops -= 1
         if not (self.dead or self._stops):
             self._go_on()
 
     def hang(self) -> None:
-        """Numerical work no longer ends; all other code runs on."""
+        """Make numerical work not end, from now until `unhang`; all other code runs on."""
         self._hangs += 1
 
     def unhang(self) -> None:
@@ -87,7 +88,7 @@ class Machine:
             self._goes_on.set()
 
     async def works(self) -> None:
-        """Return when numerical work may end."""
+        """Wait until numerical work may end: at once, unless the machine hangs."""
         while self._hangs:
             self._goes_on.clear()
             await self._goes_on.wait()
@@ -102,8 +103,9 @@ class Machine:
     def _caught_up(self) -> None:
         self._behind = False
 
-    def bury(self) -> None:
-        """To be called at the end of the world: the remaining callbacks may run, to clean up."""
+    def clean_up(self) -> None:
+        """Cancel the machine's tasks and let its callbacks run, so that tasks clean up. Called at the end of the
+        world."""
         self.dead, self._stops = False, 0
         self._go_on()
         for task in self._tasks:

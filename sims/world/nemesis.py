@@ -1,4 +1,4 @@
-"""The nemesis: applies the faults of a scenario to the world, at their moments and to their targets."""
+"""The nemesis, which applies the faults of a scenario to their targets in the world, at their moments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from .simulated_peer import Life
 from .ways import Frame
 
 VECTORS = 4
-"""Vectors of the model's size that a training peer holds: the model, its gradients, its contribution, and the sum."""
+"""Number of vectors of the model's size that a training peer holds: the model, its gradients, its contribution, and the
+sum."""
 
 
 @dataclass(slots=True, eq=False)
 class _Awaited:
-    """A fault that strikes at a message, once `left` more of its kind are seen. The count begins when a message of the
-    kind `after` was received; "": it has begun."""
+    """A fault that strikes at a message: at the `left`-th message of its kind from now on. They are counted only once a
+    message of the kind `after` has been received; "": they are counted already."""
 
     fault: Fault
     left: int
@@ -32,18 +33,20 @@ class _Awaited:
 
 
 class Nemesis:
+    """Applies the faults of the world's scenario, and heals them when they are over."""
+
     def __init__(self, world: Stage) -> None:
         self._world = world
         self._at_step: list[Fault] = []
         self._over = False
         self._number: dict[PeerId, int] = {}
         self._at_message: dict[tuple[str, bool], list[_Awaited]] = defaultdict(list)
-        """Faults by kind of message, and whether they strike at its sending."""
+        """(Kind of a message, whether it is sent or received) -> the faults that strike at it."""
         self._deeds = Deeds(world)
         self._heals: list[Heal] = []
 
     def arm(self) -> None:
-        """Schedule all faults."""
+        """Schedule all faults of the scenario. Called when the world begins."""
         loop, scenario = asyncio.get_running_loop(), self._world.scenario
         at_event: dict[int, list[Fault]] = defaultdict(list)
         for fault in scenario.faults:
@@ -67,7 +70,8 @@ class Nemesis:
             self._world.network.after.append(self._weigh)
 
     def _see(self, frame: Frame, sent: bool) -> None:
-        """Strike amid the work of the frame's sender or receiver."""
+        """Apply the faults that strike at this frame. It has just been sent by the running code of its sender, or else
+        received by that of its receiver."""
         if not {frame.sender, frame.to} <= self._number.keys():
             return
         kind, now = kind_of(frame.header), asyncio.get_running_loop().time()
@@ -85,27 +89,28 @@ class Nemesis:
             awaited.after = "" if awaited.after == kind else awaited.after
 
     def stepped(self, index: int, step: int) -> None:
-        """To be called when the peer with this number takes that local step."""
+        """Apply the faults at the local step `step` of the peer with this number. Called when the peer takes this
+        step."""
         for fault in [fault for fault in self._at_step if fault.at_step == step and fault.who[:1] == (index,)]:
             self._at_step.remove(fault)
             asyncio.get_running_loop().call_soon(self.strike, fault, context=Context())
 
     def _weigh(self, peer: PeerId) -> None:
-        """Kill a peer that needs more memory than it has; but none before the run has begun, when it would only be
-        restarted."""
+        """Crash `peer` if it needs more memory than it has. Not before the run has begun for it, because it would only
+        be restarted then."""
         if peer not in self._number:
             return
         memory_bytes = self._world.scenario.group_of(self._number[peer]).memory_bytes
         life = self._world.life(self._number[peer]) if memory_bytes else None
-        if life is None or not life.peer.membership.view.started:
+        if life is None or not life.begun:
             return
-        needed_bytes = life.endpoint.held_bytes + VECTORS * life.peer.state.vector.nbytes
+        needed_bytes = life.endpoint.held_bytes + VECTORS * life.model_bytes
         if needed_bytes > memory_bytes:
             self._world.log.add(life.name, OutOfMemory(needed_bytes, memory_bytes))
             Context().run(life.crash)
 
     def strike(self, fault: Fault) -> None:
-        """Apply `fault` now, unless all faults are over or no target is there."""
+        """Apply `fault` now, unless the time of faults is over or none of its targets is running."""
         Context().run(self._strike, fault)  # outside the context of the machine that is running
 
     def _strike_all(self, faults: Iterable[Fault]) -> None:
@@ -138,8 +143,8 @@ class Nemesis:
         running = [life for life in self._world.lives if life.running]
         if role in ("coordinator", "second"):
             place = 0 if role == "coordinator" else 1
-            leaders = [life.peer.membership.leaders[place : place + 1] for life in running]
-            return next((life for life in running if (life.id,) in leaders), None)
+            leaders = {leader for life in running if (leader := life.leader(place)) is not None}
+            return next((life for life in running if life.id in leaders), None)
         return (running[0] if role == "founder" else running[-1]) if running else None
 
     def _heal(self, heal: Heal) -> None:
@@ -148,7 +153,7 @@ class Nemesis:
             heal()
 
     def close(self) -> None:
-        """To be called at the end of the world."""
+        """End the faults that run as tasks. Called at the end of the world."""
         self._deeds.close()
 
     def _heal_all(self) -> None:

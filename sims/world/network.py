@@ -1,11 +1,12 @@
-"""A virtual network: every peer has an up-link and a down-link with a bandwidth, and every way a latency with jitter.
+"""A virtual network. Every peer has an up-link and a down-link, each with a bandwidth. Every way, which is a directed
+pair of peers, has a latency with jitter.
 
-Frames of one way keep their order, as on TCP, unless `noise` lets one be overtaken. A message occupies its sender's
-up-link and its receiver's down-link for `link_bytes` / bandwidth each, at the same time (cut-through), so many senders
-share one receiver's down-link. Between sites with a trunk it occupies that too. Each link serves messages in the order
-in which their first bytes reach it, so a message that is still far away delays no other. Messages under way are lost
-when their way is cut or their receiver closed; messages that wait for an up-link are lost when their sender closes.
-Every way draws from a random generator of its own.
+Frames of one way keep their order, as on TCP, unless `noise` reorders them. A frame occupies its sender's up-link and
+its receiver's down-link for `link_bytes` / bandwidth seconds each, at the same time (cut-through), so that many senders
+share one receiver's down-link. Between sites with a trunk it occupies the trunk too. Each link serves frames in the
+order in which their first bytes reach it, so a frame that is still far away delays no other. Frames in flight are lost
+when their way is cut or their receiver closes. Frames that wait for an up-link are lost when their sender closes. Every
+way draws from a random generator of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import math
 import random
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextvars import copy_context
@@ -32,30 +34,34 @@ from .ways import Frame, Port, Way
 
 Ts = TypeVarTuple("Ts")
 LINGER_S = 0.3
-"""How long a socket's queued messages still leave after it was closed (`protocols.zeromq.transport`)."""
+"""Seconds after the closing of a socket during which its queued frames still leave, as in
+`protocols.zeromq.transport`."""
 
 
 class Network:
-    """Connects `SimulatedTransport`s. `digest` is a hash over every delivery: equal runs have equal digests."""
+    """Connects `SimulatedTransport`s. `link`: the link of peers without one of their own; `noise`: the present random
+    faults of frames. `digest`: a hash over all deliveries, equal for equal runs."""
 
     def __init__(self, link: LinkSpec, seed: int, noise: Noise = QUIET) -> None:
         self.link, self.noise = link, noise
         self.links: dict[PeerId, LinkSpec] = {}
-        """Peers whose connection is not the common `link`."""
+        """Peer -> its link, for peers that have not the common `link`."""
         self.site: dict[PeerId, str] = {}
         self.trunks: dict[frozenset[str], LinkSpec] = {}
-        """The link that two sites share; without one, the peers' own links are all there is."""
+        """Two sites -> the link that all frames between them share. Other sites are connected by the peers' own links
+        alone."""
         self.delivered = 0
         self.happened: Counter[str] = Counter()
-        """How often a frame was lost, doubled, overtaken or garbled by chance, or dropped on a cut way."""
+        """Number of frames that were lost, doubled, overtaken or garbled by noise, or dropped on a cut way."""
         self.carried: Counter[tuple[PeerId, PeerId]] = Counter()
-        """Bytes sent, by way."""
+        """Way -> bytes sent on it."""
         self.before: dict[int, Callable[[], None]] = {}
-        """Delivery number, counted from 1 -> function to call right before it, e.g. to crash a peer or cut a way."""
+        """Number of a delivery, counted from 1 -> function to call right before it, e.g. to crash a peer."""
         self.after: list[Callable[[PeerId], None]] = []
-        """Functions called after every delivery, with the receiver."""
+        """Functions that are called with the receiver after every delivery."""
         self.seen: list[Callable[[Frame, bool], None]] = []
-        """Functions called with each frame twice: when it was just sent, and when it was just received."""
+        """Functions that are called twice for each frame: with (frame, True) right after it was sent, and with (frame,
+        False) right after it was received."""
         self.priorities: Priorities | None = None
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
@@ -68,8 +74,8 @@ class Network:
 
     @cached_property
     def _loop(self) -> VirtualLoop:
-        """The loop of the peers, kept: asking asyncio for the running one costs more than all other work for a
-        frame."""
+        """The virtual loop. It is kept, because asking asyncio for the running loop takes longer than all other work
+        for a frame."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "a virtual network needs virtual time"
         return loop
@@ -79,13 +85,15 @@ class Network:
         return self._hash.hexdigest()
 
     def open(self, peer: PeerId, arrivals: Arrivals) -> None:
+        """Open the port of `peer`; `arrivals` receives its frames. Raises OSError when it is open already."""
         if peer in self._ports:
             raise OSError(f"{peer} is open already")
         machine = MACHINE.get()
         self._ports[peer] = Port(arrivals, machine, copy_context() if machine is None else machine.context)
 
     def close(self, peer: PeerId, *, linger_s: float = 0.0) -> None:
-        """From now on `peer` neither sends nor receives; but frames that begin to leave within `linger_s` still do."""
+        """Close the port of `peer`: it neither sends nor receives any more. Queued frames still leave for `linger_s`
+        seconds."""
         if (port := self._ports.pop(peer, None)) is not None:
             port.sends_until_s = self._loop.time() + linger_s
         self._admitted.pop(peer, None)
@@ -99,17 +107,20 @@ class Network:
         self._cut[sender, to] -= 1
 
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
-        """Frames from `sender` to `to` arrive at `until_s` at the earliest."""
+        """Hold up the frames from `sender` to `to`: they arrive at the virtual time `until_s` at the earliest."""
         way = self._way(sender, to)
         way.clogged_until_s = max(way.clogged_until_s, until_s)
 
     def admit(self, at: PeerId, peer: PeerId) -> None:
+        """Deliver frames of `peer` to `at` from now on."""
         self._admitted.setdefault(at, set()).add(peer)
 
     def dismiss(self, at: PeerId, peer: PeerId) -> None:
+        """Drop frames of `peer` to `at` from now on."""
         self._admitted.get(at, set()).discard(peer)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
+        """Send a frame from `sender` to `to`. Returns its bytes on the wire, also if it will be lost."""
         size = wire_bytes(len(header), len(payload), encrypted=True)
         if (port := self._ports.get(sender)) is None:
             return size
@@ -146,8 +157,8 @@ class Network:
         return latency_s + way.chance.uniform(0.0, jitter_s) if jitter_s else latency_s
 
     def _at(self, when: float, to: PeerId, do: Callable[[*Ts], object], *what: *Ts) -> None:
-        """Call `do` on the line to that peer, outside any machine, so that no machine's fault delays it. Its order
-        among events of the same time is drawn by the line."""
+        """Call `do` at the virtual time `when`, outside any machine, so that no machine's fault delays it. The order
+        among events of the same time is drawn from a generator for the receiver `to`."""
         tie = self._ties.get(to)
         if tie is None:
             tie = self._ties[to] = random.Random(f"{self._seed} line to {to}").random
@@ -162,7 +173,8 @@ class Network:
         self._fly(frame, entered_s + latency_s, max(sent_s, left_s) + latency_s)
 
     def _fly(self, frame: Frame, first_s: float, last_s: float) -> None:
-        """Let the first and the last byte reach the down-link at these times, but behind earlier frames of this way."""
+        """Let the first and the last byte of the frame reach the down-link at these virtual times, or later if earlier
+        frames of this way are still before it."""
         way = frame.way
         if way.source is not frame.source:
             way.source, way.entered_s = frame.source, 0.0
@@ -215,8 +227,8 @@ class Network:
         return True
 
     def _arrive(self, frame: Frame, there: Port | None, garbled: bool) -> None:
-        """The last byte has arrived. `there`: the port open when the first byte came; another life does not get the
-        frame."""
+        """Handle the arrival of a frame's last byte. `there`: the receiver's port that was open when the first byte
+        arrived. If another process of the peer has opened a port since, the frame is dropped."""
         if self._cut and self._cut[frame.sender, frame.to] > 0:
             self.happened["cut"] += 1
             return
@@ -239,8 +251,8 @@ class Network:
             self._break(way, sender, to)
             return
         self.delivered += 1
-        told = struct.pack("<d", self._loop.time())
-        self._hash.update(b"".join((told, way.name, frame.header, frame.payload)))
+        told = struct.pack("<dI", self._loop.time(), zlib.crc32(frame.payload))  # to hash all of it would take longer
+        self._hash.update(b"".join((told, way.name, frame.header)))
         port.arrivals.frames(sender, frame.header, frame.payload, frame.size)
         for look in self.after:
             look(to)
@@ -248,7 +260,8 @@ class Network:
             see(frame, False)
 
     def _break(self, way: Way, sender: PeerId, to: PeerId) -> None:
-        """Break the connection. It is made again at once, and its dialler is told."""
+        """Break the connection of this way, which loses the frames in flight on it. It is made again at once, and the
+        sender's endpoint is told so."""
         way.connection += 1
         port = self._ports.get(sender)
         if port is not None:

@@ -1,4 +1,4 @@
-"""A simulated peer's endpoint, which records the delivery of a message that is not the next one of its lane."""
+"""The endpoint of a simulated peer. It records each delivery of a message that is not the next one of its lane."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .event_log import Misdelivered
 
 
 class Overheard(Endpoint):
-    """An endpoint that checks delivery, which lies between the arrival of a frame and the handing on of its message:
-    each message of a link is delivered once, and those of a lane in order."""
+    """An endpoint that checks its own delivery. Frames may arrive in any order and more than once, but each message of
+    a link must be delivered once, and the messages of a lane in order. A violation is recorded as `Misdelivered`."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         super().__init__(transport, patience_s=patience_s, rng=rng)
         self._waiting: dict[int, Frame] = {}
-        """Frames that have arrived and were not delivered yet, by the identity of their message."""
+        """Identity of a message -> its frame, which has arrived and was not delivered yet."""
         self._handed_on: dict[PeerId, tuple[Link, dict[Lane, int]]] = {}
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:

@@ -1,18 +1,21 @@
-"""A random order of deliveries: each directed way has a priority, and the lower it is, the later its messages arrive.
+"""A random order of deliveries: each way, a directed pair of peers, has a priority. The lower it is, the later the
+way's messages arrive.
 
 Probabilistic concurrency testing (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
 bugs", ASPLOS 2010), for messages (Ozkan et al., "Randomized testing of distributed systems with probabilistic
-guarantees", OOPSLA 2018). The order of two messages then depends not on the distance of their senders but on the ranks
-of the ways, which are a random permutation. At some drawn messages the way of that message falls to the lowest rank.
+guarantees", OOPSLA 2018). The order of two messages then depends on the ranks of their ways, which are a random
+permutation, and not on the distance of their senders. When a message of a drawn number is sent, its way falls to the
+lowest rank.
 
 | paper | here |
 |---|---|
 | a thread, or chain of messages | a directed way between two peers |
-| its priority | the extra latency of the way: its rank as a part of `bound_s` |
+| its priority | the extra latency of the way: `bound_s` times its rank, as a share of the lowest |
 | d - 1 priority change points among k steps | `changes` of the first `_SENT` messages that are sent |
 
-No peer may be declared dead by this, hence two differences: no message waits longer than `bound_s`, which is at most a
-quarter of the patience, and heartbeats wait only behind messages sent before them. A way keeps its order.
+Priorities must not make a live peer be declared dead. Therefore two things differ from the papers: no message waits
+longer than `bound_s`, which is at most a quarter of the patience, and heartbeats have no extra latency of their own.
+Messages of one way keep their order.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from ...protocols.transport import PeerId
 from ..frames import kind_of
 
 _BOUNDS = (1 / 64, 1 / 16, 1 / 4)
-"""The longest extra wait, in patiences."""
+"""The values from which the longest extra latency is drawn, in patiences."""
 _SENT = 3000
-"""The number of the last message at which a priority may change."""
+"""The number of the last sent message at which a priority may change."""
 
 
 class Priorities:
-    """The priorities of the ways between `peers`, drawn from `seed`, with so many `changes`."""
+    """The priorities of the ways between `peers`, drawn from `seed`. `changes`: number of changes of priority;
+    `patience_s`: the patience of the run's settings."""
 
     def __init__(self, peers: Sequence[PeerId], seed: int, *, changes: int, patience_s: float) -> None:
         chance = random.Random(f"{seed} priorities")

@@ -1,4 +1,4 @@
-"""One life of a simulated peer: from the start of its process to its end, on a machine of its own."""
+"""One process of a simulated peer, from its start to its end, on a machine of its own."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...peers.checkpoints.checkpoint import CheckpointError, Snapshot
-from ...peers.conversations.policies import first_state
 from ...peers.errors import is_plain, one_line
-from ...peers.peer import Identity, Peer
+from ...peers.peer import Peer
+from ...peers.place import Place
 from ...peers.records.records import Record
 from ...peers.settings.settings import Settings
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
 from ...peers.training.devices import pick_device
-from ...peers.training.loop import Ended, resume
-from ...peers.training.overlap import training_of
+from ...peers.training.loop import Ended, Training
 from ...peers.training.stop import Stop
+from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
-from ...protocols.local_sgd.local_sgd import Contribution
+from ...protocols.conversation import Update
 from ...protocols.members.roster import TRY_FOR
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId
@@ -37,18 +37,20 @@ from .transport import SimulatedTransport
 T = TypeVar("T")
 
 SYNC_S = 0.002
-"""How long a disk takes for an entry of a record."""
+"""Virtual seconds that a disk takes to save an entry of a shelf."""
 _CHECKPOINTS = 4
 
 
 def dead() -> bool:
-    """Whether the machine whose code runs is crashed already, by what this code did just now."""
+    """Whether the machine whose code is running has crashed. A fault may crash it in the middle of a callback, which
+    then runs on to its end."""
     machine = MACHINE.get()
     return machine is not None and machine.dead
 
 
 class Shelf:
-    """A few kilobytes by name on a machine's disk, each written whole or not at all (`members.ledger.Store`)."""
+    """Small entries by name on a machine's disk, each written whole or not at all: the `members.ledger.Store` of a
+    simulated peer."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -63,7 +65,7 @@ class Shelf:
         return self._entries.get(name)
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Save an entry. Raises OSError on a full disk; the previous entry is still there."""
+        """Save an entry under `name`. Raises OSError on a full disk; the previous entry is then still there."""
         await asyncio.sleep(SYNC_S)
         if self._disk.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -77,16 +79,16 @@ class Shelf:
 
 
 class Disk:
-    """One machine's disk, with its checkpoint, and its votes in `record`."""
+    """One machine's disk, with the peer's last checkpoints, and its Paxos votes in `record`."""
 
     def __init__(self) -> None:
         self.full = 0
-        """The number of faults that fill it now."""
+        """The number of faults that keep the disk full now."""
         self._checkpoints: deque[Snapshot] = deque(maxlen=_CHECKPOINTS)
         self.record = Shelf(self)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Save a checkpoint. Raises CheckpointError on a full disk; the previous checkpoint is still there."""
+        """Save a checkpoint. Raises CheckpointError on a full disk; the previous checkpoint is then still there."""
         if self.full:
             raise CheckpointError("cannot save the checkpoint: no space left on device")
         if dead():
@@ -96,19 +98,20 @@ class Disk:
 
     @property
     def kept(self) -> Snapshot | None:
-        """The last checkpoint."""
+        """The last checkpoint; None: there is none."""
         return self._checkpoints[-1] if self._checkpoints else None
 
     def resume(self, older: int) -> None:
-        """For a restarted run: go back to the checkpoint of `older` saves ago, as if this peer saved less often than
-        the others; and drop the votes, because it is another run."""
+        """Prepare the disk for a resumed run: drop the last `older` checkpoints, as if this peer had saved less often
+        than the others, and drop the votes, because they belong to the former run."""
         for _ in range(min(older, len(self._checkpoints) - 1)):
             self._checkpoints.pop()
         self.record = Shelf(self)
 
 
 class VirtualCompute:
-    """Runs numerical work at once, and lets its virtual time on this machine pass."""
+    """Runs numerical work at once, and then waits for the virtual time that the work takes on this machine. `step_s`:
+    virtual seconds of a local step; `stepped` is called with the number of each local step."""
 
     def __init__(self, machine: Machine, step_s: float, stepped: Callable[[int], None]) -> None:
         self._machine, self._step_s, self._stepped = machine, step_s, stepped
@@ -116,7 +119,7 @@ class VirtualCompute:
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
         result = work()
-        if isinstance(result, Contribution) and result.weight and self._machine.spoils is not None:
+        if isinstance(result, Update) and result.weight and self._machine.spoils is not None:
             result.vector[0], self._machine.spoils = self._machine.spoils, None
         for _ in range(steps):
             self._steps += 1
@@ -127,8 +130,15 @@ class VirtualCompute:
         return result
 
 
+def _begun_anew(kept: Snapshot) -> Snapshot:
+    """The checkpoint for a process that is restarted during a run. Its elapsed time is 0, because the process joins as
+    a newcomer does and is told the run's time."""
+    return Snapshot(kept.tensors, {**kept.numbers, "elapsed_s": 0.0})
+
+
 class Life:
-    """One life of a peer. `number` counts the lives of one peer, from 0. `ended` is set when its process has ended."""
+    """One process of a simulated peer, from its start to its end. `index`: number of the peer; `number`: number of its
+    process, counted from 0. `ended` is set when the process has ended."""
 
     def __init__(
         self,
@@ -148,8 +158,9 @@ class Life:
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
-        """`records`: whether it keeps its votes for its next life. `stepped` is called with (index, local step) before
-        that step counts as done, `on_end` at its end."""
+        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `step_s`: virtual
+        seconds of a local step. `record` is called with each record, `stepped` with (index, local step) when the peer
+        takes that step, `on_end` when the process has ended."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
@@ -174,41 +185,67 @@ class Life:
     def running(self) -> bool:
         return not self.ended.is_set()
 
+    @property
+    def begun(self) -> bool:
+        """Whether the run has begun for this peer: enough peers have gathered."""
+        return self.peer.membership.view.started
+
+    @property
+    def reachable(self) -> bool:
+        """Whether others can join the run through this peer."""
+        return bool(self.peer.membership.view.members)
+
+    def leader(self, place: int) -> PeerId | None:
+        """The coordinator that this peer knows (`place` 0), or the peer that would coordinate without that one (1);
+        None: there is none."""
+        return next(iter(self.peer.membership.leaders[place : place + 1]), None)
+
+    @property
+    def model_bytes(self) -> int:
+        """The size of the model's vector, in bytes."""
+        layout = self.trainer.layout
+        return layout.slots[-1].stop * layout.dtype.itemsize
+
     def _build(self, task: Task, settings: Settings, records: bool) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
         transport = SimulatedTransport(self._network, f"peer-{self.index}")
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(
-            task, seed=settings.seed, part=self.index, parts=settings.peers, device=device, inner=settings.inner
+            task,
+            seed=settings.seed,
+            data_shard=self.index,
+            data_shards=settings.peers,
+            device=device,
+            inner=settings.own.optimizer_state(),
         )
-        state = first_state(settings, self.trainer.vector)
-        residual = None
         if self.disk.kept is not None:
-            state, _, residual = resume(self.disk.kept, self.trainer)
+            self.trainer.restore(self.disk.kept)
         limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end
         self.peer = Peer(
             self.endpoint,
             replace(settings, give_up_after_s=limit_s),
-            Identity(str(self.index), self.index, site=settings.of_peer(self.index).site or ""),
-            run="simulation",
-            layout=self.trainer.layout,
-            agreement=self.trainer.agreement(),
-            state=state,
-            parameters=self.trainer.parameters,
-            residual=residual,
+            Place(
+                name=str(self.index),
+                data_shard=self.index,
+                run="simulation",
+                site=settings.of_peer(self.index).site or "",
+                store=self.disk.record if records else None,
+            ),
+            self.trainer.facts(),
             steps=settings.steps,
+            resumed=None if self.disk.kept is None else _begun_anew(self.disk.kept),
             record=self._tell,
-            store=self.disk.record if records else None,
         )
 
     def _tell(self, record: Record) -> None:
         self._record(replace(record, peer=str(self.index)))
 
     def begin(self, contact: PeerId | None, known: list[PeerId]) -> None:
-        """Start its process: it joins through `contact`, None to found the run, and lets `known` talk to it."""
+        """Start the process. `contact`: the peer to join through; None: it founds the run. `known`: the peers whose
+        messages it accepts."""
         self.founds = contact is None
-        self._log.add(self.name, Began(not self.disk.record.empty, self.peer.state.round))
+        self._log.add(self.name, Began(not self.disk.record.empty, self.peer.conversation.version))
         self.machine.spawn(self._live(contact, known), f"peer {self.name}")
 
     async def _live(self, contact: PeerId | None, known: list[PeerId]) -> None:
@@ -220,9 +257,10 @@ class Life:
             whom.set_result(contact)
             if contact is not None:
                 self.endpoint.dial(contact, f"sim://{contact}")
-            training = training_of(self.peer, self.trainer, self._compute, Stop(), self.disk.save)
+            replica = TaskReplica(self.trainer, self._compute)
+            training = Training(self.peer, replica, Stop(), self.disk.save)
             if contact is None:
-                await training.rehearse()
+                await replica.rehearse(self.peer.stalls)
             self.result = await training.run(whom)
             await self.endpoint.close()
         except Exception as error:
@@ -233,7 +271,7 @@ class Life:
         self._end(finished=self.result is not None and self.result.finished)
 
     def crash(self) -> None:
-        """Crash the process: none of its code runs from here on."""
+        """Crash the process: none of its code runs any more."""
         self.machine.crash()
         self._network.close(self.id)
         self._end(finished=False, crashed=True)

@@ -1,4 +1,4 @@
-"""The simulated transport: an endpoint's access to a virtual network."""
+"""The simulated transport, by which an endpoint uses a virtual network in place of sockets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .network import LINGER_S, Network
 
 
 class SimulatedTransport:
-    """A peer's place in a `Network`."""
+    """The transport of the peer `id` on `network`: the port of transports (`protocols.transport`)."""
 
     def __init__(self, network: Network, id: PeerId) -> None:
         self._network, self._id = network, id
@@ -29,7 +29,7 @@ class SimulatedTransport:
         self._network.open(self._id, arrivals)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Does nothing: every peer can be reached."""
+        """Do nothing, because a virtual network needs no connections."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._network.admit(self._id, peer)
@@ -41,7 +41,7 @@ class SimulatedTransport:
         return self._network.carry(self._id, peer, header, payload)
 
     async def self_test(self) -> None:
-        """Does nothing: `Network` delivers only from senders that the receiver has admitted."""
+        """Do nothing, because `Network` itself delivers only frames of admitted senders."""
 
     def whence(self, peer: PeerId) -> str:
         return f"sim://{peer}"
@@ -50,7 +50,7 @@ class SimulatedTransport:
         return None
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Does nothing: there is no connection to close."""
+        """Do nothing, because there is no connection to close."""
 
     def close(self) -> None:
         self._network.close(self._id, linger_s=LINGER_S)

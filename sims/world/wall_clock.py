@@ -1,4 +1,4 @@
-"""The wall clocks of a simulated world: they jump and drift, which must have no effect on a run."""
+"""The wall clocks of a simulated world. Faults make them jump and drift, which must have no effect on a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EPOCH_S = 1_700_000_000.0
 
 
 class _Skew:
-    """The error of a clock: `offset_s` at `since_s`, growing by `rate` seconds a second."""
+    """The error of a clock: `_offset_s` seconds at the virtual time `_since_s`, growing by `_rate` seconds a second."""
 
     def __init__(self) -> None:
         self._offset_s = self._rate = self._since_s = 0.0
@@ -26,8 +26,9 @@ class _Skew:
 
 
 class WallClock:
-    """The time of day on each host: an epoch, plus the virtual time, plus the errors of all clocks and of its own. A
-    clock belongs to the hardware (`Machine.host`): a restarted peer finds it unchanged."""
+    """The time of day on each host: an epoch, plus the virtual time, plus an error common to all clocks, plus the error
+    of the host's own clock. A clock belongs to the hardware (`Machine.host`), so a restarted peer finds it unchanged.
+    `now`: returns the virtual time."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -35,20 +36,20 @@ class WallClock:
         self._own: dict[str, _Skew] = {}
 
     def read(self) -> float:
-        """Seconds since the epoch, on the machine whose code is running."""
+        """Seconds since the epoch by the clock of the machine whose code is running."""
         now, machine = self._now(), MACHINE.get()
         own = None if machine is None else self._own.get(machine.host)
         return _EPOCH_S + now + self._all.at(now) + (0.0 if own is None else own.at(now))
 
     def change(self, hosts: Collection[str], *, jump_s: float = 0.0, drift: float = 0.0) -> None:
-        """Set the clocks of these hosts ahead by `jump_s`; from now on they gain `drift` more seconds a second. No
-        hosts: all clocks."""
+        """Set the clocks of these hosts, or all clocks if none are given, ahead by `jump_s` seconds. From now on they
+        gain `drift` more seconds a second."""
         for skew in [self._own.setdefault(host, _Skew()) for host in hosts] or [self._all]:
             skew.change(self._now(), jump_s, drift)
 
     @contextmanager
     def on_the_wall(self) -> Iterator[None]:
-        """Inside the context, `time.time` reads this clock."""
+        """A context in which `time.time` reads this clock."""
         real = time.time  # noqa: TID251  # to replace it
         time.time = self.read  # noqa: TID251
         try:

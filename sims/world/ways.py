@@ -1,4 +1,4 @@
-"""A virtual network's state: its ports, the ways between them, and the frames on a way."""
+"""The state of a virtual network: the ports of peers, the ways between peers, and the frames on them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .machine import Machine
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """The port of an open peer: its receiver of frames, its machine's context, and how busy its links are. Frames that
-    would leave after `sends_until_s` never do."""
+    """The port of an open peer. `arrivals`: receives its frames; `machine`, `context`: where its code runs;
+    `up_free_s`, `down_free_s`: virtual times at which its up-link and its down-link will be free; `sends_until_s`:
+    virtual time after which no frame of it leaves any more."""
 
     arrivals: Arrivals
     machine: Machine | None
@@ -28,9 +29,10 @@ class Port:
 
 @dataclass(slots=True)
 class Way:
-    """The way from one peer to another. `connection`: how often it was made; frames of a broken one are lost.
-    `entered_s`: when the last byte so far of `source` reaches the down-link; `last_s`: when the last frame so far is
-    through to `there`. Frames of another life of either peer do not queue behind those of the old one."""
+    """The way from one peer to another. `connection`: how often its connection was broken and made again; frames of a
+    former connection are lost. `entered_s`: virtual time at which the last byte so far from the port `source` reaches
+    the down-link; `last_s`: virtual time at which the last frame so far arrives at the port `there`. Both begin anew
+    when a peer opens another port, because its frames do not queue behind those of its former process."""
 
     name: bytes
     chance: random.Random
@@ -43,7 +45,8 @@ class Way:
 
 
 class Frame(NamedTuple):
-    """A frame on a way. `start_s`: when its first byte leaves `source`."""
+    """A frame on a way. `size`: its bytes on the wire; `connection`: number of the way's connection by which it was
+    sent; `source`: the sender's port; `start_s`: virtual time at which its first byte leaves that port."""
 
     sender: PeerId
     to: PeerId

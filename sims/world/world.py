@@ -1,12 +1,12 @@
-"""A world of simulated peers: the same peers, trainers and conversations as on real machines, on a virtual network and
-in virtual time. The numerical work is really done, and charged with a given virtual time for each local step."""
+"""A world of simulated peers: the peers, trainers and conversations of real runs, on a virtual network and in virtual
+time. The numerical work is really done. Each local step takes a given virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -31,26 +31,28 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulation. `virtual_s`: its duration in virtual time."""
+    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `virtual_s`: the
+    duration in virtual seconds; `digest`: hash over all deliveries."""
 
-    accuracy: float | None
+    metrics: Mapping[str, float]
     virtual_s: float
     digest: str
 
 
 class Hung(Exception):
-    """Live peers were still running when the run should have been over."""
+    """Peers were still running at the virtual time by which the run should have been over."""
 
 
 class World:
-    """All peers of one simulated run. `record` is called with every round and event of every peer."""
+    """All peers of one simulated run, their network, clocks and faults. `record` is called with every record of every
+    peer."""
 
     def __init__(self, task: Task, scenario: Scenario, record: Callable[[Record], None] = lambda record: None) -> None:
         self.scenario, self.log = scenario, Log()
         self._task, self._record, self._settings = task, record, scenario.settings
         self.network = Network(scenario.groups[0].link, derive(self._settings.seed, "network"))
         self.lives: list[Life] = []
-        """Every life of every peer, in the order in which they began."""
+        """Every process of every peer, in the order in which they were started."""
         self._latest: dict[int, Life] = {}
         self._chance = random.Random(derive(self._settings.seed, "contacts"))
         self._disks = [Disk() for _ in range(scenario.peers)]
@@ -59,7 +61,7 @@ class World:
         self._expected: Counter[int] = Counter()
         self._met = False
         self._before = 0
-        """Number of lives before the present run, if it was restarted from checkpoints."""
+        """Number of processes that were started before an outage, after which the run was resumed from checkpoints."""
         self._dark_until_s = 0.0
         self._index = {peer: index for index, peer in enumerate(self.ids)}
         self._most_held: Counter[PeerId] = Counter()
@@ -78,10 +80,8 @@ class World:
         self.network.trunks = {frozenset(ends): link for *ends, link in scenario.trunks}
 
     async def run(self, *, within_s: float | None = None) -> Simulated:
-        """Run until all peers have ended; needs a virtual loop.
-
-        Raises Hung when that takes longer than `within_s`; in a world without faults, also the error of a peer.
-        """
+        """Run until all peers have ended. To be called on a `VirtualLoop`. Raises Hung when that takes longer than
+        `within_s` virtual seconds, and in a world without faults the error of a peer."""
         torch.set_num_threads(self._settings.threads or 1)  # more threads could sum in another order
         loop, late = asyncio.get_running_loop(), dict(self.scenario.arrivals)
         for index in range(self.scenario.peers):
@@ -117,17 +117,18 @@ class World:
             await asyncio.sleep(0.01)
 
     def expect(self, index: int) -> None:
-        """Announce that the peer with this number is going to start."""
+        """Announce that the peer with this number will be started, so that the world does not end before that."""
         self._expected[index] += 1
 
     def begin_later(self, index: int, seconds: float) -> None:
-        """Start the process of the peer with this number after so many seconds."""
+        """Start a process of the peer with this number after so many virtual seconds."""
         self.expect(index)
         asyncio.get_running_loop().call_later(seconds, self.begin, index, context=Context())
 
     def begin(self, index: int) -> None:
-        """Start the process of the peer with this number. It joins through one that is a member, or that is about to
-        found the run; when there is neither, it founds the run itself."""
+        """Start a process of the peer with this number, unless one is running or the run is over. It joins through a
+        peer that is a member, or else through one that is about to found the run; if there is none, it founds the
+        run."""
         self._expected -= Counter([index])
         if (dark_s := self._dark_until_s - asyncio.get_running_loop().time()) > 0:
             self.begin_later(index, dark_s)
@@ -135,7 +136,7 @@ class World:
         running = [life for life in self.lives if life.running and life.index != index]
         if self.life(index) is not None:
             return  # it is there
-        hosts = [life for life in running if life.peer.membership.view.members]
+        hosts = [life for life in running if life.reachable]
         if self._have_met() and not hosts:
             return  # the run is over
         hosts = hosts or [life for life in running if life.founds]
@@ -163,34 +164,35 @@ class World:
         life.begin(contact, self.ids)
 
     def _ended(self, life: Life) -> None:
-        """Restart an ended peer until the run has begun, as its user would do; later the run continues without it. In a
-        world without faults a failed peer is not restarted: its error would only come again."""
+        """Restart a peer that ended before the run has begun, as its user would do; later the run continues without
+        it. In a world without faults a failed peer is not restarted, because it would only fail again."""
         if not self._have_met() and not (life.error is not None and self.scenario.peaceful):
             self.begin_later(life.index, self._settings.patience_s)
 
     def _have_met(self) -> bool:
-        """Whether the run has begun for any peer."""
-        self._met = self._met or any(life.peer.membership.view.started for life in self.lives[self._before :])
+        """Whether the run has begun for any peer; of a resumed run, since it was resumed."""
+        self._met = self._met or any(life.begun for life in self.lives[self._before :])
         return self._met
 
     def life(self, index: int) -> Life | None:
-        """The present life of the peer with this number; None: it is not running."""
+        """The running process of the peer with this number; None: there is none."""
         life = self._latest.get(index)
         return life if life is not None and life.running else None
 
     def _measure(self, peer: PeerId) -> None:
-        """Record how many bytes wait at `peer` whenever they are twice the former maximum."""
+        """Record the number of bytes that wait at `peer`, whenever it is more than twice the number recorded last."""
         life = self.life(self._index[peer]) if peer in self._index else None
         if life is not None and life.endpoint.held_bytes >= 2 * self._most_held[peer] + 1:
             self._most_held[peer] = life.endpoint.held_bytes
             self.log.add(life.name, Held(self._most_held[peer]))
 
     def lose_disk(self, index: int) -> None:
+        """Give the peer with this number an empty disk."""
         self._disks[index] = Disk()
 
     def outage(self, for_s: float) -> None:
-        """A power failure of all peers, once the run has begun. After `for_s` seconds all peers that had been there
-        restart it, from checkpoints of different rounds."""
+        """Crash all peers, as in a power failure, if the run has begun and no peer has finished it. After `for_s`
+        virtual seconds all peers that had been in the run resume it, from checkpoints of different rounds."""
         if not self._have_met() or any(life.result is not None for life in self.lives[self._before :]):
             return
         now = asyncio.get_running_loop().time()
@@ -211,12 +213,13 @@ class World:
         for life in self.lives:
             self.network.close(life.id)
         for life in self.lives:
-            life.machine.bury()
+            life.machine.clean_up()
 
     def _simulated(self, virtual_s: float) -> Simulated:
-        accuracies = [life.result.accuracy for life in self.lives if life.result and life.result.accuracy is not None]
+        ended = [life.result.metrics for life in self.lives if life.result]
+        evaluated = [metrics for metrics in ended if metrics]
         return Simulated(
-            accuracy=accuracies[-1] if accuracies else None,
+            metrics=evaluated[-1] if evaluated else {},
             virtual_s=virtual_s,
             digest=self.network.digest,
         )

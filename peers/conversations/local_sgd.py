@@ -1,0 +1,104 @@
+"""Building local SGD over allreduce from the settings."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+from torch import Tensor
+
+from ...aggregation.buckets import buckets
+from ...aggregation.codecs.codec import allreduce_bytes
+from ...aggregation.outer import OfParameters, OuterStep, Plain
+from ...aggregation.periods.adacomm import AdaComm, telling
+from ...aggregation.periods.fixed import Fixed
+from ...protocols.channel import Channel
+from ...protocols.local_sgd.checkpoint import state_of
+from ...protocols.local_sgd.conversation import LocalSGDConversation
+from ...protocols.local_sgd.local_sgd import LocalSGD
+from ...protocols.local_sgd.options import Options
+from ...protocols.local_sgd.rounds import LOCAL_SGD
+from ...protocols.local_sgd.state import State
+from ..records.columns import ROUNDS
+from .local_sgd_schedules import schedule_for, uneven
+from .local_sgd_settings import LocalSGDSettings
+from .registry import Registered, Setup
+
+
+def build(setup: Setup) -> LocalSGDConversation:
+    """One peer's conversation. Raises ValueError when its checkpoint was made with another outer step, or has more
+    local steps than the run is to take."""
+    settings, wished = setup.settings, LocalSGDSettings.of(setup.settings)
+    facts, steps = setup.facts, setup.steps
+    state, residual = first_state(wished, facts.vector), None
+    if setup.resumed is not None:
+        state, residual = state_of(setup.resumed.tensors, setup.resumed.numbers)
+    if steps is not None and state.step > steps:
+        gone = f"this run has gone {state.step} local steps"
+        raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
+    size_bytes = cache(partial(allreduce_bytes, wished.codec.value, facts.layout, wished.fragments))
+    averaging = LocalSGD(
+        Channel(setup.endpoint, LOCAL_SGD),
+        setup.membership,
+        setup.stalls,
+        layout=facts.layout,
+        schedule=lambda group: schedule_for(wished, size_bytes(len(group.ids)), group, averaging.state.links),
+        period=wished.period.value,
+        outer=outer_step(wished, facts.parameters, state),
+        state=state,
+        steps=steps,
+        codec=wished.codec.value,
+        residual=residual,
+        buckets=buckets(facts.layout) if wished.brings_gradients() else (),
+        fragments=wished.fragments,
+        seed=settings.seed,
+        uneven=uneven(wished, facts.layout),
+        norm_limit=wished.norm_limit,
+    )
+    options = Options(
+        parameters=facts.parameters,
+        evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
+        gradients=wished.brings_gradients(),
+        fresh_optimizer=wished.inner == "reset",
+        site_period=wished.site_period,
+        meanwhile=_meanwhile(wished),
+        overlap_share=wished.overlap_share,
+        own_pace=wished.pace == "own",
+        corrected=wished.drift == "corrected",
+        period_stays=partial(why_period_stays, wished),
+        leaves_within_s=settings.patience_s,
+    )
+    return LocalSGDConversation(averaging, setup.clock, options, resumed=setup.resumed is not None)
+
+
+def _meanwhile(wished: LocalSGDSettings) -> int | None:
+    """Number of local steps that are taken while a round is averaged; None: peers wait for the average."""
+    policy = wished.period.value
+    return policy.steps if wished.overlap and isinstance(policy, Fixed) else None
+
+
+def why_period_stays(wished: LocalSGDSettings, loss: float, learning_rate: float) -> str:
+    """The message for the user when the period policy cannot use a round's `loss` or `learning_rate`, and the period
+    therefore stays as it is; "" when the policy can use them."""
+    if not isinstance(wished.period.value, AdaComm) or telling(loss, learning_rate):
+        return ""
+    what = f"the loss is {loss:.3g}" if loss < 0 else f"the learning rate is {learning_rate:.3g}"
+    return f"it stays, as {what} and adaptive goes by what is not below 0; --period auto looks at no loss"
+
+
+def outer_step(wished: LocalSGDSettings, parameters: int | None, state: State) -> OuterStep:
+    """The outer step of ``--outer``, for a vector whose first `parameters` elements are parameters; None: all are.
+    Raises ValueError when `state` has another number of outer tensors than that step."""
+    step = wished.outer.value
+    if len(state.outer) != step.tensors:
+        raise ValueError(f"this run began with another outer step than {wished.outer.text}: go on with that one")
+    return step if parameters is None or isinstance(step, Plain) else OfParameters(step, parameters)
+
+
+def first_state(wished: LocalSGDSettings, vector: Tensor) -> State:
+    """The state in which a run begins: round 0 and step 0, with `vector` [n] as the model."""
+    return State(0, 0, vector, wished.outer.value.start(vector), wished.period.value.start())
+
+
+CONVERSATION = Registered(
+    settings=LocalSGDSettings, build=build, columns=ROUNDS, simulation="samovar.sims.conversations.local_sgd"
+)

@@ -1,0 +1,75 @@
+"""The registry of the conversations that `--protocol` chooses between. One line in `CONVERSATIONS` adds one.
+
+A conversation's module defines `CONVERSATION`, a `Registered`; so does a user's own file (`--protocol FILE.py`). An
+installed package declares its conversations as entry points of the group `ENTRY_POINTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...protocols.clock import RunClock
+from ...protocols.conversation import Conversation
+from ...protocols.endpoint import Endpoint
+from ...protocols.members.membership import Membership
+from ...protocols.stalls.stalls import Stalls
+from ..checkpoints.checkpoint import Snapshot
+from ..settings.fields import OwnSettings, Spoken
+from ..settings.settings import Settings
+from ..task.facts import Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The arguments of a conversation's builder: the peer's endpoint, membership and stalls, the run's clock and
+    settings, and the facts of the replica. `steps`: local steps of the run; None: a script decides. `resumed`: a
+    checkpoint that holds the conversation's position; None: the run begins anew."""
+
+    endpoint: Endpoint
+    membership: Membership
+    stalls: Stalls
+    clock: RunClock
+    settings: Settings
+    facts: Facts
+    steps: int | None = None
+    resumed: Snapshot | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The declaration of a conversation.
+
+    `settings`: a frozen dataclass of the conversation's own settings, from which flags, TOML keys, help and refusals
+    derive. `build`: makes one peer's conversation. `ends_together`: the run ends for all peers at once; if False, the
+    end of one peer says nothing about the others. `columns`: name -> title of each number in its records
+    (`Outcome.details`). `simulation`: the module with its checkers, rare places and drawing ranges for simulations; it
+    is imported by simulations alone.
+    """
+
+    settings: type[OwnSettings]
+    build: Callable[[Setup], Conversation]
+    ends_together: bool = True
+    columns: Mapping[str, str] = field(default_factory=dict)
+    simulation: str = ""
+
+
+CONVERSATIONS: Final[Mapping[str, str]] = {
+    "allreduce": "samovar.peers.conversations.local_sgd",
+}
+"""Name -> module."""
+ENTRY_POINTS: Final = "samovar.conversations"
+"""The group of entry points by which installed packages declare conversations. Each names a `Registered`."""
+
+
+def conversation(settings: Settings) -> Registered:
+    """The conversation that the settings choose."""
+    return declared_by(settings.protocol)
+
+
+def declared_by(spoken: Spoken) -> Registered:
+    """The declaration of that conversation."""
+    found = spoken.registered
+    assert isinstance(found, Registered)
+    return found

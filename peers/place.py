@@ -1,0 +1,27 @@
+"""A peer's place in a run: its name, data shard, site and link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..protocols.members.invitation import Invitation
+from ..protocols.members.ledger import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A peer's place in a run.
+
+    `name`: a display name; a peer's identity is its key. `data_shard`: index of the data shard that the peer asks for.
+    `run`: name of the run. `link`: the link that its connection is shaped to, as text for the records; "": unshaped.
+    `site`: name of its site; "": none. `invitation`: the run's invitation, given by the founder alone. `store`: keeps
+    the peer's Paxos votes on disk; None for a peer that cannot be restarted under the same key.
+    """
+
+    name: str
+    data_shard: int = 0
+    run: str = "run"
+    link: str = ""
+    site: str = ""
+    invitation: Invitation | None = None
+    store: Store | None = None

@@ -1,0 +1,40 @@
+"""The columns of a conversation: the numbers that its records hold beside those of every conversation.
+
+A column has a name and a title, with the unit in parentheses: ``{"period": "Averaging period (local steps)"}``. A
+column with an empty title is recorded and not shown. A column called `round` declares that exchanges are rounds: the
+records of all peers with one round number are records of one common exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+Columns = Mapping[str, str]
+Noun = Literal["round", "exchange"]
+
+ACCURACY: Final = "accuracy"
+"""The name of a metric that a task gives as a plain number."""
+
+ROUNDS: Final[Columns] = {"round": "Round", "generation": "", "period": "Averaging period (local steps)"}
+"""The columns of local SGD, whose exchanges are rounds. All records of schema 1 have them."""
+
+
+def noun(columns: Iterable[str]) -> Noun:
+    """The word for an exchange in texts, for records with these columns."""
+    return "round" if "round" in columns else "exchange"
+
+
+def shown(columns: Columns) -> Columns:
+    """The columns that are shown. `round` is not among them, because each exchange has a number anyway."""
+    return {name: title for name, title in columns.items() if title and name != "round"}
+
+
+def heading(title: str) -> str:
+    """'Averaging period (local steps)' -> 'Averaging period'."""
+    return title.partition(" (")[0]
+
+
+def unit(title: str) -> str:
+    """'Averaging period (local steps)' -> 'local steps'; '' where there is none."""
+    return title.partition(" (")[2].removesuffix(")")

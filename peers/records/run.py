@@ -1,0 +1,109 @@
+"""The folder of a run: records in `peer-<name>.jsonl`, one file for each peer, and one `result.json`.
+
+A peer appends to its own file only, so a killed peer damages at most the last line of its own file. Everything shown
+after a run (report, trace, table) is made from these files alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from .columns import ROUNDS, Columns, Noun, noun
+from .json_lines import parse
+from .records import EventRecord, ExchangeRecord, Record, read_header, record_of
+from .result import Result, result_of
+from .scene import Scene, read_scene
+
+RESULT_FILE: Final = "result.json"
+COMMAND_FILE: Final = "command.txt"
+"""The command line that started the run, as a person would type it. Optional."""
+_QUOTED_MAX: Final = 120
+"""Length of a peer's quoted name in a file name, before it is shortened."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """The contents of a run folder."""
+
+    folder: Path
+    peers: tuple[str, ...]
+    """Names in natural order: p2 before p10."""
+    columns: Columns
+    """Name -> title of the conversation's columns."""
+    exchanges: tuple[ExchangeRecord, ...]
+    """The exchanges of all peers, in order of time."""
+    events: tuple[EventRecord, ...]
+    result: Result | None = None
+    """None while the run goes on, and for a run that was killed."""
+    command: str = ""
+    """The command line that started it; empty when unknown."""
+    scene: Scene | None = None
+    """Simulations only: the world around the peers."""
+
+    @property
+    def noun(self) -> Noun:
+        """The word for an exchange in texts about this run."""
+        return noun(self.columns)
+
+
+def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
+    """The path of one peer's file. Any peer name gives a file inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'. A
+    name too long for a file name is cut and given a hash."""
+    quoted = quote(peer, safe="")
+    if len(quoted) > _QUOTED_MAX:
+        quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"
+    return folder / f"peer-{quoted}{ending}"
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder, finished or not. A torn last line is skipped; other damage is a ValueError of one line."""
+    files = sorted(folder.glob("peer-*.jsonl"))
+    result = folder / RESULT_FILE
+    if not files and not result.exists():
+        raise ValueError(f"{folder}: not a run folder, it has neither peer-*.jsonl nor {RESULT_FILE}")
+    records: list[Record] = []
+    columns: dict[str, str] = {}
+    for row, place in (found for file in files for found in _rows(file)):
+        if row.get("kind") == "schema":
+            columns |= read_header(row, place).columns
+        else:
+            records.append(record_of(row, place))
+    records.sort(key=lambda record: record.time_s)
+    ended = result_of(parse(result.read_bytes(), str(result)), str(result)) if result.exists() else None
+    names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
+    command = folder / COMMAND_FILE
+    return Run(
+        folder=folder,
+        peers=tuple(sorted(names, key=natural)),
+        columns=columns or ROUNDS,  # schema 1 has no headers
+        exchanges=tuple(record for record in records if isinstance(record, ExchangeRecord)),
+        events=tuple(record for record in records if isinstance(record, EventRecord)),
+        result=ended,
+        command=command.read_text(encoding="utf-8", errors="replace").strip() if command.exists() else "",
+        scene=read_scene(folder),
+    )
+
+
+def _rows(file: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The JSON rows of a record file, each with its file and line for errors."""
+    *lines, tail = file.read_bytes().split(b"\n")
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            yield parse(text, f"{file}, line {number}"), f"{file}, line {number}"
+    place = f"{file}, line {len(lines) + 1}"
+    try:
+        last = parse(tail, place)
+    except ValueError:  # nothing after the last newline, or a line cut off when the peer was killed
+        return
+    yield last, place
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A sort key for names in natural order: p2 before p10."""
+    return [(int(text[:18]), "") if text.isdecimal() else (-1, text) for text in re.split(r"(\d+)", name)]

@@ -1,0 +1,216 @@
+"""A user's own training loop as a replica. A hook on the script's optimizer counts local steps.
+
+Two threads meet here. The training loop (`training.loop`) runs on the event loop's thread and puts works into a queue.
+The script's thread takes a work from the queue inside the optimizer's hook, once it has answered the work before.
+Works therefore begin and end on the script's thread, and the model never changes while the script's own code runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import torch
+from torch import Tensor, nn
+
+from ...protocols.conversation import Begin, Gradient, Position, Steps, StepWith, Update, Work
+from ...protocols.filling import Filling
+from ..task.facts import Facts
+from ..task.model_copy import ModelCopy
+from ..task.tensors import check_values
+from ..training.replica import Write
+from ..training.stop import Stop
+
+
+class Losses:
+    """The training losses that a script reports, batch by batch. `mean`: mean loss of the last round that had a finite
+    one; NaN before the first."""
+
+    def __init__(self) -> None:
+        self.mean = math.nan
+        self._sum: float | Tensor = 0.0
+        self._count = 0
+
+    def add(self, loss: float | Tensor) -> None:
+        self._sum = self._sum + (loss.detach().float() if isinstance(loss, Tensor) else float(loss))
+        self._count += 1
+
+    def so_far(self) -> float:
+        """The mean loss of the present round so far. If it is not finite, or no loss was reported, the last finite
+        mean."""
+        if self._count and math.isfinite(mean := float(self._sum) / self._count):
+            self.mean = mean
+        return self.mean
+
+    def begin(self) -> None:
+        """Forget the losses of the previous round, because a round begins."""
+        self._sum, self._count = 0.0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An entry of the queue: a work, or a begin to apply. `answer`: future of the event loop that gets the update."""
+
+    work: Work | Begin
+    answer: asyncio.Future[Update | None]
+
+
+class ScriptReplica:
+    """One script's model and optimizer. `gradients`: peers average the gradients in place of the model."""
+
+    steps_taken = 0
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, losses: Losses, *, gradients: bool, inner: str
+    ) -> None:
+        """`losses`: where the script reports its losses; `inner` ("kept", "reset" or "averaged"): the treatment of the
+        optimizer's own state at an average. Raises ValueError for a model or optimizer that cannot be averaged."""
+        check_values(model)
+        self.losses = losses
+        self.steps = 0
+        """Local steps since the round began."""
+        self._gradients = gradients
+        self._copy = ModelCopy(model, optimizer, inner, gradients=gradients)
+        self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._asked: _Asked | None = None
+        self._job = Steps(0)
+        self._halfway: Tensor | None = None
+        self._mean: Tensor | None = None
+        self._final = False
+
+    @property
+    def at(self) -> str:
+        return "in the script's own loop"
+
+    @property
+    def period(self) -> int:
+        """Local steps of the present round."""
+        return 1 if self._gradients and self._asked is not None else self._job.total
+
+    def facts(self) -> Facts:
+        """The properties of this replica that its peer needs before it joins."""
+        return self._copy.facts(self._copy.bring(), "gradients" if self._gradients else "steps")
+
+    # On the event loop's thread
+
+    def set_data_shard(self, data_shard: int, data_shards: int) -> None:
+        """Do nothing: the script itself reads `Run.part` and chooses its data by it."""
+
+    async def do(self, work: Work, stop: Stop) -> Update | None:
+        return await stop.unless(lambda: self._ask(work))
+
+    async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
+        """Apply the begin of `position`, if the script is leaving. Nothing is written: a script saves its own
+        checkpoints."""
+        if self._final and not failed and not isinstance(position.begin, Update):
+            await self._ask(position.begin)
+
+    async def _ask(self, work: Work | Begin) -> Update | None:
+        answer: asyncio.Future[Update | None] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Asked(work, answer))
+        return await answer
+
+    def end(self) -> None:
+        """Tell the script's thread that there are no more works, so that `wait` returns."""
+        self._queue.put(None)
+
+    # On the script's thread
+
+    def wait(self) -> bool:
+        """Wait for a work that needs steps or a gradient of the script, and begin it. Works without steps are done
+        here. Returns False when there are no more works."""
+        while (asked := self._queue.get()) is not None:
+            if isinstance(asked.work, Work):
+                if self._begin(asked.work):
+                    self._asked = asked
+                    return True
+                self._answer(asked, self._update())
+            else:
+                self._go_on_from(asked.work)
+                self._answer(asked, None)
+        return False
+
+    def _begin(self, work: Work) -> bool:
+        self._go_on_from(work.begin)
+        job = work.job
+        if isinstance(job, Gradient):
+            return not self._final
+        if not isinstance(job, Steps):
+            raise ValueError(f"a script's peers take local steps; they cannot do {type(job).__name__}")
+        self._job = job
+        if job.taken == 0:
+            self._begin_round()
+        self._copy.correct(job.correction)
+        return job.count > 0
+
+    def _go_on_from(self, begin: Begin) -> None:
+        if isinstance(begin, StepWith):
+            self._mean = begin.gradient
+        elif self._copy.begin(begin):
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self.steps, self._halfway = 0, None
+        self.losses.begin()
+
+    def before_step(self) -> None:
+        """Correct the gradients. Called between backward and the optimizer's step."""
+        self._copy.before_step()
+
+    def stepped(self) -> bool:
+        """Count a local step. Called after each step of the optimizer. Returns True when the work is done; the script's
+        thread must then call `wait`."""
+        self._copy.after_step()
+        self.steps += 1
+        if self._job.halfway and self.steps - self._job.taken == self._job.count // 2:
+            self._halfway = self._copy.vector
+        if self._asked is None or self.steps < self._job.taken + self._job.count:
+            return False
+        self._bring(self._update())
+        return True
+
+    def leave(self) -> None:
+        """Bring the steps of the present round as the last update, because the script takes no more."""
+        self._final = True
+        if self._asked is not None:
+            self._bring(self._update())
+
+    def bring_gradient(self, filling: Filling, weight: float) -> None:
+        """Bring the gradient that a backward has begun to compute; `filling` tells when its buckets are complete.
+        `weight`: number of samples in the batch."""
+        rate, loss = self._copy.learning_rate, self.losses.so_far()
+        self.losses.begin()
+        self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))
+
+    def take_mean(self) -> Tensor | None:
+        """The mean gradient [n] with which the last work began; None: there is no other peer to average with."""
+        mean, self._mean = self._mean, None
+        return mean
+
+    def _update(self) -> Update:
+        if self._gradients:
+            return Update(vector=torch.zeros(0), final=True)
+        return Update(
+            vector=self._copy.bring(),
+            weight=float(self.steps),
+            loss=self.losses.so_far(),
+            learning_rate=self._copy.learning_rate,
+            steps=self.steps,
+            halfway=self._halfway,
+            final=self._final,
+        )
+
+    def _bring(self, update: Update) -> None:
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        self._answer(asked, update)
+
+    @staticmethod
+    def _answer(asked: _Asked, update: Update | None) -> None:
+        def answer() -> None:
+            if not asked.answer.done():
+                asked.answer.set_result(update)
+
+        asked.answer.get_loop().call_soon_threadsafe(answer)

@@ -1,0 +1,85 @@
+"""The settings that every conversation has. A conversation's own settings stand in its module of `conversations`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...protocols.members.invitation import KEYS_MAX
+from . import validators as rules
+from .fields import Declared, SettingsError, Spoken, setting
+
+_HERE = "train join"
+_FOUNDING = "train simulate"
+_ALL = "train join simulate"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings(Declared):
+    """The settings that every conversation has. Construction checks each value by itself; `check` compares them. Both
+    raise SettingsError."""
+
+    peers: int = setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
+    protocol: Spoken = setting("allreduce", rules.protocol(), "What peers say to each other.", agreed=True, verbs=_ALL)
+    steps: int = setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
+    seed: int = setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
+    device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
+    threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)
+    patience_s: float = setting(5.0, rules.seconds(86_400), "A peer's silence until it is lost.")
+    compute_patience_s: float | None = setting(
+        None,
+        rules.seconds(1e9),
+        "Longest wait for local steps. [default: endless]",
+        agreed=True,
+    )
+    quorum: int | None = setting(
+        None, rules.whole(1, 1_000_000), "Peers that may go on alone. [default: over half]", verbs=_FOUNDING
+    )
+    give_up_after_s: float | None = setting(
+        None, rules.seconds(1e7), "Longest wait of too few peers. [default: endless]", verbs=_HERE
+    )
+    memory_limit: str | None = setting(
+        None, rules.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
+    )
+    listen: str = setting("tcp://*:0", rules.address(), "Where to listen; port 0: any.", verbs=_HERE)
+    advertise: str | None = setting(None, rules.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
+    insecure: bool = setting(
+        False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"
+    )
+    key: str | None = setting(
+        None, rules.file("a key file"), "This peer's own key file. [default: a new key]", verbs=_HERE
+    )
+    authorized: str | None = setting(
+        None,
+        rules.file("a file of public keys"),
+        "Public keys, one a line, that join without an invite.",
+        verbs="train",
+    )
+    invite_uses: int | None = setting(
+        None, rules.whole(1, KEYS_MAX), "Most keys that the invite lets in; none given: any.", verbs="train"
+    )
+    invite_for: str | None = setting(
+        None, rules.span(366 * 86_400), "How long the invite holds, as in 2h. [default: endless]", verbs="train"
+    )
+    run: str | None = setting(
+        None, rules.file("a folder", "FOLDER"), "Folder of what it writes. [default: runs/TASK-NNN]"
+    )
+    evaluate_every: int = setting(10, rules.whole(1, 10**9), "Rounds between two evaluations.", agreed=True)
+    checkpoint_every_s: float = setting(
+        30.0, rules.seconds(1e9, zero=True), "Seconds between checkpoints, at least.", verbs=_HERE
+    )
+    link: str | None = setting(
+        None,
+        rules.link(),
+        "Connections, in turn, as in '10mbit,40ms;1gbit,1ms'.",
+    )
+    site: str | None = setting(None, rules.sites(), "Where each peer is; several in turn: 'paris;rome'.")
+    step_time: str = setting("1ms", rules.step_time(), "Time of a local step, or measured.", verbs="simulate")
+    report: bool = setting(True, rules.flag(), "Write report.html at the end.")
+
+    def check(self) -> None:
+        """Raises SettingsError for the first setting that contradicts another one."""
+        if self.quorum is not None and self.quorum > self.peers:
+            raise SettingsError(f"must be at most the number of peers, {self.peers}, got {self.quorum}", "quorum")
+        for name in ("key", "authorized", "invite_uses", "invite_for"):
+            if self.insecure and getattr(self, name) is not None:
+                raise SettingsError("has no use in an insecure run: leave out one of the two", name)

@@ -1,0 +1,27 @@
+"""The properties of its replica that a peer needs before it joins a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...aggregation.vector import Layout
+from .constants import Agreement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The properties of a replica that its peer needs before it joins.
+
+    `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: the first so many of its n
+    elements are parameters, which local steps change; None: all n. `agreement`: the properties in which all peers'
+    models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of "steps",
+    "gradients" and "evaluation".
+    """
+
+    layout: Layout
+    vector: Tensor
+    parameters: int | None = None
+    agreement: Agreement | None = None
+    can: frozenset[str] = frozenset({"steps"})

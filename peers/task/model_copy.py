@@ -1,0 +1,189 @@
+"""A peer's own copy of the shared model. Each work of the conversation begins with a change of this copy, and may
+correct the copy's local steps."""
+
+from __future__ import annotations
+
+import weakref
+from typing import assert_never
+
+import torch
+from torch import Tensor, nn
+
+from ...aggregation.vector import Layout, Part, all_finite
+from ...protocols.conversation import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, StepWith
+from .averaged import Averaged
+from .constants import Agreement
+from .facts import Facts
+from .optimizer_state import InnerState
+
+MEND = "lower the learning rate or clip gradients"
+
+
+class Diverged(ValueError):
+    """The training loss or the weights are no longer finite."""
+
+
+class ModelCopy:
+    """A model and its optimizer, as the vector that peers average: see `Averaged`."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, inner: str, *, gradients: bool = False
+    ) -> None:
+        """`inner` ("kept", "reset" or "averaged"): the treatment of the optimizer's own state at an average.
+        `gradients`: the vector holds gradients in place of the model. Raises ValueError for a model or optimizer that
+        cannot be averaged."""
+        self.optimizer = optimizer
+        state = InnerState(optimizer, model) if inner == "averaged" else None
+        self._averaged = Averaged(model, state, gradients=gradients)
+        self._begun: Begin | None = None
+        self._brought: weakref.ref[Tensor] | None = None
+        self._corrector: Corrector | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the averaged vector."""
+        return self._averaged.layout
+
+    @property
+    def parameters(self) -> int:
+        """The number of elements of the vector that are parameters; they come first."""
+        return self._averaged.parameters
+
+    @property
+    def vector(self) -> Tensor:
+        """The model as a new flat vector, as it would be averaged now."""
+        return self._averaged.vector()
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def agreement(self) -> Agreement:
+        """The properties in which the models of all peers must be equal."""
+        return self._averaged.agreement()
+
+    def facts(self, vector: Tensor, *can: str) -> Facts:
+        """The facts of a replica with the initial `vector` [n] that `can` do these kinds of work. Slow for a model with
+        large constants, because all of them are hashed."""
+        return Facts(
+            layout=self.layout,
+            vector=vector,
+            parameters=self.parameters,
+            agreement=self.agreement(),
+            can=frozenset(can),
+        )
+
+    def restored(self) -> None:
+        """Take the present constants as the reference. Called after the model was restored from a checkpoint."""
+        self._averaged.begin()
+
+    def bring(self) -> Tensor:
+        """The model as a new vector [n] for the conversation. Raises Diverged when an element is not finite."""
+        vector = self.vector
+        if not all_finite(vector):
+            first = next(slot.name for slot in self.layout.slots if not all_finite(vector[slot.start : slot.stop]))
+            weights = f"the model's weights are not finite any more (learning rate {self.learning_rate:g})"
+            raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
+        self._brought = weakref.ref(vector)
+        return vector
+
+    def begin(self, begin: Begin) -> bool:
+        """Apply `begin` to the model, unless this very object was the last one applied. Returns whether a new round
+        begins with it. Raises ValueError for a gradient, because this replica steps by itself."""
+        if begin is self._begun:
+            return False
+        self._begun = begin
+        match begin:
+            case Keep():
+                pass
+            case Load():
+                if self._brought is None or begin.vector is not self._brought():
+                    self.load(begin.vector)
+                if begin.fresh_optimizer:
+                    self.optimizer.state.clear()
+                return not begin.amid
+            case Add(change, part):
+                self._merge(change, part, None)
+            case Blend(vector, share, part):
+                self._merge(vector, part, share)
+            case StepWith():
+                raise ValueError("this replica brings models, and was brought a gradient")
+            case _:
+                assert_never(begin)
+        return False
+
+    def holds(self, vector: Tensor) -> bool:
+        """Whether the last begin loaded `vector`, so that the model need not be loaded again to evaluate it."""
+        return isinstance(self._begun, Load) and self._begun.vector is vector
+
+    def load(self, vector: Tensor) -> None:
+        """Write `vector` to the model."""
+        self._averaged.load(vector)
+
+    def _merge(self, other: Tensor, part: Part, share: float | None) -> None:
+        now, here = self.vector, slice(part.start, part.stop)
+        if share is None:
+            now[here] += other[here]
+        else:
+            now[here].lerp_(other[here], 1 - share)
+        self.load(now)
+
+    def correct(self, correction: Correction | None) -> None:
+        """Correct all local steps from now on by `correction`; None: no correction."""
+        if correction is None:
+            self._corrector = None
+        elif self._corrector is None or self._corrector.correction is not correction:
+            self._corrector = Corrector(correction, self._averaged.trained())
+
+    def before_step(self) -> None:
+        """To be called between backward and the optimizer's step."""
+        if self._corrector is not None:
+            self._corrector.before_step(self._averaged.trained())
+
+    def after_step(self) -> None:
+        """To be called after the optimizer's step."""
+        if self._corrector is not None:
+            self._corrector.after_step(self._averaged.trained())
+
+
+class Corrector:
+    """Applies one correction to each local step. `parameters` are always given in the vector's order."""
+
+    def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
+        self.correction = correction
+        match correction:
+            case AfterStep(change):
+                self._change = _split(change, parameters)
+            case OnGradient(shift, _, center):
+                self._shift = None if shift is None else _split(shift, parameters)
+                self._center = None if center is None else _split(center, parameters)
+
+    def before_step(self, parameters: list[Tensor]) -> None:
+        """Each gradient g becomes g + shift + pull (x - center). A missing gradient counts as zeros."""
+        if not isinstance(self.correction, OnGradient):
+            return
+        with torch.no_grad():
+            for index, parameter in enumerate(parameters):
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                if self._shift is not None:
+                    parameter.grad.add_(self._shift[index])
+                if self._center is not None:
+                    parameter.grad.add_(parameter - self._center[index], alpha=self.correction.pull)
+
+    def after_step(self, parameters: list[Tensor]) -> None:
+        """Each parameter x becomes x + change."""
+        if isinstance(self.correction, AfterStep):
+            with torch.no_grad():
+                for parameter, change in zip(parameters, self._change, strict=True):
+                    parameter.add_(change)
+
+
+def _split(vector: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+    """The pieces of `vector` [n], shaped as the parameters."""
+    pieces, start = list[Tensor](), 0
+    for parameter in parameters:
+        piece = vector[start : start + parameter.numel()].view(parameter.shape)
+        pieces.append(piece.to(parameter.device, parameter.dtype))
+        start += parameter.numel()
+    return pieces

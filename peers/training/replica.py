@@ -1,0 +1,42 @@
+"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Two classes implement
+it, for a task file's trainer (`task_replica`) and for a user's own training loop (`script.replica`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ...protocols.conversation import Position, Update, Work
+from ..checkpoints.checkpoint import Snapshot
+from .stop import Stop
+
+Write = Callable[[Snapshot], None]
+"""Writes a checkpoint that holds this snapshot of a replica. Called on the compute thread."""
+
+
+class Replica(Protocol):
+    """One peer's model, data and optimizer."""
+
+    @property
+    def at(self) -> str:
+        """The progress of the present work as text, e.g. "in data(), step 12", for reports of a stalled peer."""
+        ...
+
+    @property
+    def steps_taken(self) -> int:
+        """Local steps of the present round that the model holds already, after a restore from a checkpoint."""
+        ...
+
+    def set_data_shard(self, data_shard: int, data_shards: int) -> None:
+        """Set the index of this peer's data shard, from 0 to `data_shards` - 1. Called once the peer has joined."""
+        ...
+
+    async def do(self, work: Work, stop: Stop) -> Update | None:
+        """Do `work` and return its update; None: `stop` was set before it was done. When `work.begin` is the same
+        object as that of the last work, it is not applied again."""
+        ...
+
+    async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
+        """Apply the begin of `position` to the model, and write a checkpoint of it; `write` None: write none. `failed`:
+        the training failed; a model that is not finite, or whose loss is not, is then replaced by the agreed model."""
+        ...

@@ -1,0 +1,43 @@
+"""A task file's trainer as a replica. Its work runs on the compute thread, beside the event loop."""
+
+from __future__ import annotations
+
+from ...protocols.conversation import Position, Steps, Update, Work
+from ...protocols.stalls.stalls import Stalls
+from ...protocols.stalls.works import EVALUATION
+from .compute import Compute
+from .replica import Write
+from .stop import Stop
+from .trainer import Trainer
+
+
+class TaskReplica:
+    """Runs one peer's trainer on the compute thread. A work's begin and its local steps are handed over in one call,
+    because a thread switch costs more than a small step."""
+
+    def __init__(self, trainer: Trainer, compute: Compute) -> None:
+        self._trainer, self._compute = trainer, compute
+
+    @property
+    def at(self) -> str:
+        return f"in {self._trainer.at}, step {self._trainer.steps + 1}"
+
+    @property
+    def steps_taken(self) -> int:
+        return self._trainer.steps_in_round
+
+    def set_data_shard(self, data_shard: int, data_shards: int) -> None:
+        self._trainer.set_data_shard(data_shard, data_shards)
+
+    async def do(self, work: Work, stop: Stop) -> Update | None:
+        steps = work.job.count if isinstance(work.job, Steps) else 0
+        return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
+
+    async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
+        await self._compute.run(lambda: self._trainer.save(position, write, failed=failed))
+
+    async def rehearse(self, stalls: Stalls) -> None:
+        """Evaluate once before training, so that a broken `evaluate` ends the run now and not after the first rounds.
+        The model and the training are unchanged. `stalls`: the peer's. Raises EvaluationFailed."""
+        with stalls.at_work(EVALUATION):
+            await self._compute.run(self._trainer.evaluate)

@@ -1,0 +1,34 @@
+"""The clock of a run, as one peer reads it."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class RunClock:
+    """Seconds since the run began, including those before it was resumed. Made on the running event loop, whose clock
+    it reads: a simulation's is virtual."""
+
+    def __init__(self, before_s: float = 0.0) -> None:
+        """`before_s`: duration of the run before it was resumed."""
+        self._now = asyncio.get_running_loop().time
+        self.before_s = before_s
+        self._began_s: float | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether this peer has begun to train."""
+        return self._began_s is not None
+
+    @property
+    def began_s(self) -> float:
+        """When the run began, on the loop's clock; before this peer has started, as if it started now."""
+        return self._now() - self.before_s if self._began_s is None else self._began_s
+
+    def start(self, elapsed_s: float | None = None) -> None:
+        """This peer begins to train. `elapsed_s`: the run's duration according to the others; None: this peer's own."""
+        self._began_s = self._now() - (self.before_s if elapsed_s is None else elapsed_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.before_s if self._began_s is None else self._now() - self._began_s

@@ -1,0 +1,279 @@
+"""Conversation: the port between an algorithm that peers run together and one peer's model.
+
+A conversation hands out `Work` and is brought an `Update` for each. One loop serves all conversations:
+
+    while (work := await conversation.next()) is not None:
+        outcome = await conversation.bring(await replica.do(work))
+
+Whatever peers agree on is the conversation's; a replica works on a copy of it. The vectors are those of one layout [n].
+Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns from
+`bring` at once and waits in a later one, so the number of exchanges under way is its own matter.
+
+How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless stated):
+
+| algorithm | works of one peer |
+|---|---|
+| local SGD | B Load(mean), J Steps(period) |
+| with averages of a site | B Load(mean), J Steps(site period); then B Load(mean of the site), J Steps(.., taken > 0) |
+| with overlap | B Keep, J Steps(period), `bring` waits for the round before; then B Add(mean - brought), J Steps(0) |
+| data parallel | B StepWith(mean gradient), J Gradient; the update comes while backward still fills it |
+| D-PSGD, Moshpit | B Load(mix of the neighbours), J Steps(1 or more) |
+| AD-PSGD | B Add(half the difference), J Steps; the passive side answers from its own copy amid the step |
+| push-sum (SGP) | B Load(x / w), J Steps; x and w are the conversation's |
+| CHOCO-SGD | B Add(gamma * (mix of estimates - own estimate)), J Steps |
+| gradient tracking | as D-PSGD, with the correction OnGradient(shift = tracker - own gradient) |
+| elastic averaging (EASGD) | B Add(-alpha * (x - center)), J Steps |
+| Downpour, SSP, softsync | `next` pulls (and waits for the clocks): B Load(parameters), J Steps; `bring` pushes |
+| backup workers, closed cohort | as above; the future `cancelled` is set when no update is needed any more |
+| Sandblaster | B Load(parameters), J Gradient(portion): the data shard that a coordinator gave |
+| FedAvg and its like | `next` waits for the cohort's call: B Load(.., fresh_optimizer), J Steps; FedProx: OnGradient |
+| personal models | B Blend(shared model, share), J Steps; the rest of the model stays |
+| FedBuff | as FedAvg; `bring` pushes to the buffer and returns |
+| federated evaluation | B Keep, J Evaluate(vector) |
+| server, relay, aggregator | `next` gives no work until the end: there is no replica |
+| a torch.distributed site | one replica whose rank 0 speaks; B and J go to all its ranks |
+
+Work that is no step of a model has ports of its own, beside this one and over the same channels: the rows of a sparse
+model (pull and push), shared storage (Hogwild!), a map over rows (statistical queries), stages of a pipeline (forward
+and backward). A replica lists what it can do (`Replica.can`), a conversation what it `needs`; a mismatch is one line
+before the start.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from ..aggregation.vector import Part
+from .filling import Filling
+from .transport import PeerId
+
+# Where the work begins.
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """From the replica's model as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """From `vector` [n]; a replica that has just brought this very tensor need not copy it. `fresh_optimizer`: the
+    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept."""
+
+    vector: Tensor
+    fresh_optimizer: bool = False
+    amid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`."""
+
+    change: Tensor
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`."""
+
+    vector: Tensor
+    share: float
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class StepWith:
+    """After one step of the optimizer with this `gradient` [n]; None: with the replica's own."""
+
+    gradient: Tensor | None
+
+
+Begin = Keep | Load | Add | Blend | StepWith
+
+# What changes each local step.
+
+
+@dataclass(frozen=True, slots=True)
+class AfterStep:
+    """x + `change` after each step, for the first elements of the vector: as many as `change` has."""
+
+    change: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class OnGradient:
+    """The gradient g becomes g + `shift` + `pull` * (x - `center`) before the optimizer's step, for the first elements
+    of the vector. None: no such term. FedProx: pull and center; SCAFFOLD as printed: shift; FedDyn: all three."""
+
+    shift: Tensor | None = None
+    pull: float = 0.0
+    center: Tensor | None = None
+
+
+Correction = AfterStep | OnGradient
+
+# The job.
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
+    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `halfway`: the update also
+    carries the model after half of the steps. `portion`: another shard of the data than the peer's own."""
+
+    count: int
+    taken: int = 0
+    total: int = 0
+    halfway: bool = False
+    correction: Correction | None = None
+    portion: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One gradient. The update may be brought while backward still fills its vector (`Update.filling`)."""
+
+    portion: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """The metrics of the model `vector` [n]. Training is not affected."""
+
+    vector: Tensor
+
+
+Job = Steps | Gradient | Evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next task of a replica. If two works in a row have the same object as `begin`, it is applied once.
+    `cancelled`: set when the update is no longer needed; the replica may then bring an incomplete one."""
+
+    begin: Begin
+    job: Job
+    cancelled: Future[None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: samples behind it; `loss`: their mean
+    loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
+    of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
+    replica takes no more steps."""
+
+    vector: Tensor
+    weight: float = 0.0
+    loss: float = 0.0
+    learning_rate: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+    halfway: Tensor | None = None
+    filling: Filling | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
+    run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
+    seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
+    the conversation's own numbers, by the names of its record columns. `caught_up`: this peer's update was not in it.
+    `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+
+    version: int
+    step: int
+    loss: float
+    members: int
+    steps: int
+    compute_s: float
+    wait_s: float = 0.0
+    transfer_s: float = 0.0
+    hidden_s: float = 0.0
+    evaluate_s: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    waited_for: PeerId | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+    caught_up: bool = False
+    last: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The content of a checkpoint: the last agreed `vector` [n], other `tensors` and `numbers`, and the number of
+    exchanges that led to it (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be
+    saved as it was when it brought that update, because its exchange is not over."""
+
+    version: int
+    vector: Tensor
+    tensors: Mapping[str, Tensor]
+    numbers: Mapping[str, Any]
+    begin: Begin | Update
+
+
+Came = Literal["started", "joined", "resumed"]
+"""How a peer entered a run."""
+
+
+class Conversation(Protocol):
+    """One peer's side of an algorithm. All methods run on the event loop. They raise MembershipError and PeerLost where
+    this peer cannot go on, and ValueError for an update that cannot be exchanged."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The abilities that its works need of a replica: "steps", "gradients", "evaluation"."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The number of exchanges that are over on this peer."""
+        ...
+
+    @property
+    def bytes_shared(self) -> int:
+        """Bytes that this peer has written to shared memory for others, and read there."""
+        ...
+
+    async def enter(self, contact: PeerId | None, steps: int) -> Came:
+        """Found the run, or join it through `contact`, and wait until it can begin. `steps`: local steps that the
+        replica has taken since the position it was resumed from. Starts the run's clock."""
+        ...
+
+    async def next(self) -> Work | None:
+        """Wait for the next work; None: there is no more work for this peer."""
+        ...
+
+    async def bring(self, update: Update) -> Outcome | None:
+        """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: it is returned
+        by a later call."""
+        ...
+
+    async def finish(self) -> None:
+        """After the last work: wait for the peers that still need this one. `next` may then give an evaluation."""
+        ...
+
+    async def leave(self, why: str) -> None:
+        """Leave before the run is over; the others go on."""
+        ...
+
+    def position(self) -> Position:
+        """The content of a checkpoint. May be called at any moment."""
+        ...
+
+    async def settle(self) -> Outcome | None:
+        """The run is stopped on this peer: cancel an exchange under way. Returns its outcome if it is over already;
+        else None."""
+        ...
+
+    def close(self) -> None:
+        """Cancel everything at once, without waiting for other peers."""
+        ...

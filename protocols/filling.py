@@ -1,0 +1,44 @@
+"""Filling: a vector that is averaged bucket by bucket while it is still being computed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from torch import Tensor
+
+
+class Filling:
+    """Tracks which buckets of `vector` [n] are filled. Construct it on the event loop that waits for it."""
+
+    def __init__(self, vector: Tensor, buckets: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.vector = vector
+        self._full: list[asyncio.Future[None]] = [loop.create_future() for _ in range(buckets)]
+        self._left = buckets
+        self._told: list[Callable[[], None]] = []
+
+    def when_whole(self, told: Callable[[], None]) -> None:
+        """Call `told` as soon as all buckets are filled."""
+        self._told.append(told)
+        if not self._left:
+            told()
+
+    def fill(self, bucket: int) -> None:
+        """All elements of `bucket` are written, and will not be written again. A second call is harmless."""
+        if not self._full[bucket].done():
+            self._full[bucket].set_result(None)
+            self._left -= 1
+            if not self._left:
+                for told in self._told:
+                    told()
+
+    async def filled(self, bucket: int) -> None:
+        """Wait until `bucket` is filled."""
+        await asyncio.shield(self._full[bucket])
+
+    async def whole(self) -> Tensor:
+        """The vector, once all buckets are filled."""
+        for full in self._full:
+            await asyncio.shield(full)
+        return self.vector

@@ -1,0 +1,98 @@
+"""Overlap: a round is averaged in the background while the next local steps are taken.
+
+Delayed averaging: Zhu et al., "Delayed gradient averaging" (NeurIPS 2021, arXiv 2105.07999), section 3, for models as
+in local SGD; and the overlap of Douillard et al., "Streaming DiLoCo" (arXiv 2501.18512), section 2.3, with a delay of
+one whole period. At peer i, with H local steps to a round:
+
+    x_i <- H local steps from x_i;    b_i = x_i, contributed to round k
+    meanwhile: H local steps from x_i
+    x_i <- m_k + (x_i - b_i),         the mean m_k of the b_j, plus the progress of i since; then b_i = x_i ...
+
+So the mean of all x_i is m_k plus the mean of all progress since, as if no peer had run ahead. With an
+``--overlap-share`` alpha the last line is x_i <- alpha x_i + (1 - alpha) m_k, as in Streaming DiLoCo: this holds the
+peers closer together and forgets some of their progress since. With fragments, either formula applies only to the
+fragment of round k. The mean is merged where the local steps end, not when it arrives, so the same run gives the same
+bits on any link. The last round has no local steps to hide behind: each peer waits for it and ends with its result.
+
+Only the parameters, the first elements of the vector, are merged. Buffers stay this peer's own, because a variance plus
+a difference of two others may be below 0.
+
+Cost: a round takes max(local steps, averaging), and memory for one more model.
+Failures: as without overlap. A peer that catches up adopts the fetched model as it is and continues from there: its
+steps since its last contribution are discarded, and the others may wait for its next steps. A peer that is stopped amid
+a round keeps its contribution to that round, and keeps its steps since only if the round is already committed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from ...aggregation.vector import Part
+from ..conversation import Add, Begin, Blend, Update
+from ..meter import Meter
+from .rounds import Outcome
+
+Done = tuple[Outcome, int]
+"""The outcome of a round, and its period."""
+
+
+class Behind:
+    """One peer's round in the background. `overlap_share`: the weight of the peer's own model at the merge; None: its
+    progress is added to the mean. `parameters`: number of elements to merge, the first of the vector; None: all."""
+
+    def __init__(self, meter: Meter, overlap_share: float | None, parameters: int | None) -> None:
+        self._meter, self._share, self._parameters = meter, overlap_share, parameters
+        self._meanwhile = 0
+        self._averaging: asyncio.Task[Done] | None = None
+        self.brought: Update | None = None
+        """The update that this peer contributed to the round under way; None: no round is under way."""
+        self.merges = False
+        """Whether a round is over and its mean is being merged into the replica's model."""
+
+    def begin(self, update: Update, meanwhile: int, averaging: Coroutine[Any, Any, Done]) -> None:
+        """Begin a round with `update`, to be hidden behind `meanwhile` local steps."""
+        self.brought, self._meanwhile = update, meanwhile
+        self._averaging = asyncio.create_task(averaging, name="average")
+
+    def hide(self) -> int:
+        """The local steps begin. Returns how many to take."""
+        self._meter.hide(True)
+        return self._meanwhile
+
+    async def end(self) -> Done:
+        """The local steps are taken: wait for the round. Call `merge` or `drop` next."""
+        self._meter.hide(False)
+        assert self._averaging is not None
+        return await self._averaging
+
+    def drop(self) -> None:
+        """Do not merge: the replica goes on from the round's model as it is."""
+        self.brought = None
+
+    def merge(self, done: Outcome) -> tuple[Update, Begin]:
+        """Merge the round's mean. Returns the update that this peer contributed, and from where its replica goes on."""
+        update, self.brought, self.merges = self.brought, None, True
+        assert update is not None
+        whole = done.part
+        part = whole if self._parameters is None else Part(whole.start, min(whole.stop, self._parameters))
+        if self._share is not None:
+            return update, Blend(done.vector, self._share, part)
+        return update, Add(done.vector - update.vector, part)
+
+    async def give_up(self) -> Done | None:
+        """Cancel the round under way. Returns it if it was committed already; else None."""
+        self._meter.hide(False)
+        if self.brought is None or self._averaging is None:
+            return None
+        self._averaging.cancel()
+        await asyncio.gather(self._averaging, return_exceptions=True)
+        over = not self._averaging.cancelled() and self._averaging.exception() is None
+        done = self._averaging.result() if over else None
+        return None if done is None or done[0].caught_up else done
+
+    def close(self) -> None:
+        """Cancel the round under way, without waiting."""
+        if self._averaging is not None:
+            self._averaging.cancel()

@@ -1,0 +1,42 @@
+"""The agreed state in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
+from ...aggregation.periods.policy import PeriodState
+from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
+from ..conversation import Begin, Position, Update
+from .state import State
+
+
+def position_of(state: State, residual: Tensor | None, begin: Begin | Update) -> Position:
+    """The content of a checkpoint. `residual` [n]: the codec's compression residual at `state`, None: there is none;
+    `begin`: from where the replica goes on."""
+    tensors = {"state/vector": state.vector}
+    if residual is not None:
+        tensors["residual"] = residual
+    tensors |= {f"state/outer/{index}": tensor for index, tensor in enumerate(state.outer)}
+    agreed = {
+        "round": state.round,
+        "step": state.step,
+        "period": state.period.to_plain(),
+        "outer": len(state.outer),
+        "links": list(state.links),
+        "speeds": list(state.speeds),
+    }
+    return Position(state.round, state.vector, tensors, {"state": agreed}, begin)
+
+
+def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple[State, Tensor | None]:
+    """The state and the compression residual that `position_of` has put into a checkpoint."""
+    agreed = numbers["state"]
+    outer = tuple(tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
+    period = PeriodState.from_plain(agreed["period"])
+    links, speeds = LinkCosts(*agreed.get("links", UNKNOWN)), Speeds(*agreed.get("speeds", UNKNOWN_SPEEDS))
+    state = State(agreed["round"], agreed["step"], tensors["state/vector"], outer, period, links, speeds)
+    return state, tensors.get("residual")

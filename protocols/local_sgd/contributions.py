@@ -1,0 +1,89 @@
+"""Contributions: what a peer contributes to a round, made of its replica's update.
+
+The displacement is normalised where each peer has its own pace (`fednova`), the corrections of drift are subtracted
+(`scaffold`), and the motion is sampled where the period policy asks for it (`displacement`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+
+from torch import Tensor
+
+from ...aggregation.periods.displacement import MotionSampler
+from ...aggregation.periods.policy import STILL
+from ...aggregation.scaffold import ControlVariate
+from ..conversation import AfterStep, Update
+from .local_sgd import LocalSGD
+from .options import Options
+from .own_pace import Pace, renew
+from .rounds import Contribution, Outcome
+from .spent import Spent
+
+
+class Contributions:
+    """One peer's contributions to the rounds of `averaging`."""
+
+    def __init__(self, averaging: LocalSGD, options: Options) -> None:
+        self._averaging = averaging
+        self._pace = Pace(options.own_pace, options.parameters)
+        self._sampler = MotionSampler(options.parameters) if averaging.watches else None
+        self._variate = ControlVariate(options.parameters) if options.corrected else None
+        self._averaging_s = 0.0
+        """Seconds that the last average took."""
+        self.correction: AfterStep | None = None
+        """Correction of the local steps of the present round; None: there is none."""
+
+    @property
+    def due(self) -> int:
+        """Local steps that this peer takes in the present round: the period, or at its own pace as many as fit into the
+        round's time."""
+        return self._pace.steps(self._averaging.period, self._averaging.state)
+
+    @property
+    def watched(self) -> bool:
+        """Whether the model after half of a round's steps is needed."""
+        return self._sampler is not None
+
+    def begin_round(self, vector: Tensor) -> None:
+        """A round begins from the model `vector` [n]."""
+        if self._sampler is not None:
+            self._sampler.begin(vector)
+
+    def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:
+        """`update` as a contribution. `began_s`: when the round's local steps began, on the run's clock. `bystander`:
+        this peer takes no local steps in this round, so its motion is not sampled."""
+        motion = STILL
+        if self._sampler is not None and not bystander:
+            if update.halfway is not None:
+                self._sampler.amid(update.halfway)
+            motion = self._sampler.end(update.vector)
+        return Contribution(
+            update.vector if self._variate is None else self._variate.without(update.vector, update.steps),
+            update.weight,
+            0.0 if math.isnan(update.loss) else update.loss,
+            update.learning_rate,
+            began_s,
+            update.filling,
+            motion,
+            steps=0 if update.final and update.steps < self.due else update.steps,  # not for an incomplete round
+        )
+
+    async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
+        """Average one round. `spent`: this peer's local steps since its last average, and their time."""
+        period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
+        contribution = await self._pace.brought(
+            contribution, period, before, compute_s=spent.compute_s, steps=spent.steps
+        )
+        if spent.steps and self._averaging_s:
+            step_s = spent.compute_s / spent.steps
+            motion = contribution.motion._replace(step_s=step_s, averaging_s=self._averaging_s)
+            contribution = replace(contribution, motion=motion)
+        outcome = await self._averaging.average(contribution)
+        self._averaging_s = asyncio.get_running_loop().time() - began
+        if self._variate is not None:
+            await renew(self._variate, contribution, outcome, self._pace.effective(period, before))
+            self.correction = None if self._variate.added is None else AfterStep(self._variate.added)
+        return outcome

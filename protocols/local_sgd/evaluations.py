@@ -1,0 +1,50 @@
+"""Evaluations: after some rounds, and after the last one, the coordinator evaluates the agreed model for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from ..conversation import Outcome, Update
+from .local_sgd import LocalSGD
+
+
+class Evaluations:
+    """One peer's side of this. `every`: rounds between two evaluations; 0: this peer cannot evaluate."""
+
+    def __init__(self, averaging: LocalSGD, every: int) -> None:
+        self._averaging, self._every = averaging, every
+        self._outcome: Outcome | None = None
+        """The outcome of the round whose model is being evaluated."""
+        self._evaluated = -1
+        """The last round whose model this peer has evaluated."""
+        self.due: Tensor | None = None
+        """The model to evaluate now."""
+
+    @property
+    def _mine(self) -> bool:
+        membership = self._averaging.membership
+        return self._every > 0 and membership.coordinator == membership.me.id
+
+    def begin(self, outcome: Outcome, vector: Tensor) -> Outcome | None:
+        """Returns `outcome` if its model `vector` [n] need not be evaluated by this peer. Otherwise returns None: `due`
+        is the model to evaluate."""
+        if not self._mine or not (outcome.last or outcome.version % self._every == 0):
+            return outcome
+        self._outcome, self.due = outcome, vector
+        return None
+
+    def end(self, update: Update) -> Outcome | None:
+        """The model in `due` is evaluated. Returns the outcome of its round with the metrics."""
+        outcome, self._outcome, self.due = self._outcome, None, None
+        self._evaluated = self._averaging.state.round
+        if outcome is None:
+            return None
+        return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
+
+    def finished(self) -> None:
+        """The run is over for all. If the coordinator left before it evaluated the last model, this peer does so as its
+        successor."""
+        if self._mine and self._evaluated != self._averaging.state.round:
+            self.due = self._averaging.state.vector

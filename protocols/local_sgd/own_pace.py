@@ -1,0 +1,57 @@
+"""A peer's pace: the number of local steps it takes in a round, and the normalisation of their result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...aggregation.fednova import Speeds, effective, normalised, own_steps
+from ...aggregation.scaffold import ControlVariate
+from ..offload import off_loop
+from .rounds import Contribution, Outcome
+from .state import State
+
+
+class Pace:
+    """With `own`, peers agree on the time of a round instead of its number of steps (`aggregation.fednova`). A peer
+    measures its speed from its first round on, also after a restart; in that first round it takes the period's steps.
+    """
+
+    def __init__(self, own: bool, parameters: int | None) -> None:
+        """`parameters`: number of elements that local steps change, the first of the vector; None: all."""
+        self._own, self._parameters = own, parameters
+        self._steps_per_s = 0.0
+
+    def steps(self, period: int, state: State) -> int:
+        """Local steps that this peer takes in a round of `period` that begins from `state`."""
+        return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
+
+    def effective(self, period: int, state: State) -> float:
+        """The effective number of local steps that each normalised contribution to such a round represents."""
+        return effective(period, state.speeds) if self._own else period
+
+    async def brought(
+        self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
+    ) -> Contribution:
+        """`contribution`, normalised to the effective steps. Its last `steps` local steps took `compute_s` seconds."""
+        if not self._own or not contribution.steps:
+            return contribution
+        if steps and compute_s > 0:
+            self._steps_per_s = steps / compute_s
+        speed = self._steps_per_s
+        share = self.effective(period, state) / contribution.steps
+        vector = await off_loop(
+            state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, self._parameters)
+        )
+        return replace(
+            contribution,
+            vector=vector,
+            weight=contribution.weight * period / contribution.steps,
+            speeds=Speeds(speed, 1 / speed) if speed else state.speeds,
+        )
+
+
+async def renew(variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
+    """Update the control variate after a round in which a contribution represented `steps` local steps."""
+    counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
+    mean = outcome.state.vector if counted else None
+    await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))

@@ -1,0 +1,42 @@
+"""The record of a round: its outcome, and the steps and time that this peer spent on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..conversation import Outcome, Update
+from . import rounds
+
+
+@dataclass(slots=True)
+class Spent:
+    """A peer's local steps since its last outcome, and their time."""
+
+    steps: int = 0
+    compute_s: float = 0.0
+
+    def add(self, update: Update, steps: int) -> None:
+        self.steps += steps
+        self.compute_s += update.seconds
+
+
+def outcome_of(done: rounds.Outcome, period: int, spent: Spent, *, last: bool, told: bool, note: str) -> Outcome:
+    """The conversation's outcome of the round `done`, which had this `period`. `told`: the replica has reported its
+    loss; otherwise the agreed loss is meaningless."""
+    return Outcome(
+        version=done.state.round,
+        step=done.state.step,
+        loss=done.loss if told and not done.caught_up else math.nan,
+        members=done.members,
+        steps=spent.steps,
+        compute_s=spent.compute_s + done.compute_s,
+        wait_s=done.wait_s,
+        transfer_s=done.transfer_s,
+        hidden_s=done.hidden_s,
+        waited_for=done.waited_for,
+        details={"round": done.state.round, "generation": done.generation, "period": period},
+        caught_up=done.caught_up,
+        last=last,
+        note=note,
+    )

@@ -1,0 +1,70 @@
+"""Neighbours: the other peers that a conversation works with now, whichever membership lists them.
+
+A membership that decides views lists all members that this peer reaches. One with partial views would list the members
+of this peer's own view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..transport import PeerId
+from .removals import Removals
+from .roster import Roster
+from .view import NOBODY, Member
+
+
+class Neighbours:
+    """One peer's neighbours. When a neighbour is restarted under its key, one neighbour leaves and another one
+    joins."""
+
+    def __init__(self) -> None:
+        self.on_joined: list[Callable[[Member], None]] = []
+        self.on_left: list[Callable[[Member, str], None]] = []
+        """Called with the neighbour and the reason."""
+        self._now: dict[PeerId, Member] = {}
+
+    @property
+    def now(self) -> tuple[Member, ...]:
+        """The neighbours with their attributes."""
+        return tuple(self._now.values())
+
+    def become(self, members: Iterable[Member], why_left: Callable[[Member], str]) -> None:
+        """From now on `members` are the neighbours. `on_left` is called for all that have left before `on_joined` for
+        all that are new."""
+        before, self._now = self._now, {member.id: member for member in members}
+        for member in before.values():
+            if not _among(self._now, member):
+                for left in self.on_left:
+                    left(member, why_left(member))
+        for member in self.now:
+            if not _among(before, member):
+                for joined in self.on_joined:
+                    joined(member)
+
+
+def _among(known: dict[PeerId, Member], member: Member) -> bool:
+    return member.id in known and known[member.id].life == member.life
+
+
+def of_view(roster: Roster, removals: Removals) -> Neighbours:
+    """The neighbours by views: the members of the present view that this peer reaches, and none while it is not a
+    member itself."""
+    neighbours, seen = Neighbours(), NOBODY
+
+    def why_left(member: Member) -> str:
+        if roster.id not in roster.view.ids:
+            return "this peer is no member itself"
+        if roster.view.holds(member):
+            return "it cannot be reached from here"
+        return next((one.why for one in reversed(removals) if one.peer == member.id), "it is no member any more")
+
+    def follow() -> None:
+        nonlocal seen
+        if roster.view is not seen:
+            seen = view = roster.view
+            others = [one for one in view.members if one.id != roster.id and not view.are_apart(one.id, roster.id)]
+            neighbours.become(others if roster.id in view.ids else (), why_left)
+
+    roster.on_change.append(follow)
+    return neighbours

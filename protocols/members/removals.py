@@ -1,0 +1,77 @@
+"""Removals: the peers that were removed from the view and why, for the run's records, and how long each is kept out.
+
+A peer that was given up, has left or was restarted may come back at once. The second time within an hour it must wait
+one patience, and each further time twice as long (`backoff`), because each coming and going changes the view for all.
+On failure: only the leader of the change knows these times; the next leader begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..channel import Channel
+from ..transport import PeerId
+from .backoff import Backoff
+from .messages import Stale
+from .roster import Roster
+from .view import Decree, Gone, Member
+
+_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One peer that was removed from the view. `since_s`: since when it was missing, on the loop's clock."""
+
+    peer: PeerId
+    name: str
+    address: str
+    since_s: float
+    why: str
+    advice: str
+    left: bool
+    """Whether it left of its own will."""
+
+
+class Removals(list[Removal]):
+    """The latest removals that one peer has seen."""
+
+    def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
+        super().__init__()
+        self.ever = 0
+        """The number of removals so far, including those no longer kept."""
+        self._roster, self._hold_off = roster, hold_off
+        self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
+
+    def since(self, ever: int) -> list[Removal]:
+        """The removals after the first `ever` of all, as far as they are kept."""
+        return self[max(0, len(self) - (self.ever - ever)) :]
+
+    def follow(self, decree: Decree, *, led: bool) -> None:
+        """Record the members and learners that the decree's view no longer has; call it before the roster takes that
+        view. `led`: this peer led the change, so it tells those that were given up."""
+        roster, view = self._roster, decree.view
+        for member in (*roster.view.members, *roster.view.learners):
+            if view.holds(member) or member.id == roster.id:
+                continue
+            removal = _removal_of(member, decree, roster)
+            self.append(removal)
+            self.ever += 1
+            del self[:-_KEPT]
+            if led:
+                self._hold_off(member.id, self._went.again(member.id), removal.why)
+                if view.anybody(member.id) is None and member.id not in roster.leaving:
+                    roster.tell_former(member.id, Stale(view.generation, roster.id, view.everybody))
+
+
+def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
+    """The removal of `member`. The reason is the roster's if it knows one, else the decree's."""
+    told = next((departed for departed in decree.departed if departed.peer == member.id), None)
+    left = member.id in roster.leaving or (told is not None and told.left)
+    unknown = Gone("the coordinator gave it up" if told is None else told.why, asyncio.get_running_loop().time())
+    gone = roster.gone.get(member.id) or unknown
+    why = f"left: {roster.leaving.get(member.id, gone.why)}" if left else gone.why
+    advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
+    return Removal(member.id, member.name, member.address, gone.since_s, why, advice, left)

@@ -1,0 +1,29 @@
+"""Terms: the settings of a membership that all peers of a run share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The same for all peers of a run, except for the words of `model`.
+
+    `run`: only peers of the same run meet. `layout`, `model`: the digest and the description of the model that they
+    train. `founders`: how many gather before the run starts. `quorum`: how many members may go on, None: more than
+    half. `give_up_after_s`: seconds to wait for members out of reach when too few are left to decide a view; None: no
+    limit.
+    """
+
+    run: str
+    layout: str
+    model: str
+    founders: int
+    quorum: int | None = None
+    give_up_after_s: float | None = None
+
+    @property
+    def limit_s(self) -> float:
+        """`give_up_after_s` as a number, infinite for None."""
+        return math.inf if self.give_up_after_s is None else self.give_up_after_s

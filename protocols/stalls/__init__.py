@@ -1,0 +1,1 @@
+"""Stalls: peers that keep the others waiting are reported, and given up after a patience."""

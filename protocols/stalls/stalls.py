@@ -1,0 +1,290 @@
+"""Stalls: a live peer that keeps the others waiting reports so itself; after a patience they go on without it.
+
+Heartbeats go on while a local step or a data loader hangs, because these run off the event loop. So a peer whose own
+work takes far longer than usual (`works`) tells all members that it is Stalled: in which work, for how long, and how
+long is usual. It repeats this every half minute, and tells the end. A member that waits for that peer's contribution to
+a round then reports it. A peer that holds up a sum without a Stalled is reported, after as long, by the members that
+wait for it. The end of each evaluation, which one peer makes for all, is told however short it was, so that the others
+can account for their wait.
+
+With `patience_s`, a peer that takes local steps for longer is given up. The most senior member that is not over that
+time itself gives it up, once it has contributed and waits, if the others are enough to go on. The peer is let in again
+after its `probation`.
+
+Cost: none in a usual round; after an evaluation a message to each member.
+On failure: the message is repeated. Work that blocks the event loop itself shows as silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..channel import Channel, Envelope
+from ..filling import Filling
+from ..members.membership import Membership
+from ..meter import Meter
+from ..testpoints import sometimes
+from ..transport import PeerId
+from ..wire.frames import in_words, message
+from .probation import Probation
+from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
+
+STALLS = "stalls"
+"""The family of these messages, and the name of their channel."""
+_NOT_SOONER_S = 5.0
+"""The least time between two reports on one peer, however often it tells that it is stalled."""
+
+
+@message(STALLS)
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Told to all members: the sender has been at this `work` for its contribution to `round` for `taken_s` seconds.
+    `over`: the work has ended now. `where`: its progress. `usual_s`: seconds that such work took recently, 0: none has
+    ended yet."""
+
+    generation: int
+    round: int
+    work: str
+    where: str
+    taken_s: float
+    usual_s: float
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A report: a round waits for `peer` for the reason `why`; or, when `over`, it waits no longer."""
+
+    peer: PeerId
+    why: str
+    over: bool = False
+    work: str = ""
+    """The kind of work that the peer is at (`works`); "": it has not told."""
+
+
+class Stalls:
+    """One peer's side of this. `meter` knows whose contribution this peer waits for. `version` returns the number of
+    exchanges, called rounds here, that are over."""
+
+    def __init__(self, channel: Channel, membership: Membership, meter: Meter, version: Callable[[], int]) -> None:
+        self.meter = meter
+        self.patience_s: float | None = None
+        """Seconds that a peer may take local steps before the others go on without it; None: no limit."""
+        self.on_stall: list[Callable[[Stall], None]] = []
+        self._channel, self._membership, self._round = channel, membership, version
+        self._probation = Probation(membership)
+        self._works: set[Work] = set()
+        self._usual: defaultdict[str, Usual] = defaultdict(Usual)
+        self._waits = Usual()
+        self._heard: dict[PeerId, tuple[Stalled, float]] = {}
+        """The last message of each other peer about itself, and when it was heard."""
+        self._evaluations: dict[PeerId, Stalled] = {}
+        """The last evaluation that each peer has told the end of."""
+        self._unseen: int | None = None
+        """The round before which a peer evaluated while this peer waited without knowing for whom."""
+        self._told_at: dict[PeerId, float] = {}
+        """The peers that were reported, and when each was reported last."""
+        self._awaited: Callable[[], Collection[PeerId]] | None = None
+        self._since_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        channel.on(Stalled, self._on_stalled)
+
+    # This peer's own work
+
+    def begin(self, kind: str, where: Callable[[], str]) -> Work:
+        """This peer begins work of this `kind`; call `Work.end` at its end. `where` returns the progress."""
+        patience_s = self.patience_s if kind == LOCAL_STEPS else None
+        work = Work(kind, where, self._usual[kind], patience_s=patience_s, overdue=self._overdue, ended=self._ended)
+        self._works.add(work)
+        return work
+
+    @contextmanager
+    def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
+        """Context of this peer's work of this `kind`. `where` returns the progress."""
+        work = self.begin(kind, where)
+        try:
+            yield work
+        finally:
+            work.end()
+
+    def close(self) -> None:
+        for work in self._works:
+            work.drop()
+        self._works.clear()
+        self._awaited = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _overdue(self, work: Work) -> None:
+        sometimes("a peer's own work took too long")
+        self._say(work, over=False)
+
+    def _ended(self, work: Work) -> None:
+        self._works.discard(work)
+        if work.told or work.kind == EVALUATION:
+            self._say(work, over=True)
+
+    def _say(self, work: Work, *, over: bool) -> None:
+        view, where = self._membership.view, in_words(work.where())
+        said = Stalled(view.generation, self._round() + 1, work.kind, where, work.took_s, work.usual.s, over)
+        if self._membership.failed is None:
+            for peer in view.ids:
+                if peer != self._channel.endpoint.id:
+                    self._channel.post(peer, said)
+        if work.told:
+            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over, work=said.work)
+
+    # Waiting for others
+
+    def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
+        """The peer that this one waited for in `round`, most of `wait_s` seconds, and how many of these that peer spent
+        on an evaluation. `waited_for`: the peer known to be late. None (in a ring a peer sees only the next one) is
+        replaced by the peer whose evaluation took most of `wait_s`, if this peer was waiting when that evaluation
+        ended."""
+        if waited_for is None and self._unseen == round:
+            waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)
+        return waited_for, min(wait_s, self._evaluated_s(waited_for, round))
+
+    def _evaluated_s(self, peer: PeerId | None, round: int) -> float:
+        """Seconds that `peer` has told it evaluated before its contribution to `round`; 0: it has told of none."""
+        said = None if peer is None else self._evaluations.get(peer)
+        return 0.0 if said is None or said.round != round else max(0.0, said.taken_s)
+
+    @contextmanager
+    def waiting(
+        self, awaited: Callable[[], Collection[PeerId]] | None = None, filling: Filling | None = None
+    ) -> Iterator[None]:
+        """Context in which stalls are watched for: of a round, or, with `awaited`, of the peers that it returns.
+        `filling`: this peer's contribution while it is incomplete: until it is complete no other peer is reported."""
+        over = False
+
+        def begin() -> None:
+            if not over:
+                self._wait(awaited or (lambda: self.meter.late))
+
+        if filling is None:
+            begin()
+        else:
+            filling.when_whole(begin)
+        before = self._round()
+        try:
+            yield
+        finally:
+            over = True
+            if self._awaited is not None and self._round() > before:
+                self._waits.took(self._now() - self._since_s)
+                self._all_came()
+            self._awaited = None
+
+    def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
+        self._awaited, self._since_s = awaited, self._now()
+        if self._timer is None:  # a timer of an earlier round will do: setting one costs as much as a small round
+            self._look_at(self._since_s + FIRST_S)
+        for peer, (said, _) in list(self._heard.items()):
+            self._hear(peer, said)
+
+    def _look_at(self, when: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Report the peers that are waited for and have told no reason."""
+        self._timer = None
+        if self._awaited is None:
+            return
+        now, due_s = self._now(), self._since_s + max(FIRST_S, self._waits.limit_s)
+        if now < due_s:
+            self._look_at(due_s)
+            return
+        self._look_at(now + AGAIN_S)
+        for peer in self._awaited():
+            if peer not in self._heard and peer != self._channel.endpoint.id:
+                self._tell(
+                    peer,
+                    f"it is there, but nothing of its contribution for {now - self._since_s:.0f} s, without a reason",
+                )
+
+    def _all_came(self) -> None:
+        """A round is committed: all contributions to it have come."""
+        for peer, (said, _) in list(self._heard.items()):
+            if said.round <= self._round():
+                self._is_over(peer, "its contribution has come")
+        for peer in [peer for peer in self._told_at if peer not in self._heard and peer != self._channel.endpoint.id]:
+            self._is_over(peer, "its contribution has come")
+
+    def _on_stalled(self, envelope: Envelope) -> None:
+        said: Stalled = envelope.message
+        peer, ids = envelope.sender, self._membership.view.ids
+        if not self._membership.current(envelope, said.generation) and peer not in ids:
+            return
+        self._heard = {other: heard for other, heard in self._heard.items() if other in ids}
+        self._told_at = {other: at for other, at in self._told_at.items() if other in ids}
+        self._evaluations = {other: last for other, last in self._evaluations.items() if other in ids}
+        if said.over and said.work == EVALUATION:
+            self._evaluations[peer] = said
+            if self.meter.waits and not self.meter.late:
+                self._unseen = said.round
+        if said.over:
+            self._is_over(peer, _ended(said))
+        else:
+            self._heard[peer] = said, self._now()
+            self._hear(peer, said)
+
+    def _hear(self, peer: PeerId, said: Stalled) -> None:
+        """Report `peer` if this peer waits for its contribution."""
+        if self._awaited is not None and said.round <= self._round() + 1:
+            self._tell(peer, _in_words(said), work=said.work)
+            self._judge()
+
+    def _is_over(self, peer: PeerId, why: str) -> None:
+        self._heard.pop(peer, None)
+        if peer in self._told_at:
+            self._tell(peer, why, over=True)
+
+    def _tell(self, peer: PeerId, why: str, *, over: bool = False, work: str = "") -> None:
+        now, last = self._now(), self._told_at.pop(peer, None)
+        if not over:
+            again = last is None or now >= last + _NOT_SOONER_S
+            self._told_at[peer] = now if last is None or again else last
+            if not again:
+                return
+        for told in self.on_stall:
+            told(Stall(peer, why, over, work))
+
+    # Going on without a peer
+
+    def _judge(self) -> None:
+        """Give up peers that have taken local steps for too long, if this peer is the judge."""
+        membership, patience_s = self._membership, self.patience_s
+        if patience_s is None:
+            return
+        now, over = self._now(), dict[PeerId, tuple[Stalled, float]]()
+        for peer in membership.view.ids:
+            said, heard_at = self._heard.get(peer, (None, 0.0))
+            if said is not None and said.work == LOCAL_STEPS and said.round <= self._round() + 1:
+                taken_s = said.taken_s + now - heard_at
+                if taken_s >= 0.99 * patience_s:  # timers are not that exact
+                    over[peer] = said, taken_s
+        judge = next((peer for peer in membership.view.by_seniority if peer not in over), None)
+        for peer, (said, taken_s) in over.items():
+            if judge == self._channel.endpoint.id and membership.can_spare(peer, reserve=False):
+                sometimes("who computed for too long was given up")
+                del self._heard[peer]
+                why = f"{taken_s:.0f} s of {said.work} for round {said.round}, with --compute-patience-s {patience_s:g}"
+                self._probation.add(peer, now - self._since_s, why)
+                membership.suspect(peer, why)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _in_words(said: Stalled) -> str:
+    usual = f"usually {said.usual_s:.3g} s" if said.usual_s else "the first"
+    return f"{said.taken_s:.0f} s of {said.work}, {usual}" + (f"; now {said.where}" if said.where else "")
+
+
+def _ended(said: Stalled) -> str:
+    return f"after {said.taken_s:.0f} s of {said.work}"

@@ -1,0 +1,65 @@
+"""A ZeroMQ socket as its tap needs it: each call takes or gives a whole message, and no call blocks."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+import zmq
+
+from ..wire.frames import Buffer
+from .reader import Arrived, Origin
+
+_ZERO_COPY_BYTES = 64 * 1024
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: enumerations cost time
+_EVENTS, _IN, _OUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+_FRAMES_KEPT = 8  # a message has two frames, three with its route; a ZAP request has seven
+
+
+class Socket:
+    """A ZeroMQ socket as the `RawSocket` of a tap."""
+
+    def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
+        self._socket = socket
+        self._tells_origin = tells_origin
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Arrived | None:
+        try:
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+        except zmq.Again:  # the message has just gone, with its connection
+            return None
+        origin = Origin(frame.get) if self._tells_origin else None
+        frames, total = [_contents(frame)], 1
+        while frame.more:
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+            total += 1
+            if total <= _FRAMES_KEPT:
+                frames.append(_contents(frame))
+        return Arrived(frames, total, origin)
+
+    def send(self, frames: Sequence[Buffer]) -> int:
+        """The first frame decides whether the message can be sent; the others follow it."""
+        try:
+            for frame in frames[:-1]:
+                self._socket.send(frame, _MORE)
+            self._socket.send(frames[-1], _NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            return int(error.errno)
+        return 0
+
+    def ready(self) -> tuple[bool, bool]:
+        events = int(self._socket.getsockopt(_EVENTS))
+        return bool(events & _IN), bool(events & _OUT)
+
+    def close(self, linger_ms: int) -> None:
+        self._socket.disable_monitor()
+        self._socket.close(linger=linger_ms)
+
+
+def _contents(frame: zmq.Frame) -> Buffer:
+    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small buffers pin an arena

@@ -1,0 +1,97 @@
+"""The promises of every conversation, as predicates over the event log of a simulation. A predicate yields a line for
+each way in which its promise is broken.
+
+Two further promises are checked elsewhere, because one log does not show them: a run comes to its end
+(`sweeps.verdict`), and equal seeds give equal runs (`sweeps.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ...protocols.link.table import INBOUND_BYTES_MAX
+from ...protocols.members.states import TABLE, Moved
+from ..scenarios.scenario import Scenario
+from ..world.event_log import Complained, Entry, Fell, Gone, Held, Misdelivered, OutOfMemory, Refused, peer_of
+from ..world.hostile import GUEST, KEY
+
+Check = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
+"""The predicate of a promise. It yields a line for each way in which the promise is broken. The function's name is the
+promise, as a sentence."""
+
+
+def each_message_is_handed_on_once_and_in_order(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """An endpoint delivers each message of a lane once, in the order in which the messages were sent."""
+    for _, life, event in entries:
+        if isinstance(event, Misdelivered):
+            yield f"{life} got {event.what} {event.number} of {event.sender} where {event.due} was due"
+
+
+def no_honest_peer_is_taken_for_another(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """No peer refuses the messages of an honest peer as misbehaviour."""
+    for _, life, event in entries:
+        if isinstance(event, Refused) and not event.who.startswith((KEY, GUEST)):
+            yield f"{life} refused {event.who}: {event.why}"
+
+
+def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """The frames that have arrived at a peer and were not consumed yet have at most `INBOUND_BYTES_MAX` bytes."""
+    for time_s, life, event in entries:
+        if isinstance(event, Held) and event.inbound_bytes > INBOUND_BYTES_MAX:
+            yield f"{life} held {event.inbound_bytes} bytes at {time_s:.3f} s"
+
+
+def no_error_is_a_surprise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer ends only with an error that tells the user what to mend, and no error occurs in a callback or a task
+    whose result nobody awaits."""
+    for _, life, event in entries:
+        if isinstance(event, Gone) and not event.foreseen:
+            yield f"{life} failed: {event.error}"
+        elif isinstance(event, Complained):
+            yield event.what
+
+
+def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer's membership changes only between states that `members.states.TABLE` connects."""
+    for time_s, life, event in entries:
+        if isinstance(event, Moved) and event.now not in TABLE[event.before]:
+            yield f"{life} was {event.before} and became {event.now} at {time_s:.3f} s"
+
+
+def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """In a run without faults, no peer that was there from the start gives up."""
+    late = {str(index) for index, _ in scenario.arrivals}
+    if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
+        return
+    for _, life, event in entries:
+        if isinstance(event, Gone) and not event.finished and peer_of(life) not in late:
+            yield f"{life} gave up: {event.error or 'without a word'}"
+
+
+def who_ends_with_the_others_leaves_none_behind(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """In a run without faults, all peers end within one patience of the first. It is a promise of conversations that
+    end for all peers at once, which list it among their own."""
+    if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
+        return
+    ends_s = {life: time_s for time_s, life, event in entries if isinstance(event, Gone)}
+    first_s = min(ends_s.values(), default=0.0)
+    for life, time_s in ends_s.items():
+        if time_s > first_s + scenario.settings.patience_s:
+            yield f"{life} ended {time_s - first_s:.1f} s after the first"
+
+
+COMMON: tuple[Check, ...] = (
+    each_message_is_handed_on_once_and_in_order,
+    no_honest_peer_is_taken_for_another,
+    what_waits_to_be_used_is_bounded,
+    no_error_is_a_surprise,
+    a_peer_becomes_only_what_the_table_of_states_says,
+    who_meets_no_fault_finishes,
+)
+WHATEVER_A_MEMBER_SAYS: tuple[Check, ...] = (
+    no_error_is_a_surprise,
+    what_waits_to_be_used_is_bounded,
+    each_message_is_handed_on_once_and_in_order,
+    a_peer_becomes_only_what_the_table_of_states_says,
+)
+"""The promises that hold even with a hostile member."""

@@ -1,0 +1,46 @@
+"""Checks of adopted means against the contributions to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ...protocols.local_sgd.rounds import Contributed, SiteAttemptId, SiteCommitted, SiteContributed
+from ..world.event_log import Entry
+
+
+def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for each site mean that is not the mean of its contributions, that differs between peers, or that counts a
+    peer twice."""
+    brought: dict[SiteAttemptId, dict[str, SiteContributed]] = defaultdict(dict)
+    taken: dict[tuple[int, int], dict[frozenset[str], tuple[str, torch.Tensor]]] = defaultdict(dict)
+    for _, life, event in entries:
+        if isinstance(event, SiteContributed):
+            brought[event.attempt][life] = event
+        elif isinstance(event, SiteCommitted):
+            _, round_, point = event.attempt
+            what, all_there = f"turn {point} of round {round_}", brought[event.attempt]
+            members = all_there[life].members if life in all_there else ()
+            there = {one: each for one, each in all_there.items() if each.members == members}
+            if not members or len(there) != len(members):
+                yield f"{what} at {life} has {len(members)} members, of whom {len(there)} brought anything"
+                continue
+            if not is_mean(event.vector, list(there.values())):
+                yield f"{what} at {life} is not the mean of what was brought"
+            for others, (first, vector) in taken[round_, point].items():
+                if others == there.keys() and not torch.equal(vector, event.vector):
+                    yield f"{what} ends differently for {first} and {life}"
+                if others != there.keys() and (both := others & there.keys()):
+                    yield f"{what} counts {min(both)} twice, for {first} and {life}"
+            taken[round_, point].setdefault(frozenset(there), (life, event.vector))
+
+
+def is_mean(vector: torch.Tensor, brought: Sequence[Contributed | SiteContributed]) -> bool:
+    """Whether `vector` [n] is the weighted mean of the contributions `brought`, up to 1e-5 times their largest
+    element, or 1e-5 if that is larger."""
+    mean = torch.stack([each.vector.double() * each.weight for each in brought]).sum(0)
+    scale = max(float(each.vector.abs().max()) for each in brought)
+    weight = sum(each.weight for each in brought)
+    return torch.allclose(vector.double(), mean / weight, rtol=0, atol=1e-5 * max(1.0, scale))

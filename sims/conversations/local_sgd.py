@@ -1,0 +1,101 @@
+"""The declaration of local SGD over allreduce for simulations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...aggregation.codecs.registry import CODECS, parse_codec
+from ...aggregation.schedules.registry import SCHEDULES
+from ...peers.conversations.local_sgd_settings import LocalSGDSettings
+from ...peers.settings.settings import Settings
+from ..checkers.local_sgd import LOCAL_SGD
+from ..scenarios.scenario import Group
+from .simulation import Simulation
+
+_PERIODS = (1, 2, 4, 8)
+
+
+def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
+    """The own settings of local SGD in the scenario of `seed`, drawn from `chance` and from random streams of their
+    own."""
+    chance.choice(
+        ("allreduce",)
+    )  # so that each seed keeps the scenario that it had when the conversation was drawn here
+    schedule, codec = chance.choice(sorted(SCHEDULES)), chance.choice(("none", "none", "none", *CODECS))
+    outer = random.Random(f"outer step {seed}").choice(("plain", "plain", "plain", "nesterov"))
+    pace = random.Random(f"pace {seed}").choice(("equal", "equal", "own"))
+    overlap = pace == "equal" and random.Random(f"overlap {seed}").random() < 0.25
+    period, site_chance = chance.choice(_PERIODS), random.Random(f"site period {seed}")
+    drawn: dict[str, Any] = {"schedule": schedule, "codec": codec, "outer": outer, "overlap": overlap, "pace": pace}
+    drawn["period"] = str(period)
+    by_site = not overlap and pace == "equal" and period != 1 and site_chance.random() < 0.5
+    if by_site:
+        drawn["site"] = ";".join(";".join([group.site] * group.peers) for group in groups)
+        drawn["site_period"] = site_chance.randrange(1, period)
+    plain = codec == "none" and outer == "plain" and not overlap and not by_site
+    if plain and random.Random(f"drift {seed}").random() < 0.25:
+        drawn["drift"] = "corrected"
+    elif pace == "equal" and not by_site:
+        drawn |= _streaming(codec, overlap, random.Random(f"fragments {seed}"))
+    return drawn
+
+
+def _streaming(codec: str, overlap: bool, chance: random.Random) -> Mapping[str, Any]:
+    """A number of fragments, if the codec allows any, and an overlap share if there is overlap."""
+    drawn: dict[str, Any] = {}
+    fragments = chance.choice((1, 1, 1, 2, 3))
+    if codec == "none" or parse_codec(codec).family != "sketch":
+        drawn["fragments"] = fragments
+    if overlap:
+        drawn["overlap_share"] = chance.choice((None, 0.5))
+    return drawn
+
+
+def _period(settings: Settings) -> int:
+    return LocalSGDSettings.of(settings).period.value.start().period
+
+
+SIMULATION = Simulation(
+    checkers=LOCAL_SGD,
+    places=(
+        "a donor was lost",
+        "a result was handed on by a change",
+    ),
+    too_rare=(
+        "a bad sum was made again",
+        "a late part",
+        "a learner lost all members",
+        "a mate went on without the mean that it holds",
+        "a peer cannot know whether a mate took what both summed",
+        "a result differed and was not taken",
+        "a site does not tell any more what it took at a turn",
+        "a site took what its last attempt had come to",
+        "a site's means differed and none was taken",
+        "a site's sum was bad and none was taken",
+        "a sum was bad",
+        "no donor had the state",
+        "nobody contributed to a round",
+        "whose numbers cannot be right was given up",
+    ),
+    sites=(
+        "an attempt begins late",
+        "an early deadline for a part",
+    ),
+    messages=("Have", "Commit"),
+    draw=draw,
+    steps_an_exchange=_period,
+    simpler=(
+        {"overlap_share": None},
+        {"overlap": False, "overlap_share": None},
+        {"fragments": 1},
+        {"pace": "equal"},
+        {"site_period": None},
+        {"drift": "left"},
+        {"period": "1", "site_period": None},
+        {"schedule": "ring"},
+        {"codec": "none"},
+        {"outer": "plain"},
+    ),
+)

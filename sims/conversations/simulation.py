@@ -1,0 +1,66 @@
+"""The declaration of one conversation for simulations: its promises, places and settings beside the common ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ...peers.conversations.loading import loaded
+from ...peers.conversations.registry import CONVERSATIONS, declared_by
+from ...peers.settings.settings import Settings
+from ..checkers.common import Check
+from ..scenarios.scenario import Group
+
+Draw = Callable[[random.Random, int, Sequence[Group]], Mapping[str, Any]]
+"""Draws a conversation's own settings, from a generator, for a seed and these groups of peers. A setting that is added
+later should be drawn from a generator of its own, ``random.Random(f"its name {seed}")``, so that the other draws of
+all seeds stay as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """The declaration of a conversation for simulations. A module defines it as `SIMULATION`, and the conversation's
+    `Registered.simulation` names that module. A user's own file that defines both gives ``simulation=__name__``.
+
+    `checkers`: its promises, beside those of `checkers.common`; they are not checked with a hostile member. `places`:
+    its `sometimes` places that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones;
+    `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches. `messages`: the names of its
+    messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`: number of local steps
+    between two exchanges. `simpler`: settings to try when a failing scenario is minimised.
+    """
+
+    checkers: tuple[Check, ...] = ()
+    places: tuple[str, ...] = ()
+    too_rare: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    out_of_reach: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    draw: Draw = lambda chance, seed, groups: {}
+    steps_an_exchange: Callable[[Settings], int] = lambda settings: 1
+    simpler: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The places and sites that a sweep of this conversation must reach, beside the common ones."""
+        return (*self.places, *(f"buggify: {site}" for site in self.sites))
+
+
+def simulation(protocol: str) -> Simulation:
+    """The declaration for simulations of the conversation that `--protocol` names. A conversation without one is
+    simulated with the defaults of its settings, and held to the common promises."""
+    module = declared_by(loaded(protocol)).simulation
+    found: Simulation = import_module(module).SIMULATION if module else Simulation()
+    return found
+
+
+def simulation_of(settings: Settings) -> Simulation:
+    """The declaration for simulations of the conversation that the settings choose."""
+    return simulation(settings.protocol.text)
+
+
+def registered() -> tuple[str, ...]:
+    """The names of the conversations among which a sweep without --protocol divides its seeds."""
+    return tuple(CONVERSATIONS)

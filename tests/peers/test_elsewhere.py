@@ -1,0 +1,70 @@
+"""Peers that joined from other machines are in the result, with what those here saw of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from test_trainer import noisy_task
+
+from samovar.peers.cli.progress import final_table
+from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.records.result import Result
+from samovar.peers.records.run import RESULT_FILE, read_run
+from samovar.peers.records.tally import Tally
+from samovar.peers.report.write import page
+from samovar.peers.settings.settings import Settings
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+LATE = "3"
+
+
+def of_the_first_three(folder: Path, faults: tuple[Fault, ...]) -> tuple[Result, list[ExchangeRecord]]:
+    """How a run of three ended that a fourth has joined, as the folder of those three tells it; and their rounds."""
+    records: list[Record] = []
+    plain = Scenario.plain(Settings(device="cpu", link="100mbit,5ms", peers=3, period="2", steps=200, patience_s=1.0))
+    group = dataclasses.replace(plain.groups[0], peers=4, step_s=0.05)
+    scenario = dataclasses.replace(plain, groups=(group,), arrivals=((3, 1.0),), faults=faults)
+    run_virtual(World(noisy_task(), scenario, records.append).run())
+    here = [record for record in records if record.peer != LATE]
+    for peer in sorted({record.peer for record in here}):
+        with RecordFile(folder, peer) as file:
+            for record in here:
+                if record.peer == peer:
+                    file.append(record)
+    rounds = [record for record in here if isinstance(record, ExchangeRecord)]
+    return conclude(folder, Tally(), wall_s=1.0), rounds
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_peer_that_joined_from_elsewhere_is_in_the_result_and_the_report(tmp_path: Path, crashes: bool) -> None:
+    faults = (Fault(kind=Kind.CRASH, who=(3,), at_step=40),) if crashes else ()
+    result, rounds = of_the_first_three(tmp_path, faults)
+    (one,) = result.elsewhere
+    with_it = {record.version for record in rounds if record.members == 4}
+    assert (one.peer, one.exchanges) == (LATE, len(with_it))
+    assert 0 < one.joined_s < max(record.time_s for record in rounds)
+    assert len(result.peers) == 3
+    said = f"in {one.exchanges} rounds from "
+    if crashes:
+        assert (one.gone, one.why) == ("lost", result.lost[0].why)
+        assert one.gone_s is not None
+        assert one.gone_s > one.joined_s
+    else:
+        assert (one.gone, one.gone_s, one.why) == ("", None, "")
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(final_table(result))
+    assert "3 peers on this machine, 1 elsewhere" in shown.get()
+    assert f"elsewhere {LATE}: {said}" in shown.get()
+    (tmp_path / RESULT_FILE).write_text(result.to_json())
+    assert read_run(tmp_path).result == result
+    shown_page = page(read_run(tmp_path), "")
+    assert said in shown_page
+    assert ("No peer was lost, and no round had to do without one." in shown_page) != crashes

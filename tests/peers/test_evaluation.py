@@ -1,0 +1,229 @@
+"""Evaluation: a kind of time of its own, tried before anything is trained, and without a trace on the training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from simulated import no_complaints, simulate  # noqa: F401
+from synthetic import synthetic_records
+from test_trainer import noisy_task
+from torch import nn
+
+from samovar.peers.cli.live_table import Board
+from samovar.peers.cli.progress import final_table
+from samovar.peers.errors import EvaluationFailed
+from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.records.run import RESULT_FILE, read_run
+from samovar.peers.records.tally import Tally
+from samovar.peers.report.write import page
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.evaluation import metrics_of
+from samovar.peers.task.task import Task
+from samovar.peers.training.stop import Stop
+from samovar.peers.training.task_replica import TaskReplica
+from samovar.protocols.conversation import Evaluate, Update, Work
+from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+EVALUATION_S = 5.0
+
+
+def played(task: Task, **settings: Any) -> tuple[World, list[Record]]:
+    records: list[Record] = []
+    shape = {"device": "cpu", "link": "100mbit,5ms", "peers": 3, "period": "2", "steps": 12, "evaluate_every": 1}
+    world = World(task, Scenario.plain(Settings(**{**shape, **settings})), records.append)
+    run_virtual(world.run(), seed=0)
+    return world, records
+
+
+def in_train_mode(model: nn.Module) -> float:
+    model.train()
+    model(torch.randn(16, 4) * 100)
+    return 0.5
+
+
+def replaces_a_buffer(model: nn.Module) -> float:
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean = torch.full((8,), 7.0)
+            module.register_buffer("cache", torch.ones(2))
+    return 0.5
+
+
+def draws(model: nn.Module) -> float:
+    return float(torch.rand(1))
+
+
+# Without a trace
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("evaluate", [in_train_mode, replaces_a_buffer, draws])
+def test_a_run_ends_with_the_same_bits_with_and_without_evaluations(
+    evaluate: Callable[[nn.Module], float], overlap: bool
+) -> None:
+    without, with_one = (
+        played(replace(noisy_task(), evaluate=judge), overlap=overlap)[0] for judge in (None, evaluate)
+    )
+    for one, other in zip(without.lives, with_one.lives, strict=True):
+        ours, theirs = one.trainer.model.state_dict(), other.trainer.model.state_dict()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours), one.name
+        assert torch.equal(one.peer.conversation.state.vector, other.peer.conversation.state.vector)
+
+
+def test_an_evaluation_leaves_each_module_in_the_mode_it_was_in_also_when_it_fails() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8).eval(), nn.Linear(8, 1))
+    modes, statistics = [module.training for module in model.modules()], model[1].running_mean
+
+    def fails(model: nn.Module) -> float:
+        in_train_mode(model)
+        raise RuntimeError("no test set")
+
+    with pytest.raises(EvaluationFailed, match="no test set"):
+        metrics_of(model, replace(noisy_task(), evaluate=fails))
+    assert [module.training for module in model.modules()] == modes
+    assert model[1].running_mean is statistics
+    assert torch.equal(statistics, torch.zeros(8))
+
+
+def test_buffers_that_modules_share_are_shared_while_evaluated() -> None:
+    shared = torch.zeros(1)
+    model = nn.ModuleList([nn.Module(), nn.Module()])
+    for module in model:
+        module.register_buffer("seen", shared)
+
+    def evaluate(model: nn.Module) -> float:
+        model[0].seen.add_(1)  # type: ignore[index, union-attr, operator]
+        return float(model[1].seen)  # type: ignore[index, arg-type]
+
+    assert metrics_of(model, replace(noisy_task(), evaluate=evaluate)) == {"accuracy": 1.0}
+    assert shared == 0.0
+
+
+# Before anything is trained
+
+
+@pytest.mark.parametrize("found", [torch.zeros(3), {"loss": 1.0}, None, "good"])
+def test_what_is_no_number_is_refused_before_anything_is_trained(found: object) -> None:
+    task = replace(noisy_task(), evaluate=lambda model: found)  # type: ignore[arg-type, return-value]
+    records: list[Record] = []
+    world = World(task, Scenario.plain(Settings(device="cpu", peers=3, steps=12)), records.append)
+    with pytest.raises(EvaluationFailed, match=r"noisy\.py: evaluate\(\) is to return a number, not "):
+        run_virtual(world.run(), seed=0)
+    assert records == []
+    assert [life.trainer.steps for life in world.lives] == [0, 0, 0]
+
+
+# A kind of time
+
+
+@pytest.fixture
+def slow_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    do = TaskReplica.do
+
+    async def slowly(replica: TaskReplica, work: Work, stop: Stop) -> Update | None:
+        if isinstance(work.job, Evaluate):
+            await asyncio.sleep(EVALUATION_S)
+        return await do(replica, work, stop)
+
+    monkeypatch.setattr(TaskReplica, "do", slowly)
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+def test_a_peer_that_waits_for_one_that_evaluates_tells_for_whom_and_how_long() -> None:
+    judged = replace(noisy_task(), evaluate=lambda model: 0.5)
+    _, records = played(judged, peers=2, steps=16, evaluate_every=3)
+    rounds = [record for record in records if isinstance(record, ExchangeRecord)]
+    spent = {record.version: record.evaluate_s for record in rounds if record.peer == "0" and record.evaluate_s}
+    assert spent == pytest.approx({3: EVALUATION_S, 6: EVALUATION_S, 8: EVALUATION_S})
+    waited = {record.version: record for record in rounds if record.evaluation_wait_s}
+    assert list(waited) == [4, 7], "in the round after; nobody waits for what comes after the last"
+    for record in waited.values():
+        assert (record.peer, record.waited_for) == ("1", "0")
+        assert record.evaluation_wait_s == pytest.approx(EVALUATION_S)
+        assert record.evaluation_wait_s <= record.wait_s
+    assert all(record.compute_s < EVALUATION_S for record in rounds), "it is no computing of the one that does it"
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+@pytest.mark.parametrize("schedule", ["ring", "halving_doubling", "double_tree"])
+def test_also_who_waits_on_others_that_wait_for_the_one_that_evaluates_tells_so(schedule: str) -> None:
+    judged = replace(noisy_task(), evaluate=lambda model: 0.5)
+    _, records = played(judged, peers=5, schedule=schedule, evaluate_every=3)
+    rounds = [record for record in records if isinstance(record, ExchangeRecord) and record.version == 4]
+    waited = {record.peer: (record.waited_for, record.evaluation_wait_s) for record in rounds if record.peer != "0"}
+    assert waited == {peer: ("0", pytest.approx(EVALUATION_S, rel=0.02)) for peer in "1234"}
+    others = [record for record in records if isinstance(record, ExchangeRecord) and record.version not in (4,)]
+    assert {record.evaluation_wait_s for record in others} == {0.0}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+@pytest.mark.parametrize("slow", [1, 2, 3, 4])
+def test_who_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
+    slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In round 4 one peer is slower than the one that evaluates."""
+    average = LocalSGD.average
+
+    async def late(sgd: LocalSGD, contribution: Contribution) -> Outcome:
+        if sgd.membership.me.name == str(slow) and sgd.state.round == 3:
+            await asyncio.sleep(4 * EVALUATION_S)
+        return await average(sgd, contribution)
+
+    monkeypatch.setattr(LocalSGD, "average", late)
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=5, schedule="ring", evaluate_every=3)
+    rounds = [record for record in records if isinstance(record, ExchangeRecord) and record.version == 4]
+    assert {record.waited_for for record in rounds} <= {"", str(slow)}
+    assert {record.evaluation_wait_s for record in rounds} == {0.0}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+def test_a_usual_evaluation_is_no_event() -> None:
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=2)
+    assert {record.event for record in records if isinstance(record, EventRecord)} <= {"started", "checkpoint"}
+
+
+@pytest.mark.usefixtures("slow_evaluation")
+def test_who_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.EVALUATION_S", 100.0)
+    _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=3, steps=4, evaluate_every=1)
+    stalled = [record for record in records if isinstance(record, EventRecord) and record.event == "stalled"]
+    assert {record.peer for record in stalled} == set("012")
+    assert {(record.subject, record.work) for record in stalled} == {("0", "evaluation")}
+    found = Board(steps=4)
+    found.update(stalled[0])
+    assert "waiting for 0, which evaluates" in found.headline(1)
+
+
+# Of which round
+
+
+def test_a_result_says_of_which_round_its_accuracy_is(tmp_path: Path) -> None:
+    told = [record for record in synthetic_records()["alice"] if isinstance(record, ExchangeRecord)][:2]
+    with RecordFile(tmp_path, "alice") as file:
+        file.append(replace(told[0], metrics={"accuracy": 0.5}))
+        file.append(replace(told[1], metrics={}))
+    earlier, final = (
+        conclude(tmp_path, Tally(), wall_s=1.0, metrics=metrics) for metrics in (None, {"accuracy": 0.75})
+    )
+    assert (earlier.metrics, earlier.metrics_at, earlier.exchanges) == ({"accuracy": 0.5}, 1, 2)
+    assert (final.metrics, final.metrics_at) == ({"accuracy": 0.75}, 2)
+    for result, said in ((earlier, "accuracy 50.00% after round 1 "), (final, "accuracy 75.00%  ")):
+        console = Console(width=200)
+        with console.capture() as shown:
+            console.print(final_table(result))
+        assert said in shown.get()
+    (tmp_path / RESULT_FILE).write_text(earlier.to_json())
+    assert "after round 1<" in page(read_run(tmp_path), "")

@@ -1,0 +1,63 @@
+"""``--help``: what a beginner needs comes first, every option has a line of its own, in a group by its purpose."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from samovar.__main__ import main
+from samovar.peers.cli.flags import GROUPS, GroupedCommand
+from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+
+VERBS = {
+    "train": "samovar.peers.cli.train",
+    "join": "samovar.peers.cli.join",
+    "doctor": "samovar.peers.cli.doctor",
+    "simulate": "samovar.sims.cli",
+}
+
+
+def verb(name: str) -> GroupedCommand:
+    command = getattr(import_module(VERBS[name]), name)
+    assert isinstance(command, GroupedCommand)
+    return command
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_option_is_in_a_named_group_and_the_help_tells_each_in_a_line_of_80_columns(name: str) -> None:
+    command = verb(name)
+    with click.Context(command, info_name=name) as context:
+        groups = command.groups(context)
+        every = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    options = [option for option in every if not option.hidden]
+    assert [option.opts[-1] for option in groups.pop("Help")] == ["--help"]
+    assert set(groups) <= {"To begin with", *GROUPS, *LocalSGDSettings.groups}
+    told = CliRunner().invoke(command, ["--help"], terminal_width=80, prog_name=name).output
+    rows = told[told.index("To begin with:") :].splitlines()
+    assert all(len(row) <= 80 for row in rows)
+    assert not [row for row in rows if row.startswith("   ")], "no option takes two lines"
+    assert sum(row.startswith("  ") for row in rows) == len(options)
+
+
+def test_the_help_of_the_command_line_fits_80_columns() -> None:
+    told = CliRunner().invoke(main, [], terminal_width=80).output
+    assert "samovar join ADDRESS TASK" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_the_help_of_train_begins_with_the_six_options_of_a_first_run() -> None:
+    command = verb("train")
+    with click.Context(command) as context:
+        title, options = next(iter(command.groups(context).items()))
+    assert title == "To begin with"
+    assert [option.opts[0] for option in options] == ["--peers", "--steps", "--period", "--device", "--run", "--resume"]
+
+
+def test_an_option_of_no_group_is_told_all_the_same() -> None:
+    odd = click.Option(["--odd"], help="Nobody foresaw it.")
+    command = GroupedCommand("some", first=("known",), params=[click.Option(["--known"]), odd])
+    told = CliRunner().invoke(command, ["--help"]).output
+    assert "--odd" in told[told.index("Help:") :]

@@ -1,0 +1,272 @@
+"""The launcher with peers that are no more than their control line: who is started anew, and what ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from samovar.peers.launch.launcher import Launch, LaunchError
+from samovar.peers.launch.spec import founding_orders
+from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.settings.settings import Settings
+
+PEER = """
+import glob, json, os, shutil, signal, socket, sys, time
+
+line = socket.socket(fileno=int(os.environ["SAMOVAR_CONTROL"])).makefile("rwb", 0)
+def hear():
+    return next(iter(json.loads(line.readline()).items()))
+def until(wanted):
+    while (heard := hear())[0] != wanted:
+        pass
+    return heard[1]
+def tell(kind, content=None):
+    line.write(json.dumps({kind: content}).encode() + b"\\n")
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def touch(what):
+    open(orders["folder"] + "/" + what, "w").close()
+def await_files(what, count):
+    while len(glob.glob(orders["folder"] + "/" + what)) < count:
+        time.sleep(0.01)
+
+orders = until("orders")
+name, restarted = orders["name"], orders["restarted"]
+def ready():
+    tell("ready", {"id": name, "address": "a"})
+def contact():
+    who = None if orders["founder"] else until("contact")
+    return who and who["id"]
+def through(member):
+    event = {"kind": "event", "peer": name, "time_s": 0.0, "event": "started", "why": f"through {member}"}
+    tell("record", json.dumps(event))
+def exchanged():
+    numbers = dict.fromkeys(("step", "time_s", "compute_s", "wait_s", "transfer_s", "bytes_sent", "bytes_received",
+        "steps_per_s", "loss", "members"), 1)
+    tell("record", json.dumps({"kind": "exchange", "peer": name, "version": 1, "details": [], **numbers}))
+def done():
+    exchanged()
+    tell("ended", {"finished": True, "metrics": {}})
+    sys.exit()
+"""
+
+
+class Fakes:
+    """A run of three peers that do as `script` says. `told`: their records; `met`: how often all had come up."""
+
+    def __init__(self, folder: Path, script: str, *, ends_together: bool = True) -> None:
+        settings = Settings(peers=3, patience_s=1.0)
+        orders, _ = founding_orders(Path("task.py"), settings, folder)
+        self.told: list[Record] = []
+        self.met = 0
+        self.launch = Launch(
+            orders, settings, [sys.executable, "-c", PEER + script], self.told.append, ends_together=ends_together
+        )
+
+    async def run(self, met: Callable[[], None] = lambda: None, stop: asyncio.Event | None = None) -> None:
+        def count(members: list[dict[str, str]]) -> None:
+            self.met += 1
+            met()
+
+        async with asyncio.timeout(60):
+            await self.launch.run(stop or asyncio.Event(), count)
+
+    @property
+    def through(self) -> list[str]:
+        """What the events say."""
+        return [record.why for record in self.told if isinstance(record, EventRecord)]
+
+    @property
+    def lives(self) -> list[int]:
+        return [peer.lives for peer in self.launch.peers]
+
+
+async def test_who_is_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
+    """Both of them: the run waits for all, so nobody ends before all have come up."""
+    script = """
+restarted or name == "2" or die()
+ready()
+contact()
+touch("up-" + name)
+await_files("up-*", 3)
+done()
+"""
+    run = Fakes(tmp_path, script)
+    await run.run()
+    assert run.lives == [2, 2, 1]
+    assert [peer.exit_code for peer in run.launch.peers] == [0, 0, 0]
+
+
+async def test_a_founder_that_is_started_anew_joins_through_a_member(tmp_path: Path) -> None:
+    script = """
+ready()
+if name != "0":
+    contact()
+    tell("inside")
+    touch("inside-" + name)
+    await_files("again", 1)
+elif not restarted:
+    await_files("inside-*", 2)
+    die()
+else:
+    through(contact())
+    touch("again")
+done()
+"""
+    run = Fakes(tmp_path, script)
+    await run.run()
+    assert (run.lives, run.met) == ([2, 1, 1], 2)
+    assert run.through[0] in ("through 1", "through 2")
+
+
+async def test_a_founder_that_is_started_anew_founds_the_run_where_nobody_is_a_member_yet(tmp_path: Path) -> None:
+    script = """
+ready()
+if name != "0":
+    contact()
+    touch("up-" + name)
+    until("gone")
+    assert until("contact")["id"] == "0"
+elif not restarted:
+    await_files("up-*", 2)
+    die()
+else:
+    through(contact())
+done()
+"""
+    run = Fakes(tmp_path, script)
+    await run.run()
+    assert run.lives == [2, 1, 1]
+    assert "through None" in run.through
+
+
+async def test_who_cannot_go_on_without_one_that_was_killed_is_started_anew_too(tmp_path: Path) -> None:
+    script = """
+ready()
+contact()
+if name == "1" and not restarted:
+    await_files("waiting", 1)
+    die()
+if name == "2" and not restarted:
+    touch("waiting")
+    until("gone")
+    tell("cut off", "1 of 3 peers are left")
+    sys.exit(2)
+if name == "2":
+    touch("again")
+await_files("again", 1)
+done()
+"""
+    run = Fakes(tmp_path, script)
+    await run.run()
+    assert run.lives == [1, 2, 2]
+
+
+async def test_who_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
+    run = Fakes(tmp_path, "name == '0' or die(); ready(); until('stop')")
+    with pytest.raises(LaunchError, match=r"peer \d was killed by signal 9, 4 times"):
+        await run.run()
+
+
+@pytest.mark.parametrize("kind", ["error", "cut off"])
+async def test_who_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str) -> None:
+    fails = f"name == '1' and (tell('{kind}', 'task.py, line 3: no data'), sys.exit(2))"
+    run = Fakes(tmp_path, f"{fails}; ready(); until('stop')")
+    with pytest.raises(LaunchError, match=r"peer 1: task\.py, line 3"):
+        await run.run()
+    assert run.lives == [1, 1, 1]
+
+
+async def test_who_is_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
+    script = """
+ready()
+contact()
+touch("in-" + name)
+if name == "1":
+    await_files("in-*", 3)
+    exchanged()
+    die()
+until("gone")
+done()
+"""
+    run = Fakes(tmp_path, script)
+    await run.run()
+    assert run.lives == [1, 1, 1]
+    assert [peer.exit_code for peer in run.launch.peers] == [0, -9, 0]
+
+
+@pytest.mark.parametrize("ends_together", [True, False])
+async def test_the_first_peer_that_finishes_ends_the_run_only_where_all_end_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_together: bool
+) -> None:
+    """The others are killed before they hear of its end, or go on after that."""
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", -1.0)  # with 1 s of patience: at once
+    script = """
+ready()
+contact()
+touch("in-" + name)
+await_files("in-*", 3)
+if name == "1":
+    exchanged()
+    tell("ended", {"finished": True, "metrics": {}})
+    die()
+until("gone")
+done()
+"""
+    run = Fakes(tmp_path, script, ends_together=ends_together)
+    await run.run()
+    assert [peer.exit_code for peer in run.launch.peers] == ([-9, -9, -9] if ends_together else [0, -9, 0])
+
+
+async def test_what_goes_wrong_when_all_have_met_ends_the_run_and_is_told(tmp_path: Path) -> None:
+    def met() -> None:
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        await Fakes(tmp_path, "ready(); until('stop')").run(met)
+
+
+async def test_a_peer_that_fails_is_told_of_though_its_folder_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    fails = "name == '1' and (shutil.rmtree(orders['folder']), sys.exit(3))"
+    run = Fakes(tmp_path / "run", f"{fails}; ready(); until('stop')")
+    with pytest.raises(LaunchError, match="peer 1 exited with 3: its log cannot be read"):
+        await run.run()
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_peer_that_is_stopped_may_write_its_checkpoint_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """However long that takes; who does nothing of the kind is killed."""
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.1)
+    script = f"""
+ready()
+contact()
+touch("up-" + name)
+until("stop")
+if {keeps} and name == "1":
+    tell("keeping", True)
+    await_files("killed", 1)
+    tell("keeping", False)
+    sys.exit()
+until("the end of time") if name != "2" else None
+"""
+    run, stop = Fakes(tmp_path, script), asyncio.Event()
+
+    async def stopped() -> None:
+        while len(list(tmp_path.glob("up-*"))) < 3:  # noqa: ASYNC110, ASYNC240  # it is another process
+            await asyncio.sleep(0.01)
+        stop.set()
+        while run.launch.peers[0].running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (tmp_path / "killed").touch()
+
+    stopping = asyncio.create_task(stopped())
+    await run.run(stop=stop)
+    await stopping
+    assert [peer.exit_code for peer in run.launch.peers] == [-9, 0 if keeps else -9, 0]

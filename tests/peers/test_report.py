@@ -1,0 +1,247 @@
+"""The report: one file that shows a run truly, to a browser without a network, and harms no reader."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
+
+from samovar.peers.records.records import EventRecord, ExchangeRecord
+from samovar.peers.records.run import Run
+from samovar.peers.records.units import seconds_text
+from samovar.peers.report.charts import MOST_POINTS
+from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
+from samovar.peers.report.timeline import slots
+from samovar.peers.report.trace import write_trace
+from samovar.peers.report.write import page, write_report
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, text, scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.seen = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+        else:
+            self.seen += data
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.scripts[0])
+        return found
+
+
+def test_the_report_shows_the_headline_numbers_and_who_was_lost(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "report.html"
+    assert write_report(run, target) == target
+    seen = Page(target.read_text(encoding="utf-8")).seen
+    for text in ("digits-001", "97.30%", "0.08420", "1 lost", "carol", WHY, "start it again", "samovar train digits"):
+        assert text in seen
+    figures = Page(target.read_text(encoding="utf-8")).figures
+    pairs = {f"{quantity}-{over}" for quantity in ("loss", "accuracy") for over in ("time", "bytes")}
+    assert set(figures) == pairs | {"period-time", "members-time", "timeline-time"}
+    for name, figure in figures.items():
+        assert figure["layout"]["shapes"], f"{name} does not mark the loss"
+
+
+def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
+    assert "waited longest for" not in page(run, "")
+    rounds = [
+        dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.exchanges
+    ]
+    assert "They waited longest for bob." in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
+
+
+def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(run: Run, tmp_path: Path) -> None:
+    def spent(record: ExchangeRecord) -> ExchangeRecord:
+        if record.peer == "alice":
+            return dataclasses.replace(record, evaluate_s=0.5, time_s=record.time_s + 0.5)
+        waits = {"wait_s": 0.5, "evaluation_wait_s": 0.4} if record.version % 4 == 1 else {}
+        return dataclasses.replace(record, **{"wait_s": 0.001, "waited_for": "alice", **waits})
+
+    evaluated = dataclasses.replace(run, exchanges=tuple(map(spent, run.exchanges)))
+    alone = [record for record in evaluated.exchanges if record.peer != "alice"]
+    waited = seconds_text(sum(record.wait_s for record in alone))
+    of_it = seconds_text(sum(record.evaluation_wait_s for record in alone))
+    shown = Page(page(evaluated, ""))
+    assert re.search(r" transfer and \d+% evaluation\.", shown.seen)
+    assert f"They waited longest for alice, which evaluates: {of_it} of {waited}." in shown.seen
+    assert "Evaluate" in shown.seen
+    bars = {bar["name"]: bar for bar in shown.figures["timeline-time"]["data"] if bar["type"] == "bar"}
+    assert set(bars["evaluate"]["y"]) == {0}, "only she did"
+    hovers = json.dumps(bars["wait"]["customdata"])
+    assert "wait 500 ms, for alice, which evaluates<br>" in hovers
+    assert "wait 1.00 ms, for alice<br>" in hovers
+    slices = json.loads(write_trace(evaluated, tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {one["args"]["measured seconds"] for one in slices if one.get("cat") == "evaluate"} == {0.5}
+    without = Page(page(run, ""))
+    assert "valuat" not in without.seen
+    assert "evaluate" not in {bar["name"] for bar in without.figures["timeline-time"]["data"]}
+
+
+def test_averaging_behind_local_steps_is_shown_beside_what_took_time(run: Run, tmp_path: Path) -> None:
+    rounds = tuple(dataclasses.replace(record, hidden_s=0.25) for record in run.exchanges)
+    overlapped = dataclasses.replace(run, exchanges=rounds)
+    total_s = 0.25 * len(rounds)
+    assert sum(slot.hidden_s for slot in slots(rounds, most=40)) == pytest.approx(total_s)
+    shown = Page(page(overlapped, ""))
+    assert f"Averaging went on for {seconds_text(total_s)} behind local steps." in shown.seen
+    assert "Hidden" in shown.seen
+    assert "250 ms of averaging behind local steps" in json.dumps(shown.figures["timeline-time"])
+    slices = json.loads(write_trace(overlapped, tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {one["args"]["hidden seconds"] for one in slices if one.get("cat") == "round"} == {0.25}
+    without = Page(page(run, ""))
+    assert "behind local steps" not in without.seen
+    assert "Hidden" not in without.seen
+
+
+def test_the_report_makes_no_external_reference(run: Run) -> None:
+    text = Page(page(run, ""))
+    for tag, attributes in text.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form", "audio", "video")
+        assert not {"src", "href", "srcset", "action", "data", "poster"} & set(attributes)
+    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttpRequest|WebSocket|sendBeacon", page(run, ""))
+
+
+def test_the_report_s_own_policy_allows_its_two_scripts_and_nothing_else(run: Run) -> None:
+    pytest.importorskip("plotly")
+    from plotly.offline import get_plotlyjs
+
+    text = Page(page(run, get_plotlyjs()))
+    policies = [tag["content"] for name, tag in text.tags if name == "meta" and "http-equiv" in tag]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in text.scripts[1:]]
+    expected = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    policy = f"default-src 'none'; script-src {expected}; style-src 'unsafe-inline'; img-src data: blob:"
+    assert policies == [policy]
+    assert len(text.scripts) == 3
+
+
+def test_no_button_of_a_chart_sends_its_data_away(run: Run) -> None:
+    script = Page(page(run, "")).scripts[-1]
+    assert "showSendToCloud: false" in script
+    assert 'plotlyServerURL: ""' in script
+
+
+def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
+    link = "<a href='https://evil.example/'>why</a>"
+    run = synthetic_run(tmp_path, names=(HOSTILE, "<b>bob</b>", f"{HOSTILE}2", "dave"))
+    event = EventRecord(peer="dave", time_s=1.0, event="error", about="<img src=x onerror=alert(1)>", why=HOSTILE)
+    lost = EventRecord(peer="dave", time_s=1.0, event="lost", about=link, why=link)
+    run = dataclasses.replace(run, events=(event, lost, *run.events), command=HOSTILE)
+    text = page(run, "")
+    parsed = Page(text)
+    assert HOSTILE in parsed.seen
+    assert len(parsed.scripts) == 3
+    assert not {"a", "img"} & {tag for tag, _ in parsed.tags}
+    assert sum(tag == "b" for tag, _ in parsed.tags) == 6  # the headline numbers
+    assert "<" not in parsed.scripts[0]  # nor in the data of the charts,
+    for shown in strings(parsed.figures):  # where plotly knows these tags, all our own
+        assert not re.search(r"<(?!/?b>|br>|/?extra>)", shown)
+        assert "<b>bob" not in shown
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from strings(part)
+    if isinstance(value, str):
+        yield value
+
+
+def test_without_plotly_a_report_says_what_to_install(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'samovar[report]'")):
+        write_report(run, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_plotly_accepts_every_figure(run: Run) -> None:
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    figures = Page(page(run, "")).figures
+    assert len(figures) > 5
+    for figure in figures.values():
+        graph_objects.Figure(figure)
+
+
+def test_who_joined_from_elsewhere_is_told_of_though_its_records_are_there() -> None:
+    records, said = (
+        synthetic_records(lost=None),
+        "none lost; up to 4 in a round: a peer that joined from elsewhere keeps",
+    )
+    assert said not in page(in_memory(records), "")
+    assert said in page(in_memory({name: records[name] for name in list(records)[:3]}), "")
+
+
+def test_a_long_run_s_timeline_has_bars_wide_enough_to_be_seen() -> None:
+    pytest.importorskip("plotly")
+    figures = Page(page(in_memory(synthetic_records(peers=2, rounds=3000, lost=None)), "")).figures
+    bars = [trace["y"] for trace in figures["timeline-time"]["data"] if trace["type"] == "bar"]
+    assert max(part.count(row) for part in bars for row in (0, 1)) == MOST_IN_ROW
+
+
+def test_64_peers_and_1000_rounds_stay_a_file_that_a_browser_opens(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    run = in_memory(synthetic_records(peers=64, rounds=1000, lost=7))
+    target = write_report(run, tmp_path / "report.html")
+    assert target.stat().st_size < 12_000_000
+    figures = Page(target.read_text(encoding="utf-8")).figures
+    bars = [len(trace["x"]) for trace in figures["timeline-time"]["data"] if trace["type"] == "bar"]
+    assert 1000 < sum(bars) <= 3 * MOST_SLOTS
+    assert len(figures["timeline-time"]["layout"]["yaxis"]["tickvals"]) == 64
+    for name, figure in figures.items():
+        assert sum(len(trace["x"]) for trace in figure["data"]) <= 3 * max(MOST_POINTS, MOST_SLOTS), name
+
+
+def test_among_many_peers_those_that_were_missing_get_a_row() -> None:
+    run = in_memory(synthetic_records(peers=200, rounds=6, lost=150))
+    figure = Page(page(run, "")).figures["timeline-time"]
+    assert len(figure["layout"]["yaxis"]["ticktext"]) == 64
+    assert "p150" in figure["layout"]["yaxis"]["ticktext"]
+
+
+@pytest.mark.parametrize("accuracies", [(0.9,), (1.0, 1.0), (0.1, 0.99), (0.0,)])
+def test_no_axis_of_accuracy_goes_beyond_what_there_is(run: Run, accuracies: Sequence[float]) -> None:
+    rounds = [
+        dataclasses.replace(run.exchanges[0], version=at + 1, metrics={"accuracy": each})
+        for at, each in enumerate(accuracies)
+    ]
+    figure = Page(page(dataclasses.replace(run, exchanges=tuple(rounds)), "")).figures["accuracy-time"]
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert 0 <= low <= min(accuracies) <= max(accuracies) < high <= 1.01
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_run_that_was_killed_early_still_has_a_report(run: Run, kept: int) -> None:
+    begun = dataclasses.replace(run, exchanges=run.exchanges[:kept], result=None, command="")
+    diverged = tuple(dataclasses.replace(record, loss=math.nan, metrics={}) for record in begun.exchanges)
+    for some in (begun, dataclasses.replace(begun, exchanges=diverged, events=())):
+        seen = Page(page(some, "")).seen
+        assert "not finished" in seen
+        assert ("No round was committed." in seen) == (kept == 0)

@@ -1,0 +1,139 @@
+"""Somebody's own PyTorch loop with a peer in it: whatever ends, fails or differs, nobody else is harmed."""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from loops import HERE, batch_loss, begin, joined, network, nothing_runs_on, rounds, scheduled, threads, together  # noqa: F401
+from torch import Tensor, nn
+
+import samovar
+from samovar.peers.records.run import read_run
+from samovar.peers.task.model_copy import Diverged
+from samovar.protocols.addresses import split_address
+from samovar.protocols.members.errors import JoinRefused
+
+
+def test_two_runs_one_after_the_other(tmp_path: Path) -> None:
+    for run in ("first", "second"):
+        together(tmp_path / run, [scheduled, scheduled], period=5)
+        assert rounds(tmp_path / run / "1") == [1, 2]
+
+
+def unreachable(address: str) -> bool:
+    try:
+        socket.create_connection(split_address(address)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_an_exception_in_the_loop_leaves_no_thread_and_no_port(tmp_path: Path) -> None:
+    run, model = begin(tmp_path / "run"), network()
+    assert run.invitation is not None
+    address, optimizer = run.invitation["address"], torch.optim.SGD(model.parameters())
+
+    def failing() -> None:
+        with run:
+            run.wrap(optimizer, model)
+            assert threads() == ["samovar"]
+            assert not unreachable(address)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert threads() == []
+    assert unreachable(address)
+    optimizer.step()  # the loop's optimizer is free again
+    run.leave()  # and to leave twice is no harm
+
+
+def test_a_newcomers_part_is_told_when_it_is_known(tmp_path: Path) -> None:
+    def wrapped(run: samovar.Run) -> int:
+        with run:
+            run.wrap(torch.optim.SGD((model := network()).parameters()), model)
+            return run.part
+
+    def newcomer(run: samovar.Run) -> int:
+        with pytest.raises(ValueError, match=r"run\.part is known once run\.wrap has returned"):
+            _ = run.part
+        return wrapped(run)
+
+    assert together(tmp_path, [wrapped, newcomer]) == [0, 1]
+
+
+def test_weights_that_are_not_finite_end_the_run_with_one_clear_line(tmp_path: Path) -> None:
+    model = network()
+    optimizer = begin(tmp_path / "run", period=1).wrap(torch.optim.SGD(model.parameters(), lr=0.5), model)
+    batch_loss(model, 0).mul(math.inf).backward()
+    with pytest.raises(Diverged, match=r"weights are not finite any more \(learning rate 0\.5\)"):
+        optimizer.step()
+    assert threads() == []
+
+
+def test_a_peer_with_another_model_is_refused_and_does_no_harm(tmp_path: Path) -> None:
+    def other_first(run: samovar.Run) -> list[Tensor]:
+        stranger = samovar.join(**run_invitation, run=tmp_path / "stranger", listen=HERE, name="stranger")
+        model = nn.Linear(2, 1)
+        with pytest.raises(JoinRefused) as refused:
+            stranger.wrap(torch.optim.SGD(model.parameters()), model)
+        said = str(refused.value)
+        assert "\n" not in said
+        assert "different layouts: 3 elements in 2 tensors (peer stranger)" in said
+        assert "41 elements in 4 tensors (peer 0)" in said
+        return scheduled(run)
+
+    founder = begin(tmp_path / "0", peers=2, period=5)
+    assert founder.invitation is not None
+    run_invitation = founder.invitation
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: other_first(joined(tmp_path / "1", founder)))
+        scheduled(founder)
+        other.result()
+    assert [record.members for record in read_run(tmp_path / "0").exchanges] == [2, 2]
+    assert read_run(tmp_path / "stranger").exchanges == ()
+
+
+def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ValueError, match="nobody listens; is the run still there"):
+            samovar.join(address, peer_key="ab" * 16, insecure=True, patience_s=0.5, listen=HERE, run=tmp_path / "run")
+    for wrong, said in [
+        ({"perid": 3}, 'unknown key "perid"; did you mean "period"?'),
+        ({"steps": 5}, "a training script decides that itself: leave out steps"),
+        ({"period": 0}, "period must be a whole number of local steps from 1 to"),
+        ({"address": "here"}, "'here' is no address"),
+        ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: --invite TEXT"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            samovar.join(**wrong)
+        assert threads() == []
+
+
+def test_a_run_averages_one_model(tmp_path: Path) -> None:
+    model = network()
+    with begin(tmp_path / "run") as run:
+        optimizer = run.wrap(torch.optim.SGD(model.parameters()), model)
+        with pytest.raises(ValueError, match="a run averages one model, once"):
+            run.wrap(optimizer, model)
+    with pytest.raises(ValueError, match="or join again"):
+        run.wrap(optimizer, model)
+
+
+def test_a_loss_that_nobody_tells_or_that_is_no_number_is_no_harm(tmp_path: Path) -> None:
+    model = network()
+    with begin(tmp_path / "run", period=1) as run:
+        optimizer = run.wrap(torch.optim.SGD(model.parameters()), model)
+        for told in (2.0, None, math.nan, torch.tensor([3.0, 5.0]).mean()):
+            if told is not None:
+                run.loss(told)
+            optimizer.step()
+    assert [record.loss for record in read_run(tmp_path / "run").exchanges] == [2.0, 2.0, 2.0, 4.0]

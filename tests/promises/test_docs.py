@@ -1,0 +1,108 @@
+"""The pages under docs/ are true: their commands are run as they stand there, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import examples, words
+from live import ROOT, verb
+from tiers import soaked
+
+from samovar.peers.settings.settings import Settings
+from samovar.sims.scenarios.scenario import ROLES, Kind, Scenario
+from samovar.sims.sweeps.promises import promises
+
+PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for name, text in PAGES.items():
+        for block in blocks(text, "sh"):
+            yield from ((name, line) for line in block.splitlines())
+
+
+@pytest.fixture(scope="module", params=[True, soaked(False)], ids=["quick", "whole"])
+def quick(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def homes(quick: bool, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """For each page where its reader stands: beside the examples, with the page's own files, which begin with their
+    name."""
+    made = {}
+    for name, text in PAGES.items():
+        made[name] = tmp_path_factory.mktemp(name.removesuffix(".md"))
+        examples(made[name], quick)
+        for block in blocks(text, "toml"):
+            file, _, _ = block.removeprefix("# ").partition("\n")
+            assert re.fullmatch(r"[\w-]+\.toml", file), f"{name}: {block[:40]!r} does not begin with its name"
+            (made[name] / file).write_text(block)
+    return made
+
+
+def test_there_are_commands_to_run() -> None:
+    assert len([name for name, _ in commands() if name == "simulation.md"]) >= 6
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_a_command_of_a_page_works(
+    page: str, command: str, quick: bool, homes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(homes[page])
+    program, *arguments = words(command, quick)
+    assert program == "samovar"
+    ended = verb(*arguments)
+    assert ended.exit_code == 0, ended.output
+
+
+def test_every_kind_of_fault_and_every_role_is_on_the_page() -> None:
+    page = PAGES["simulation.md"]
+    table = {kind for row in re.findall(r"^\| (`.*?`) \|", page, re.MULTILINE) for kind in re.findall(r"`(\w+)`", row)}
+    assert table == set(Kind)
+    assert all(role in page for role in ROLES)
+
+
+def test_the_promises_on_the_page_are_promises() -> None:
+    page, kept = " ".join(PAGES["simulation.md"].split()), promises(Scenario.plain(Settings(device="cpu")))
+    for promise in (
+        "all who commit a round commit the same bits",
+        "every contribution counts once",
+        "a site takes the mean of what each brought once",
+        "nothing of an old generation is applied",
+        "one generation has one view",
+        "each message is handed on once and in order",
+        "who lives finishes",
+    ):
+        assert promise in page
+        assert promise in kept
+
+
+def test_every_file_that_a_page_points_to_is_there() -> None:
+    for name, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / "docs" / target).exists(), f"{name}: {target}"
+
+
+def test_the_architecture_page_names_every_folder_and_its_picture_too() -> None:
+    folders = [
+        one for layer in ("aggregation", "protocols", "peers", "sims") for one in (ROOT / layer).rglob("__init__.py")
+    ]
+    library = sorted(str(one.parent.relative_to(ROOT)) for one in folders)
+    page, picture = PAGES["architecture.md"], (ROOT / "docs" / "architecture.svg").read_text("utf-8")
+    assert len(library) > 25
+    for folder in library:
+        layer, _, name = folder.partition("/")
+        assert f"| `{folder}`" in page or f"| `{layer}/`" in page
+        assert f">{name or layer + '/'}<" in picture, folder
+    named = re.findall(r"^\| `([a-z_/]+)`", page, re.MULTILINE)
+    assert sorted(one.rstrip("/") for one in named) == library
+    for path in re.findall(r"`((?:aggregation|protocols|peers|sims)/[a-z_/]+\.py)`", page):
+        assert (ROOT / path).exists(), path

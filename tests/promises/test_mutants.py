@@ -1,0 +1,104 @@
+"""The list of mutants is one of the code of today, and what hunts them counts only what a mutant alone makes fail."""
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from mutant_list import ROOT, Edit, Mutant, Tree, mutants
+from mutant_order import Imports, batches
+from mutants import Found, Hunt, Results
+
+every_mutant = pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
+
+
+@every_mutant
+def test_each_mutant_is_one_of_the_code_of_today(mutant: Mutant) -> None:
+    for edit in mutant.edits:
+        mutated = edit.applied(ROOT)
+        assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse((ROOT / edit.file).read_text("utf-8")))
+
+
+def test_a_line_that_is_gone_or_there_twice_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sum.py").write_text("x = 1\ny = 1\n")
+    with pytest.raises(ValueError, match=r"sum.py has 0 times: x = 2"):
+        Edit("sum.py", "x = 2", "x = 3").applied(tmp_path)
+    with pytest.raises(ValueError, match=r"sum.py has 2 times: = 1"):
+        Edit("sum.py", "= 1", "= 3").applied(tmp_path)
+    assert Edit("sum.py", "x = 1", "x = 3").applied(tmp_path) == "x = 3\ny = 1\n"
+
+
+def test_there_are_mutants_of_each_layer_and_each_has_a_name_of_its_own() -> None:
+    listed = mutants()
+    assert Counter(mutant.layer for mutant in listed).keys() == {"aggregation", "protocols", "peers"}
+    assert len(listed) >= 40
+    assert len({mutant.breaks for mutant in listed}) == len(listed)
+
+
+def test_tests_that_import_the_file_run_before_those_that_only_reach_it() -> None:
+    mutant = next(one for one in mutants() if one.edits[0].file == "aggregation/mean.py")
+    order = [file for batch in batches(Imports(), mutant) for file in batch]
+    assert len(order) == len(set(order)) > 80
+    assert Path(order[0]).stem == "test_mean"
+    places = {Path(file).stem: place for place, file in enumerate(order)}
+    assert places["test_mean"] < places["test_local_sgd"] < places["test_wire"] < places["test_processes"]
+    assert "test_mutants" not in places, "it notices every mutant, as the line is another"
+
+
+PASSES = "def test_it():\n    assert True\n"
+NOTICES = """def test_it():
+    from samovar.aggregation.options import spelled
+    assert spelled("top-k") == "top_k"
+"""
+NEVER_PASSES = "def test_it():\n    assert False\n"
+UNSPELLED = Mutant("names are as they are typed", (Edit("aggregation/options.py", 'replace("-", "_")', "strip()"),))
+
+
+@pytest.fixture
+def hunt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Found, Results]]:
+    """Looks for what kills a mutant among tests of these texts, one file after the other."""
+    monkeypatch.setattr("mutants.BUILD", tmp_path / "build")
+    tree, results = Tree(tmp_path), Results("tests")
+    for file in [*(tree.root / "tests").rglob("test_*.py"), tree.root / "tests/conftest.py"]:
+        file.unlink()
+
+    def by(*texts: str) -> tuple[Found, Results]:
+        files = [[f"tests/test_{number}.py"] for number in range(len(texts))]
+        for (file,), text in zip(files, texts, strict=True):
+            (tree.root / file).write_text(text)
+        monkeypatch.setattr("mutants.batches", lambda *_: files)
+        found = Hunt(results, limit_s=200).by_tests(tree, UNSPELLED)
+        edited = UNSPELLED.edits[0].file
+        assert (tree.root / edited).read_text() == (ROOT / edited).read_text(), "the tree is as it was"
+        return found, Results("tests")
+
+    return by
+
+
+def test_the_first_test_that_fails_kills_a_mutant(hunt: Callable[..., tuple[Found, Results]]) -> None:
+    found, kept = hunt(PASSES, NOTICES, NOTICES)
+    assert (found.by, found.after) == ("tests/test_1.py::test_it", 1)
+    assert kept.sound == {"tests/test_1.py::test_it": True}
+
+
+def test_what_fails_without_a_mutant_too_does_not_kill_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
+    found, kept = hunt(NEVER_PASSES, PASSES)
+    assert (found.by, found.after, found.whole) == ("", 1, True)
+    assert kept.sound == {"tests/test_0.py::test_it": False}
+
+
+def test_a_seed_that_breaks_a_promise_without_a_mutant_too_does_not_kill_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swept(tree: Tree, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
+        planted = 'replace("-", "_")' not in (tree.root / "aggregation/options.py").read_text()
+        bad = next((seed for seed in seeds if seed == "3" or (seed == "7" and planted)), None)
+        return ("", len(seeds), True) if bad is None else (f"seed {bad}: all agree", seeds.index(bad), False)
+
+    monkeypatch.setattr("mutants.BUILD", tmp_path / "build")
+    monkeypatch.setattr(Hunt, "_swept", staticmethod(swept))
+    results = Results("sweep")
+    found = Hunt(results, limit_s=200).by_sweep(Tree(tmp_path), UNSPELLED)
+    assert (found.by, found.after) == ("seed 7: all agree", 6)
+    assert results.sound == {"seed 3": False, "seed 7": True}

@@ -1,0 +1,78 @@
+"""The scripts of papers run, in their quick form, and judge what can be judged there."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from live import ROOT
+from tiers import soaked
+
+from samovar.peers.settings.settings import Settings
+
+PAPERS = ROOT / "benchmarks" / "papers"
+QUICK = {
+    "adacomm": set(),
+    "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
+    "hierarchical": set(),
+    "large_minibatch": set(),
+    "heterogeneous": {
+        "steps/s of the others at least 0.95 of those without the slow peer",
+        "accuracy within 0.01 of a run without it",
+    },
+}
+"""What is judged even then."""
+
+
+def curves_in(figure: Path) -> int:
+    return len(list(ElementTree.parse(figure).getroot().iter("{http://www.w3.org/2000/svg}polyline")))
+
+
+@pytest.mark.parametrize("name", [*map(soaked, sorted(QUICK))])
+def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_path: Path) -> None:
+    script, files = PAPERS / f"{name}.py", [tmp_path / "rows.json", tmp_path / "figure.svg"]
+    command = [sys.executable, script, "--quick", "--json", files[0], "--figure", files[1]]
+    ended = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = json.loads(files[0].read_text())
+    assert {claim["goal"] for claim in told["claims"] if claim["held"]} == QUICK[name]
+    assert all(claim["paper"] in ended.stdout and claim["ours"] in ended.stdout for claim in told["claims"])
+    assert (
+        curves_in(files[1]) == sum(row.get("work") != "digits" for row in told["rows"]) >= 5
+    )  # those are a table only
+
+
+def test_what_is_foretold_of_real_links_is_told_beside_what_came_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real runs are played, too, but for one of a few rounds: where a step takes as long, nothing differs."""
+    monkeypatch.syspath_prepend(str(PAPERS))
+    links = importlib.import_module("real_links")
+    begun = links.real(replace(links.usual(2, 0, 100), period="1", steps=8, link="10mbit,10ms"))
+    assert begun.step_s >= links._paced.STEP_S
+    assert begun.averaging_s >= 0.02  # there and back
+
+    def real(settings: Settings) -> Any:
+        return links.foretold(replace(settings, steps=10**9), 0.041, 150)
+
+    monkeypatch.setattr(links, "real", real)
+    files = [tmp_path / "rows.json", tmp_path / "figure.svg"]
+    argv = ["real_links.py", "--quick", "--peers", "2", "--until", "120", "--json", *map(str, files)]
+    monkeypatch.setattr(sys, "argv", [*argv[:-1], "--figure", argv[-1]])
+    assert links.main() == 0
+    out, rows = capsys.readouterr().out, json.loads(files[0].read_text())["rows"]
+    assert [row["system"] for row in rows] == ["1", "adaptive"]
+    for row in rows:
+        assert row["step_s"] == pytest.approx(0.041)
+        assert row["foretold_averaging_s"] == pytest.approx(4 * 0.041, rel=0.05), "the link is chosen for that"
+        assert row["error"] == 0
+        assert f"{row['median_s']:.1f} s" in out
+    assert rows[1]["ratio"] > 1
+    assert curves_in(files[1]) == 2 * len(rows), "one real, one foretold"

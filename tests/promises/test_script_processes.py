@@ -1,0 +1,174 @@
+"""Somebody's own script as a process, since what ends here is the process."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from live import Live
+from live import samovar as samovar_verb
+from loops import HERE, nothing_runs_on, rounds  # noqa: F401
+from torch import nn
+
+import samovar
+from samovar.peers.records.run import read_run
+
+
+def script(folder: Path, body: str) -> Path:
+    """A training script with a network, an optimizer and `step()`, and then `body`."""
+    path = folder / "mine.py"
+    path.write_text(f"""
+import os, sys, torch, samovar
+from torch import nn
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step():
+    optimizer.zero_grad()
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    run.loss(loss)
+    optimizer.step()
+run = samovar.join()
+run.wrap(optimizer, model)
+first = run.part == 0
+{body}
+""")
+    return path
+
+
+# With a patience like this, to wait for who has gone is to fail by the test's own time limit.
+TRAIN = ("--peers", 2, "--period", 4, "--run", "run", "--no-report", "--patience-s", 10_000)
+
+
+ALONE = (*TRAIN, "--peers", 1)
+
+
+def test_train_says_where_a_scripts_prints_go_and_how_another_script_joins(tmp_path: Path) -> None:
+    body = "print('this is peer', run.part)\nwhile run.peers < 3: step()\nwhile run.peers == 3: step()\nrun.leave()"
+    run = Live(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
+    assert run.process.stderr is not None
+    how, prints = run.process.stderr.readline(), run.process.stderr.readline()
+    assert prints == "what the script prints goes to run/peer-N.log, for each peer N\n"
+    logs = [tmp_path / "run" / f"peer-{n}.log" for n in "01"]
+    run.until(lambda: all(log.read_text() for log in logs), "a line from each script")
+    assert [log.read_text() for log in logs] == ["this is peer 0\n", "this is peer 1\n"]
+    call = re.fullmatch(r"join from \w+ machine: samovar\.join\('(tcp://\S+)', invite='(\S+)'\)\n", how)
+    assert call is not None
+    model = nn.Linear(3, 1)
+    third = samovar.join(call[1], invite=call[2], run=tmp_path / "third", listen=HERE)
+    optimizer = third.wrap(torch.optim.SGD(model.parameters()), model)
+    for _ in range(8):
+        optimizer.step()
+    third.leave()
+    ended = run.end()
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert ended.result["lost"] == []
+    assert {record.members for record in read_run(tmp_path / "third").exchanges if not record.caught_up} == {3}
+
+
+def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -> None:
+    """PyTorch counts for each thread: the peer's number was not the loop's, which had all cores beside the others."""
+    path = script(tmp_path, "print('threads', torch.get_num_threads())\nrun.leave()")
+    used = "torch.ones(300, 300) @ torch.ones(300, 300)\nrun = samovar.join()"
+    path.write_text(path.read_text().replace("run = samovar.join()", used))
+    ended = samovar_verb(tmp_path, "train", path, *TRAIN, "--threads", 1)
+    assert ended.code == 0, ended.err
+    assert [(tmp_path / f"run/peer-{n}.log").read_text() for n in "01"] == ["threads 1\n"] * 2
+
+
+def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
+    body = "for _ in range(6 if first else 20): step()\nif not first: run.leave()"
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert {peer["peer"]: peer["steps"] for peer in ended.result["peers"]} == {"0": 4, "1": 20}
+    assert ended.result["lost"] == []
+    left = [event.why for event in read_run(tmp_path / "run").events if event.event == "left"]
+    assert left == ["its script ended"]
+    assert "peer 0: run.leave() was not called: 2 local steps are lost" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("step()\nraise ValueError('mine')", r"peer 0: mine\.py, line \d+: ValueError: mine; see run/peer-0\.log"),
+        ("step()\nos._exit(3)", r"peer 0 exited with 3: it said nothing; see run/peer-0\.log"),
+    ],
+)
+def test_a_script_that_fails_under_the_launcher_is_one_clear_line(tmp_path: Path, body: str, said: str) -> None:
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *ALONE, "--json")
+    assert (ended.code, ended.out, ended.left) == (2, "", []), ended.err
+    assert re.fullmatch(f"samovar: {said}", ended.complaint)
+
+
+def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path) -> None:
+    steps = "for _ in range(8): step()\n"
+    body = f"{steps}if not first: raise ValueError('a bug')\n{steps}run.leave()"
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--quorum", 1, "--json")
+    assert ended.code == 0, ended.err
+    assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
+    assert ended.result["lost"][0]["when"] < ended.result["wall_s"], "it was not at the end"
+    why = ended.result["lost"][0]["why"]
+    assert re.fullmatch(r"mine\.py, line \d+: ValueError: a bug; see run/peer-1\.log", why)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import samovar\nimport nothing_of_that_name\n",
+            "exited with 1: ModuleNotFoundError: No module named .*; see",
+        ),
+        ("import samovar\n", "ended before it took part, see"),
+        ("import samovar\nsamovar.join()\n", r": its script ended without run\.wrap\(optimizer, model\)"),
+    ],
+)
+def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    ended = samovar_verb(tmp_path, "train", path, *ALONE)
+    assert (ended.code, ended.left) == (2, []), ended.err
+    assert re.match(rf"samovar: peer 0 ?{said}", ended.complaint), ended.complaint
+
+
+def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
+    path = script(tmp_path, "")
+    path.write_text(path.read_text().replace("samovar.join()", "samovar.join(peers=2, patience_s=10_000)"))
+    with subprocess.Popen([sys.executable, path], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "waiting for 1 more" in process.stderr.readline()
+        said = ""
+        while process.poll() is None:  # Python loses a KeyboardInterrupt raised in the callback of a weak reference
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _, said = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_ctrl_c_under_the_launcher_ends_the_scripts_in_good_order(tmp_path: Path) -> None:
+    run = Live(tmp_path, "train", script(tmp_path, "while True: step()"), *TRAIN, "--json")
+    run.until(lambda: run.rounds() >= 3, "round 3")
+    run.signal(signal.SIGINT)
+    ended = run.end()
+    assert (ended.code, ended.left) == (130, []), ended.err
+    assert ended.result["rounds"] >= 3
+    assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "run").glob("*.log"))
+    assert ended.err.splitlines()[-1] == "stopped"
+
+
+def test_data_loader_workers_take_no_part(tmp_path: Path) -> None:
+    """They are forks of the script: one that ends must not end the peer."""
+    body = """
+loader = torch.utils.data.DataLoader(torch.randn(32, 3), batch_size=4, num_workers=1)
+for _ in range(2):
+    for batch in loader: step()
+run.leave()"""
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *ALONE, "--json")
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert [peer["steps"] for peer in ended.result["peers"]] == [16]

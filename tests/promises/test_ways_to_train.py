@@ -1,0 +1,320 @@
+"""What is promised of every way to train, each promise tried with each row of `ways.WAYS`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from live import ROOT, verb
+from loops import STEPS, Bare, batch_loss, begin, network, nothing_runs_on, scheduled, together, union  # noqa: F401
+from two_peers import TwoPeers
+from ways import EQUAL, PERIOD, WAYS, Way, promised, promised_always
+
+import samovar
+from samovar.peers.records.columns import heading, shown
+from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.records.run import read_run
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.sweeps.promises import broken
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
+from samovar.sims.world.world import World
+
+UNION = ROOT / "tests/support/tasks/union.py"
+PEERS, STEPS_EACH, PATIENCE_S = 3, 24, 0.5
+COMMON = {
+    "peers": PEERS, "period": str(PERIOD), "steps": STEPS_EACH, "device": "cpu", "link": "100mbit,5ms",
+    "patience_s": PATIENCE_S,
+}  # fmt: skip
+
+
+def settings_of(way: Way, **more: object) -> Settings:
+    wished = {**COMMON, **way.settings, **more}
+    settings = Settings(**{name: value for name, value in wished.items() if value is not None})
+    assert not settings.own.scripts_only()
+    return settings
+
+
+class Played:
+    """A simulated run that is over. Its log keeps every promise of its conversation."""
+
+    def __init__(self, way: Way, *faults: Fault, late_s: float = 0.0, **more: object) -> None:
+        self.settings, records = settings_of(way, **more), list[Record]()
+        usual, peers = Scenario.plain(self.settings), self.settings.peers + bool(late_s)
+        steps_ms = [way.steps_ms[index % len(way.steps_ms)] for index in range(peers)]
+        scenario = replace(
+            usual,
+            groups=tuple(Group(peers=1, link=usual.groups[0].link, step_s=step_ms / 1e3) for step_ms in steps_ms),
+            arrivals=((peers - 1, late_s),) if late_s else (),
+            faults=faults,
+        )
+        self.world = World(load_task(UNION), scenario, records.append)
+        run_virtual(self.world.run(within_s=100), seed=0)
+        self.lives = [life for life in self.world.lives if life.result is not None and life.result.finished]
+        self.exchanges: dict[str, list[ExchangeRecord]] = defaultdict(list)
+        for record in records:
+            if isinstance(record, ExchangeRecord):
+                self.exchanges[record.peer].append(record)
+        assert broken(scenario, self.world.log.entries) is None
+
+    @property
+    def models(self) -> list[bytes]:
+        return [life.trainer.vector.numpy().tobytes() for life in self.lives]
+
+    def longest_wait_s(self, *, without: int) -> float:
+        """From one exchange to the next, of all peers but one."""
+        of_others = [told for peer, told in self.exchanges.items() if peer != str(without)]
+        return max(later.time_s - one.time_s for told in of_others for one, later in pairwise(told))
+
+    def is_at_its_end(self, way: Way, *names: str) -> None:
+        """These lives, and no others, have finished: all their steps are taken, and their models are one."""
+        assert {life.name for life in self.lives} == set(names)
+        assert {self.exchanges[str(life.index)][-1].step for life in self.lives} == {self.settings.steps}
+        if self.settings.protocol.registered.ends_together:
+            members = {name.split(".")[0] for name in names}
+            assert all({one.name for one in life.peer.membership.view.members} == members for life in self.lives)
+        if EQUAL not in way.cannot:
+            assert len(set(self.models)) == 1
+            first, *others = [agreed(life) for life in self.lives]
+            assert all(other == first for other in others)
+
+
+def agreed(life: Life) -> dict[str, Any]:
+    """What the conversation keeps, but for the compression residual, which is each peer's own."""
+    position = life.peer.conversation.position()
+    tensors = {name: tensor.numpy().tobytes() for name, tensor in position.tensors.items() if name != "residual"}
+    return tensors | dict(position.numbers)
+
+
+@functools.cache
+def plain(way: Way) -> Played:
+    """Without faults; it is looked at by several promises."""
+    return Played(way)
+
+
+SAVED = {"checkpoint_every_s": 0.0}
+"""A checkpoint of every exchange."""
+EVERYBODY = tuple(f"{index}.0" for index in range(PEERS))
+
+
+# What comes of it
+
+
+@promised_always
+def test_every_peer_ends_with_the_same_model(way: Way) -> None:
+    """And each trains on with what all agreed on, and has told of the same decisions."""
+    played = plain(way)
+    assert len(played.lives) == PEERS
+    assert len(set(played.models)) == 1
+    assert all(torch.equal(life.trainer.vector, life.peer.conversation.position().vector) for life in played.lives)
+    told = [[(record.version, record.step, record.details) for record in each] for each in played.exchanges.values()]
+    assert told == [told[0]] * PEERS
+
+
+@promised_always
+def test_every_peer_takes_all_its_steps_and_says_so_at_each_exchange(way: Way) -> None:
+    played = plain(way)
+    played.is_at_its_end(way, *EVERYBODY)
+    for told in played.exchanges.values():
+        assert [record.version for record in told] == list(range(1, told[-1].version + 1))
+        steps = sum(round(record.steps_per_s * record.compute_s) for record in told if record.compute_s)
+        if len(set(way.steps_ms)) == 1:
+            assert steps == played.settings.steps
+            assert sum(record.compute_s for record in told) == pytest.approx(steps * way.steps_ms[0] / 1e3)
+
+
+@promised_always
+def test_records_account_for_every_second_and_byte(way: Way) -> None:
+    played = plain(way)
+    for life in played.lives:
+        told = played.exchanges[str(life.index)]
+        seconds = sum(record.compute_s + record.wait_s + record.transfer_s for record in told)
+        assert told[-1].time_s == pytest.approx(seconds, rel=0.02)
+        counted = sum(record.bytes_sent for record in told)
+        assert life.peer.endpoint.bytes_sent - 2000 < counted <= life.peer.endpoint.bytes_sent, "but for the farewell"
+        assert all(record.members == PEERS for record in told)
+
+
+@promised_always
+def test_it_is_another_run_than_the_plain_one(way: Way) -> None:
+    assert plain(way).models[0] != plain(WAYS[0]).models[0]
+
+
+@promised
+def test_the_link_changes_no_bit(way: Way) -> None:
+    assert Played(way, link="1mbit,100ms").models == plain(way).models
+
+
+@promised
+def test_the_command_line_simulates_it_and_writes_its_report(way: Way, tmp_path: Path) -> None:
+    settings = settings_of(way, steps=4 * PERIOD)
+    flags: list[object] = []
+    for name, value in {**COMMON, **way.settings, "steps": 4 * PERIOD, "device": None}.items():
+        flag = f"--{name.replace('_', '-')}"
+        flags += [] if value is None else [flag] if value is True else [flag, value]
+    ended = verb("simulate", UNION, *flags, "--run", tmp_path / "run", "--json")
+    assert ended.exit_code == 0, ended.output
+    assert len(json.loads(ended.stdout)["peers"]) == PEERS
+    run = read_run(tmp_path / "run")
+    assert {record.peer for record in run.exchanges if record.step == settings.steps} == {"0", "1", "2"}
+    page = (tmp_path / "run/report.html").read_text("utf-8")
+    columns = settings.protocol.registered.columns
+    assert all(heading(title) in page for title in shown(columns).values())
+    assert all(set(record.details) <= set(columns) for record in run.exchanges)
+
+
+# Who dies, stands still, comes late, comes again
+
+
+@promised
+def test_a_killed_peer_never_stalls_the_others(way: Way) -> None:
+    victim, at_step = way.some(PEERS, "victim"), 2 * PERIOD + way.some(2 * PERIOD, "step")
+    played = Played(way, Fault(kind=Kind.CRASH, who=(victim,), at_step=at_step))
+    played.is_at_its_end(way, *(name for name in EVERYBODY if name != f"{victim}.0"))
+    for life in played.lives:
+        assert [loss.name for loss in life.peer.membership.removals if not loss.left] == [str(victim)]
+    usual_s = plain(way).longest_wait_s(without=victim)
+    assert played.longest_wait_s(without=victim) <= 1.25 * PATIENCE_S + 2 * usual_s
+
+
+@promised
+def test_a_frozen_peer_is_given_up_and_takes_part_again_when_it_is_back(way: Way) -> None:
+    victim = way.some(PEERS, "victim")
+    fault = Fault(kind=Kind.PAUSE, who=(victim,), at_s=0.3 + way.some(10, "time") / 100, for_s=0.8)
+    played = Played(way, fault)
+    played.is_at_its_end(way, *EVERYBODY)
+    usual_s = plain(way).longest_wait_s(without=victim)
+    assert played.longest_wait_s(without=victim) <= 1.25 * PATIENCE_S + 2 * usual_s
+    members = [record.members for peer, told in played.exchanges.items() if peer != str(victim) for record in told]
+    assert min(members) == PEERS - 1, "without it"
+
+
+@promised
+def test_a_peer_that_restarts_with_its_checkpoint_takes_part_again(way: Way) -> None:
+    victim = way.some(PEERS, "victim")
+    played = Played(
+        way, Fault(kind=Kind.RESTART, who=(victim,), at_s=0.35 + way.some(10, "time") / 100, for_s=0.1), **SAVED
+    )
+    played.is_at_its_end(way, *(f"{index}.{index == victim:d}" for index in range(PEERS)))
+
+
+@promised
+def test_a_newcomer_catches_up_and_takes_part(way: Way) -> None:
+    played = Played(way, late_s=0.4 + way.some(10, "time") / 100)
+    played.is_at_its_end(way, *EVERYBODY, f"{PEERS}.0")
+    own = played.exchanges[str(PEERS)]
+    assert own[-1].members >= PEERS
+    assert own[0].version > 1 or not played.settings.protocol.registered.ends_together
+
+
+@promised
+def test_after_an_outage_all_go_on_from_checkpoints_of_different_rounds(way: Way) -> None:
+    played = Played(way, Fault(kind=Kind.OUTAGE, at_s=0.7, for_s=0.2), **SAVED)
+    played.is_at_its_end(way, *(f"{index}.1" for index in range(PEERS)))
+
+
+# Stopped and resumed
+
+
+@functools.cache
+def unbroken(way: Way) -> TwoPeers:
+    return two(way)
+
+
+def two(way: Way, **more: Any) -> TwoPeers:
+    return TwoPeers(load_task(UNION), settings_of(way, peers=2, steps=8 * PERIOD, link=None, **SAVED), **more)
+
+
+@promised
+def test_a_run_that_is_resumed_is_the_unbroken_one(way: Way) -> None:
+    """Each tensor of the last checkpoints to the bit, be it of model, optimizer, outer step or codec."""
+    snapshots = unbroken(way).snapshots
+    halfway = snapshots[max(snapshots) // 2]
+    assert len(halfway) == 2
+    assert two(way, begun=halfway).everything == unbroken(way).everything
+
+
+@promised
+def test_a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps(way: Way) -> None:
+    stopped = two(way, stop_s=unbroken(way).took_s * (0.5 + way.some(40, "time") / 100))
+    assert max(end.steps for end in stopped.ends) < 8 * PERIOD
+    resumed = two(way, begun=stopped.kept)
+    assert [end.steps for end in resumed.ends] == [8 * PERIOD] * 2
+    longest = 4  # the longest period of these ways, which is what a stop costs at most
+    for before, after in zip(stopped.computes, resumed.computes, strict=True):
+        assert 0 <= before.steps + after.steps - 8 * PERIOD <= longest
+    if EQUAL not in way.cannot:
+        assert torch.equal(*(end.model for end in resumed.ends))
+
+
+# In a script's own loop
+
+
+def of_script(way: Way) -> dict[str, Any]:
+    settings = {"period": PERIOD, **way.settings, **({"site": "here"} if "site" in way.settings else {})}
+    return {name: value for name, value in settings.items() if value is not None and name != "steps"}
+
+
+@promised
+def test_two_scripts_do_what_a_task_does(way: Way, tmp_path: Path) -> None:
+    """Model and data are those of the task, and the loop is written by hand."""
+    one, other = together(tmp_path, [union, union], **of_script(way))
+    (as_task,) = [row for row in WAYS if row.name == (way.as_task or way.name)]
+    expected = TwoPeers(replace(load_task(UNION), model=network), settings_of(as_task, peers=2, steps=50)).ends[0].model
+    assert torch.equal(one, other)
+    assert torch.allclose(one, expected[: len(one)], atol=1e-6 if way.as_task else 0, rtol=0)
+
+
+@promised
+def test_a_loop_of_one_peer_trains_as_without_it(way: Way, tmp_path: Path) -> None:
+    expected, found = scheduled(Bare()), scheduled(begin(tmp_path / "run", peers=1, **of_script(way)))
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+
+
+@promised
+def test_a_script_that_fails_and_one_that_goes_early_hold_nobody_up(way: Way, tmp_path: Path) -> None:
+    def some_steps(run: samovar.Run) -> None:
+        model = network()
+        optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+        for step in range(3):
+            optimizer.zero_grad()
+            batch_loss(model, step).backward()
+            optimizer.step()
+
+    def leaving(run: samovar.Run) -> None:
+        some_steps(run)
+        run.leave()
+
+    def failing(run: samovar.Run) -> None:
+        def unlucky() -> None:
+            with run:
+                some_steps(run)
+                raise RuntimeError("out of\nluck")
+
+        with pytest.raises(RuntimeError, match="luck"):
+            unlucky()
+
+    together(tmp_path, [scheduled, leaving, failing], patience_s=10_000.0, **of_script(way))
+    run = read_run(tmp_path / "0")
+    assert sum(round(record.steps_per_s * record.compute_s) for record in run.exchanges if record.compute_s) == STEPS
+    if Settings(**of_script(way)).protocol.registered.ends_together:
+        assert run.exchanges[-1].members == 1
+        events = [(event.event, event.about, event.why) for event in run.events]
+        assert ("left", "2", "its script failed: RuntimeError: out of luck") in events
+
+
+def test_each_exception_is_of_a_promise_and_has_a_reason() -> None:
+    known = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    for way in WAYS:
+        assert {*way.cannot, *way.by_chance} <= known
+        assert all([*way.cannot.values(), *way.by_chance.values()])
+    assert len({way.name for way in WAYS}) == len(WAYS)

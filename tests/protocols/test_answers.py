@@ -1,0 +1,155 @@
+"""Answers: who asks a peer that lives gets an answer, or hears why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from company import Company
+from conformance import over
+from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, simulate  # noqa: F401
+
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.channel import Envelope
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.link_quality import reachability as probe
+from samovar.protocols.link_quality.reachability import Prober, ask_reach
+from samovar.protocols.members.hello import AskRun, RunIs
+from samovar.protocols.members.invites import Admitted
+from samovar.sims.world.network import Network
+
+
+def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        network = Network(parse_link("10mbit,5ms"), 1)
+        a, b = endpoint_in(network, "a"), endpoint_in(network, "b")
+        for endpoint, other in ((a, "b"), (b, "a")):
+            await endpoint.open()
+            endpoint.dial(other, f"sim://{other}")
+        try:
+            await visit(a, b)
+        finally:
+            a.abort()
+            b.abort()
+
+    simulate(main())
+
+
+def test_who_asks_hears_of_a_handler_that_fails() -> None:
+    def fail(envelope: Envelope) -> None:
+        raise OSError(24, "Too many open files")
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        over(b).on(AskRun, fail)
+        with pytest.raises(PeerLost, match=r"it cannot answer: OSError: \[Errno 24\] Too many open files"):
+            await over(a).ask("b", AskRun, answers=(RunIs,))
+        assert a.is_lost("b") is None
+
+    between_two(visit)
+    assert complaints == [
+        "the AskRun of peer a could not be dealt with: OSError(24, 'Too many open files')",
+    ]
+    complaints.clear()
+
+
+def test_who_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        asked = list[Envelope]()
+        over(b).on(AskRun, asked.append)
+        with pytest.raises(PeerLost, match="it is there but has not answered for 60 s"):
+            await over(a).ask("b", AskRun, answers=(RunIs,), within_s=60.0)
+        assert now() == pytest.approx(60.0, abs=1.0)
+        over(b).post("a", RunIs(asked[0].message.ask, "too late", "{}"))
+        later = asyncio.create_task(over(a).ask("b", AskRun, answers=(RunIs,), within_s=60.0))
+        while len(asked) < 2:  # noqa: ASYNC110  # the world is watched from outside
+            await asyncio.sleep(0.01)
+        over(b).post("a", RunIs(asked[1].message.ask, "in time", "{}"))
+        assert (await later).message.run == "in time"
+
+    between_two(visit)
+
+
+def test_a_peer_that_tries_the_addresses_of_many_others_says_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        tried = asyncio.Event()
+
+        async def slowly(address: str) -> str:
+            await tried.wait()
+            return ""
+
+        monkeypatch.setattr(probe, "_try_to_connect", slowly)
+        Prober(b, lambda: ())
+        asks = [asyncio.create_task(ask_reach(a, "b", ["tcp://192.0.2.1:1"])) for _ in range(17)]
+        with pytest.raises(PeerLost, match="busy with 16 others who ask the same; ask again"):
+            await asks.pop()
+        tried.set()
+        assert [reached.problems for reached in await asyncio.gather(*asks)] == [("",)] * 16
+
+    between_two(visit)
+
+
+def test_hosts_that_others_name_are_tried_seldom_and_their_own_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks, and by whatever key: an invite is good for many."""
+    tried = list[str]()
+
+    async def try_to_connect(address: str) -> str:
+        tried.append(address)
+        return ""
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        monkeypatch.setattr(probe, "_try_to_connect", try_to_connect)
+        monkeypatch.setattr(probe, "_ELSEWHERE_S", 100.0)
+        monkeypatch.setattr(b, "whence", lambda peer: "198.51.100.7")
+        Prober(b, lambda: ())
+        for host in range(100):
+            (told,) = (await ask_reach(a, "b", [f"tcp://10.0.0.{host}:22"])).problems
+            assert told.startswith("not tried: it is another host than you call from") == (host >= 32)
+        own = ["tcp://198.51.100.7:4000", "tcp://[::ffff:198.51.100.7]:4000"]
+        assert (await ask_reach(a, "b", own)).problems == ("", "")
+        assert len(tried) == 34
+        await asyncio.sleep(100)
+        assert (await ask_reach(a, "b", ["tcp://10.0.0.1:22"])).problems == ("",)
+
+    between_two(visit)
+
+
+def test_a_newcomer_whose_contact_has_no_descriptor_left_hears_so_and_asks_again() -> None:
+    async def main() -> None:
+        company = Company(3, rounds=10**6)
+        await company.gathered(1)
+        usual = company[0].endpoint.dial
+
+        def dial(peer: str, address: str) -> None:
+            if peer == "p3":
+                raise OSError(24, "Too many open files")
+            usual(peer, address)
+
+        company[0].endpoint.dial = dial  # type: ignore[method-assign]
+        late = company.add(3, "p0")
+        began = now()
+        await company.until(lambda: bool(complaints))
+        company[0].endpoint.dial = usual  # type: ignore[method-assign]
+        await company.until(lambda: "p3" in company[1].membership.view.ids)
+        assert now() - began < 3 * PATIENCE_S
+        assert late.error is None
+        for walker in company.walkers:
+            walker.crash()
+        await company.ended()
+
+    simulate(main())
+    assert "the Join of peer p3 could not be dealt with" in complaints[0]
+    complaints.clear()
+
+
+def test_an_answer_of_another_kind_is_refused_by_name_and_ends_the_wait() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        over(b).on(AskRun, lambda envelope: over(b).post("a", Admitted(envelope.message.ask, "")))
+        with pytest.raises(PeerLost, match="peer b is lost: it answered a question with Admitted"):
+            await over(a).ask("b", AskRun, answers=(RunIs,))
+        assert a.refused == {"b": "answered a question with Admitted"}
+        assert a.is_lost("b") is None
+
+    between_two(visit)

@@ -1,0 +1,265 @@
+"""Deciding the next view: two halves never both do, and what may have been decided is kept."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from company import Company, assert_one_truth
+from conformance import over
+from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
+
+from samovar.aggregation.mean import Mean
+from samovar.aggregation.periods.policy import PeriodState
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.channel import Envelope
+from samovar.protocols.local_sgd.commit import Commit, Have
+from samovar.protocols.local_sgd.local_sgd import LocalSGD
+from samovar.protocols.local_sgd.rounds import LOCAL_SGD, Contribution, Result
+from samovar.protocols.local_sgd.state import State, state_fingerprint
+from samovar.protocols.local_sgd.trial import Trial
+from samovar.protocols.members.errors import NoQuorum
+from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.view import Attributes, Decree, Member, Version, View
+from samovar.sims.world.network import Network
+
+
+def test_two_who_hold_each_other_for_dead_do_not_both_decide() -> None:
+    """The two most senior cannot hear each other, and both can hear all others: ballots compete."""
+    for n in (4, 5):
+
+        async def main(n: int = n) -> None:
+            company = Company(n, rounds=6)
+            await company.gathered(rounds=1)
+            company.part(["p0"], ["p1"])
+            await company.until(lambda: max(walker.sgd.state.round for walker in company.walkers) >= 4)
+            company.heal()
+            await company.ended()
+            assert_one_truth(company)
+            company.agree([walker for walker in company.walkers if walker.finished])
+            assert sum(walker.finished for walker in company.walkers) >= n - 1
+
+        simulate(main())
+
+
+@pytest.mark.parametrize("way", [("p0", "p2"), ("p2", "p0"), ("p1", "p2"), ("p2", "p1")])
+def test_a_way_that_fails_in_one_direction_costs_a_member_at_most(way: tuple[str, str]) -> None:
+    async def main() -> None:
+        company = Company(4, rounds=8)
+        await company.gathered(rounds=1)
+        company.cut(*way)
+        await company.until(lambda: max(walker.sgd.state.round for walker in company.walkers) >= 4)
+        company.heal()
+        await company.ended()
+        company.agree([walker for walker in company.walkers if walker.finished])
+        assert sum(walker.finished for walker in company.walkers) >= 3
+
+    simulate(main())
+
+
+def test_a_quorum_that_the_user_set_is_kept() -> None:
+    async def main(quorum: int) -> Company:
+        company = Company(5, rounds=4, quorum=quorum, give_up_after_s=4 * PATIENCE_S)
+        await company.gathered(rounds=1)
+        company[3].crash()
+        company[4].crash()
+        await company.ended()
+        return company
+
+    simulate(main(3)).agree()
+    four = simulate(main(4))
+    assert all(isinstance(walker.error, NoQuorum) for walker in four.survivors)
+    assert any("3 of 5 peers are left, 4 are needed" in str(walker.error) for walker in four.survivors)
+
+
+class Puppet:
+    """p1 of three members, of whom p0 and p2 are played by the test."""
+
+    def __init__(self) -> None:
+        self.network = Network(parse_link(LINK), 1)
+        self.company = Company(3)
+        self.company.network = self.network
+        self.walker = self.company.walker(1)
+        self.others = {name: endpoint_in(self.network, name) for name in ("p0", "p2")}
+        self.heard: list[tuple[str, Any]] = []
+        for other in self.others.values():
+            for kind, channel in ((Promise, MEMBERS), (Adopted, MEMBERS), (Have, LOCAL_SGD)):
+                over(other, channel).on(kind, partial(self._hear, other.id))
+
+    def _hear(self, name: str, envelope: Envelope) -> None:
+        self.heard.append((name, envelope.message))
+
+    @property
+    def sgd(self) -> LocalSGD:
+        return self.walker.sgd
+
+    async def open(self) -> None:
+        for endpoint in (self.walker.endpoint, *self.others.values()):
+            await endpoint.open()
+            for other in ("p0", "p1", "p2"):
+                endpoint.dial(other, f"sim://{other}")
+        own = self.walker.membership.me.life
+        members = tuple(
+            Member(f"p{i}", f"p{i}", f"sim://p{i}", Attributes(data_shard=i), i + 1, life=own if i == 1 else i)
+            for i in range(3)
+        )
+        self.walker.membership._take(decree(3, members), "p0")
+
+    async def tell(self, sender: str, message: object) -> list[Any]:
+        """Say something to p1 and return what it answers."""
+        self.heard.clear()
+        channel = LOCAL_SGD if isinstance(message, Commit) else MEMBERS
+        over(self.others[sender], channel).post("p1", message)
+        await asyncio.sleep(0.5)
+        return [heard for name, heard in self.heard if name == sender]
+
+    def close(self) -> None:
+        self.walker.membership.close()
+        for endpoint in (self.walker.endpoint, *self.others.values()):
+            endpoint.abort()
+
+
+def with_puppet(scene: Any) -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        await puppet.open()
+        try:
+            await scene(puppet)
+        finally:
+            puppet.close()
+
+    simulate(main())
+
+
+NOTHING = Version(0, 0)
+
+
+def decree(generation: int, members: tuple[Member, ...]) -> Decree:
+    return Decree(View(generation, members, True), NOTHING, tuple(member.id for member in members), ())
+
+
+def test_after_a_promise_nothing_is_committed_in_the_old_generation() -> None:
+    async def scene(puppet: Puppet) -> None:
+        (promise,) = await puppet.tell("p0", Propose(3, 65536))
+        assert (promise.promised, promise.result.number, promise.adopted) == (65536, 0, 0)
+        assert not puppet.walker.membership.settled
+        await puppet.tell("p0", Commit(3, 1, 77))
+        assert puppet.sgd._verdicts.on((3, 1)) is None
+
+    with_puppet(scene)
+
+
+def test_a_commit_of_another_generation_counts_for_nothing() -> None:
+    async def scene(puppet: Puppet) -> None:
+        for generation in (2, 4, 10**9):
+            await puppet.tell("p0", Commit(generation, 1, 77))
+            assert puppet.sgd._verdicts.on((generation, 1)) is None
+        await puppet.tell("p0", Commit(3, 1, 77))
+        assert puppet.sgd._verdicts.on((3, 1)) == 77, "but that of ours does"
+
+    with_puppet(scene)
+
+
+def test_a_lower_ballot_is_denied_and_a_higher_one_gets_to_know_what_was_adopted() -> None:
+    async def scene(puppet: Puppet) -> None:
+        members = puppet.walker.membership.view.members
+        (promise,) = await puppet.tell("p2", Propose(3, 65538))
+        (denied,) = await puppet.tell("p0", Propose(3, 65536))
+        assert denied.promised == 65538 > denied.ballot
+        (adopted,) = await puppet.tell("p0", Adopt(3, 65536, decree(4, members[:2])))
+        assert adopted.promised == 65538 > adopted.ballot, "not adopted"
+        (adopted,) = await puppet.tell("p2", Adopt(3, 65538, decree(4, members[1:])))
+        assert adopted.promised == adopted.ballot == 65538
+        (promise,) = await puppet.tell("p0", Propose(3, 131072))
+        assert (promise.promised, promise.adopted) == (131072, 65538)
+        assert promise.decree == decree(4, members[1:]), "p0 has to propose this one"
+        assert puppet.walker.membership.view.generation == 3, "adopted is not installed"
+
+    with_puppet(scene)
+
+
+def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
+    async def scene(puppet: Puppet) -> None:
+        members = puppet.walker.membership.view.members
+        half_decided = decree(4, members[1:])
+        await puppet.tell("p0", Propose(3, 65536))
+        await puppet.tell("p0", Adopt(3, 65536, half_decided))
+        proposed: list[Adopt] = []
+
+        def promise(envelope: Any) -> None:
+            ballot = envelope.message.ballot
+            over(puppet.others["p2"], MEMBERS).post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
+
+        def adopt(envelope: Any) -> None:
+            proposed.append(envelope.message)
+            over(puppet.others["p2"], MEMBERS).post("p1", Adopted(3, envelope.message.ballot, envelope.message.ballot))
+
+        over(puppet.others["p2"], MEMBERS).on(Propose, promise)
+        over(puppet.others["p2"], MEMBERS).on(Adopt, adopt)
+        puppet.others["p0"].abort()
+        await puppet.tell("p2", Suspicion(3, "p0", "it is silent"))
+        assert proposed == [], "p1 has not lost it"
+        await asyncio.sleep(3 * PATIENCE_S)
+        assert [adopt.decree for adopt in proposed][:1] == [half_decided]
+        assert puppet.walker.membership.removals[0].peer == "p0"
+
+    with_puppet(scene)
+
+
+def test_no_view_is_decided_that_nobody_can_go_on_from() -> None:
+    """In its former life p2 voted for a result, which it does not hold any more: p0 may have committed it."""
+
+    async def scene(puppet: Puppet) -> None:
+        result, holders, proposed = Version(1, 77), set[str](), list[Adopt]()
+
+        def promise(envelope: Any) -> None:
+            ballot = envelope.message.ballot
+            answer = Promise(3, ballot, ballot, NOTHING, result, "p2" in holders, 0, None)
+            over(puppet.others["p2"], MEMBERS).post("p1", answer)
+
+        over(puppet.others["p2"], MEMBERS).on(Propose, promise)
+        over(puppet.others["p2"], MEMBERS).on(Adopt, lambda envelope: proposed.append(envelope.message))
+        puppet.others["p0"].abort()
+        await asyncio.sleep(5 * PATIENCE_S)
+        assert proposed == []
+        holders.add("p2")
+        await asyncio.sleep(2 * PATIENCE_S)
+        assert (proposed[0].decree.base, proposed[0].decree.donors) == (result, ("p2",))
+
+    with_puppet(scene)
+
+
+@pytest.mark.parametrize("hopeful", [True, False], ids=["in its view", "amid a change"])
+def test_a_result_that_comes_amid_a_change_is_neither_kept_nor_told(hopeful: bool) -> None:
+    """This peer has already told the leader of the change what it holds."""
+    before = State(0, 0, torch.zeros(3), (), PeriodState(1))
+    result = Result((3, 1), replace(before, round=1), 2.0, 0.5, 1.0, 77)
+    kept, told = list[Result | None](), list[tuple[Any, ...]]()
+    stub = SimpleNamespace(view=SimpleNamespace(ids=("p0", "p1")), in_place=False, on=lambda key: 77)
+    stub.of = lambda *arguments: result
+    stub.mean = lambda *arguments: answered(Mean(torch.ones(3), (), 2.0, 1.0), 77)
+    stub.vote = stub.reach = lambda *arguments: answered(told.append(arguments))  # to its record, to the coordinator
+    hope: dict[str, Any] = {"hopeful": lambda key: hopeful, "keep": kept.append, "version": lambda state: 0}
+    trial = Trial(stub, stub, stub, stub, stub, inquest=stub, **hope)
+    contribution = Contribution(torch.ones(3), weight=1.0, loss=0.5, learning_rate=0.1, elapsed_s=1.0)
+    assert asyncio.run(trial.make((3, 1), contribution, before, 4)) is None
+    assert (kept, len(told)) == (([result], 2) if hopeful else ([], 0))
+
+
+@pytest.mark.parametrize("handed_on", [True, False])
+def test_of_a_change_a_peer_commits_the_result_that_it_hands_on_and_no_other(handed_on: bool) -> None:
+    async def scene(puppet: Puppet) -> None:
+        own, view = replace(puppet.sgd.state, round=1), puppet.walker.membership.view
+        puppet.sgd._keep(Result((3, 1), own, 2.0, 0.5, 1.0, 77))
+        base = Version(1, state_fingerprint(own)) if handed_on else Version(0, 0)
+        puppet.walker.membership._take(Decree(replace(view, generation=4), base, ("p0", "p1"), ()), "p0")
+        assert puppet.sgd.state.round == (1 if handed_on else 0)
+
+    with_puppet(scene)
+
+
+async def answered(*values: Any) -> Any:
+    return values

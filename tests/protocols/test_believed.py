@@ -1,0 +1,131 @@
+"""Whose word about the view counts: a member's. A key that was let in, and a learner, end nobody's membership."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from company import Company, Walker
+from conformance import over
+from simulated import endpoint_in, simulate
+
+from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Learned, Promise, Reinvite, Stale
+from samovar.protocols.members.view import Decree, Version, View
+
+FAR = 2**20
+
+
+async def with_a_silent_learner() -> tuple[Company, Walker]:
+    """Three that make rounds, and a fourth in their view that never says that it has learned."""
+    company = Company(3, rounds=1000, train_s=lambda index: 0.5)
+    await company.gathered(2)
+    late = company.add(3, "p0")
+    late.membership.learning.tell = lambda version, took_s: None  # type: ignore[method-assign]
+    await company.until(lambda: all("p3" in walker.membership.view.everybody for walker in company.walkers))
+    await asyncio.sleep(2.0)
+    assert late.membership.learns
+    return company, late
+
+
+async def nobody_is_moved(company: Company, generation: int) -> None:
+    round_ = company[0].sgd.state.round
+    await company.until(lambda: all(walker.sgd.state.round >= round_ + 4 for walker in company.walkers[:3]))
+    assert [walker.membership.view.generation for walker in company.walkers[:3]] == [generation] * 3
+    assert not company[0].membership.removals
+
+
+@pytest.mark.parametrize("by", ["a learner", "a key that was let in"])
+@pytest.mark.parametrize("word", ["stale", "install", "introduce", "promise"])
+def test_only_members_are_believed_about_the_view(word: str, by: str) -> None:
+    async def play() -> None:
+        company, late = await with_a_silent_learner()
+        teller = late.endpoint
+        if by == "a key that was let in":
+            teller = endpoint_in(company.network, "p7", seed=1)
+            await teller.open()
+        view = company[0].membership.view
+        others = View(view.generation + 1, tuple(one for one in view.members if one.id != "p1"), True)
+        anew = replace(view.members[1], life=4711)
+        words = {
+            "stale": Stale(view.generation + 1, "p3", ("p0", "p2")),
+            "install": Install(Decree(others, Version(FAR, 1), ("p0",), ())),
+            "introduce": Introduce(anew, Version(0, 0), view.generation),
+            "promise": Promise(view.generation, 0, 0, Version(0, 0), Version(0, 0), True, 0, None, True),
+        }
+        for walker in company.walkers[:3]:
+            walker.endpoint.admit(teller.id)
+            teller.admit(walker.id)
+            teller.dial(walker.id, walker.endpoint.address)
+            over(teller, MEMBERS).post(walker.id, words[word])
+        await teller.drain()
+        await nobody_is_moved(company, view.generation)
+        assert not any(walker.membership._roster._former for walker in company.walkers[:3])
+        if teller is not late.endpoint:
+            teller.abort()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_learner_does_not_replace_the_invite_that_it_came_by() -> None:
+    """It could let in whom it likes, and keep out the others."""
+
+    async def play() -> None:
+        company, late = await with_a_silent_learner()
+        for walker in company.walkers[:3]:
+            over(late.endpoint, MEMBERS).post(walker.id, Reinvite("", Invitation("its own")))
+        await nobody_is_moved(company, company[0].membership.view.generation)
+        assert company[0].membership.inviting.present is None
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_member_is_believed_that_the_view_is_another() -> None:
+    async def play() -> None:
+        company, _late = await with_a_silent_learner()
+        view = company[0].membership.view
+        over(company[1].endpoint, MEMBERS).post("p2", Stale(view.generation + 1, "p0", ("p0", "p1")))
+        await company.until(lambda: company[0].membership.view.generation > view.generation)
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_whoever_asks_over_and_over_what_is_over_gets_the_view_once_an_interval() -> None:
+    async def play() -> None:
+        company, late = await with_a_silent_learner()
+        told = list[Decree]()
+        late.endpoint.reception._handlers[MEMBERS, Install] = lambda envelope: told.append(envelope.message.decree)
+        for number in range(500):
+            over(late.endpoint, MEMBERS).post("p0", Learned(1, Version(1, number), 0.1))
+            await asyncio.sleep(0.01)
+        assert 1 <= len(told) <= 2 + 5.0 / company[0].endpoint.interval_s
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_member_that_promises_over_and_over_has_nobody_choose_anew_whom_to_watch() -> None:
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        first, other = company[0].membership._roster, company[1]
+        await asyncio.sleep(2.0)
+        chosen, watch = 0, first.watch
+
+        def counted() -> None:
+            nonlocal chosen
+            chosen += 1
+            watch()
+
+        first.watch = counted  # type: ignore[method-assign]
+        generation = first.view.generation
+        for n in range(1000):
+            promise = Promise(generation, n, n, Version(0, 0), Version(0, 0), True, 0, None)
+            over(other.endpoint, MEMBERS).post(first.id, promise)
+        await other.endpoint.drain()
+        assert chosen <= 1
+        await nobody_is_moved(company, generation)
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)

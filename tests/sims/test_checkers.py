@@ -1,0 +1,263 @@
+"""Checkers can fail, and say how; and they do not cry wolf."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from samovar.peers.settings.settings import Settings
+from samovar.protocols.link.table import INBOUND_BYTES_MAX
+from samovar.protocols.local_sgd.rounds import (
+    Committed,
+    Computed,
+    Contributed,
+    Installed,
+    SiteCommitted,
+    SiteContributed,
+)
+from samovar.protocols.members.states import Moved, State
+from samovar.protocols.transfer.snapshot_transfer import Fetched
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.sweeps.promises import broken, promises
+from samovar.sims.world.event_log import Began, Complained, Entry, Fell, Gone, Held, Misdelivered, Refused
+
+QUIET = Scenario.plain(Settings(peers=3, device="cpu"))
+ONE, TWO = torch.ones(3), torch.full((3,), 2.0)
+ALL = ("peer-0", "peer-1", "peer-2")
+
+
+def log(*events: tuple[str, object]) -> list[Entry]:
+    return [Entry(float(second), life, event) for second, (life, event) in enumerate(events)]
+
+
+SITE = [
+    *((f"{index}.0", SiteContributed((1, 1, 1), ONE * (1 + 2 * index), 2.0, ALL[:2])) for index in range(2)),
+    *((f"{index}.0", SiteCommitted((1, 1, 1), TWO)) for index in range(2)),
+]
+"""What two peers of a site do in the first turn of a round."""
+
+
+def good_log() -> list[Entry]:
+    """A run of one round."""
+    lives = [f"{index}.0" for index in range(3)]
+    return log(
+        *((life, Began()) for life in lives),
+        *((life, Installed(1, ALL, 0, ())) for life in lives),
+        *((life, Contributed((1, 1), ONE * (index + 1), 2.0, ALL)) for index, life in enumerate(lives)),
+        *((life, Computed((1, 1), 7)) for life in lives),
+        *((life, Committed(1, TWO, (1, 1), 6.0)) for life in lives),
+        *((life, Gone(finished=True)) for life in lives),
+    )
+
+
+def without(kind: type, life: str = "", **changed: object) -> list[Entry]:
+    """The good log without events of a `kind`, or with others in their place; of one `life` or of all."""
+    entries = []
+    for entry in good_log():
+        there = isinstance(entry.event, kind) and entry.life.startswith(life)
+        if there and changed:
+            entries.append(entry._replace(event=replace(entry.event, **changed)))  # type: ignore[type-var]
+        elif not there:
+            entries.append(entry)
+    return entries
+
+
+LATE = Installed(2, (*ALL, "peer-3"), 1, ALL)
+"""A view that comes after the first round."""
+STRUCK = log(("nemesis", Fell("cut_off", ("2.0",), 1.0)))
+LONG_AFTER = [Entry(100.0, "3.0", Gone(finished=True))]
+
+PROMISES = promises(QUIET)
+BAD_LOGS = {
+    "all who commit a round commit the same bits": [
+        (without(Committed, "1", vector=TWO + 2**-22), "round 1 ends differently for 0.0 and 1.0"),
+    ],
+    "every contribution counts once": [
+        (without(Committed, weight=8.0), "round 1 at 0.0 has weight 8, its members brought 6"),
+        (without(Committed, weight=4.0), "round 1 at 0.0 has weight 4, its members brought 6"),
+        (without(Committed, vector=TWO + 0.01), "round 1 at 0.0 is not the mean of what was brought"),
+        (without(Contributed, "2"), "round 1 at 0.0 has weight 6, its members brought 4"),
+    ],
+    "a site takes the mean of what each brought once": [
+        (
+            log(*SITE[:3], ("1.0", SiteCommitted((1, 1, 1), ONE))),
+            "turn 1 of round 1 at 1.0 is not the mean of what was brought",
+        ),
+        (log(SITE[0], *SITE[2:]), "turn 1 of round 1 at 0.0 has 2 members, of whom 1 brought anything"),
+        (
+            log(*SITE[:3], ("1.0", SiteCommitted((1, 1, 1), TWO + 2**-22))),
+            "turn 1 of round 1 ends differently for 0.0 and 1.0",
+        ),
+        (
+            log(
+                *SITE,
+                ("0.0", SiteContributed((2, 1, 1), ONE, 2.0, ALL[:1])),
+                ("0.0", SiteCommitted((2, 1, 1), ONE)),
+            ),
+            "turn 1 of round 1 counts 0.0 twice, for 0.0 and 0.0",
+        ),
+    ],
+    "nothing of an old generation is applied": [
+        (without(Installed, "2", generation=2, round=1, donors=ALL[:2]), "2.0 committed round 1 of generation 1 in 2"),
+        (without(Installed, "2", generation=2, round=0, donors=ALL), "2.0 committed round 1 of generation 1 in 2"),
+        (good_log() + log(("0.0", Committed(1, TWO, (1, 1), 6.0))), "0.0 committed round 1 after round 1"),
+        (
+            log(("0.0", Installed(5, ALL, 0, ())), ("0.0", Installed(5, ALL, 0, ()))),
+            "0.0 went from generation 5 to 5",
+        ),
+    ],
+    "one generation has one view": [
+        (
+            without(Installed, "2", members=ALL[:2]),
+            "generation 1: 0,1,2 from round 0 for 0.0, 0,1 from round 0 for 2.0",
+        ),
+        (without(Installed, "1", round=1), "generation 1: 0,1,2 from round 0 for 0.0, 0,1,2 from round 1 for 1.0"),
+    ],
+    "each message is handed on once and in order": [
+        (
+            good_log() + log(("1.0", Misdelivered("peer-2", "Chunk", 4, 5))),
+            "1.0 got Chunk 4 of peer-2 where 5 was due",
+        ),
+    ],
+    "a peer becomes only what the table of states says": [
+        (
+            good_log() + log(("1.0", Moved(State.FAILED, State.MEMBER))),
+            "1.0 was failed and became member at 0.000 s",
+        ),
+    ],
+    "nobody is a member before it has a result": [
+        (
+            good_log() + log(("3.0", LATE), ("3.0", Moved(State.JOINING, State.MEMBER))),
+            "3.0 was joining, is a member of generation 2 and has no result",
+        ),
+        (
+            good_log() + log(("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER))),
+            "3.0 was learner, is a member of generation 2 and has no result",
+        ),
+    ],
+    "who was given up contributes no more": [
+        (
+            log(("1.0", Moved(State.MEMBER, State.EXPELLED)), ("1.0", Contributed((1, 4), ONE, 2.0, ALL))),
+            "1.0 begins an attempt at round 4, though it is expelled",
+        ),
+    ],
+    "a part that has come is not fetched again": [
+        (good_log() + log(*[("1.0", Fetched(4, 7))] * 3), "1.0 got part 7 of version 4 3 times"),
+    ],
+    "what is committed more than half have": [
+        (
+            [entry for entry in good_log() if not (isinstance(entry.event, Computed) and entry.life != "0.0")],
+            "0.0 committed round 1 when 1 of 3 had it",
+        ),
+    ],
+    "no honest peer is taken for another": [
+        (
+            good_log() + log(("1.0", Refused("peer-2", "its bytes are wrong"))),
+            "1.0 refused peer-2: its bytes are wrong",
+        ),
+    ],
+    "what waits to be used is bounded": [
+        (good_log() + log(("1.0", Held(INBOUND_BYTES_MAX + 1))), f"1.0 held {INBOUND_BYTES_MAX + 1} bytes at 0.000 s"),
+    ],
+    "no error is a surprise": [
+        (good_log() + log(("1.1", Gone(error="KeyError: 3", foreseen=False))), "1.1 failed: KeyError: 3"),
+        (good_log() + log(("world", Complained("a task was destroyed"))), "a task was destroyed"),
+    ],
+    "who meets no fault finishes": [
+        (without(Gone, "2", finished=False, error="nobody is there"), "2.0 gave up: nobody is there"),
+        (without(Gone, "2", finished=False, crashed=True), "2.0 gave up: without a word"),
+    ],
+    "who ends with the others leaves none behind": [
+        (good_log() + LONG_AFTER, "3.0 ended 85.0 s after the first"),
+    ],
+    "who lives finishes": [
+        (without(Gone), "nobody finished"),
+        (without(Gone, "0", finished=False, error="too few are left"), "0.0 gave up: too few are left"),
+    ],
+}
+
+
+def test_a_log_of_a_good_run_breaks_no_promise() -> None:
+    assert broken(QUIET, good_log() + log(*SITE)) is None
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_each_promise_can_be_broken_and_says_how(promise: str) -> None:
+    for entries, how in BAD_LOGS[promise]:
+        assert list(PROMISES[promise](QUIET, entries))[:1] == [how]
+
+
+def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
+    first = log(("0.0", Installed(1, ALL[:1], 0, ())), ("0.0", Installed(2, ALL[:2], 0, ())))
+    anew = log(("2.0", Installed(1, ALL[2:], 0, ())), ("2.0", Installed(2, ALL, 0, ())))
+    check = PROMISES["one generation has one view"]
+    assert list(check(QUIET, first + anew)) == []
+    assert list(check(QUIET, first + anew[1:])) == [
+        "generation 2: 0,1 from round 0 for 0.0, 0,1,2 from round 0 for 2.0"
+    ]
+
+
+def test_who_is_let_in_again_may_apply_what_the_new_view_hands_on() -> None:
+    """The other side of the checkers above: they do not cry wolf."""
+    entries = without(Installed, "2", generation=2, round=1, donors=ALL)
+    assert list(PROMISES["nothing of an old generation is applied"](QUIET, entries)) == []
+
+
+def test_who_has_learned_or_alone_has_the_result_is_a_member() -> None:
+    learned = log(("3.0", Committed(1, TWO, None, 0.0)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
+    restored = log(("3.0", Began(version=1)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
+    alone = log(("3.0", replace(LATE, donors=("peer-3",))), ("3.0", Moved(State.JOINING, State.MEMBER)))
+    check = PROMISES["nobody is a member before it has a result"]
+    for entries in (learned, restored, alone):
+        assert list(check(QUIET, good_log() + entries)) == []
+
+
+def test_a_peer_that_more_than_half_have_left_behind_may_give_up() -> None:
+    late = log(("0.0", Gone(finished=True)), ("1.0", Gone(finished=True)), ("2.0", Gone(error="nobody is there")))
+    late = [entry._replace(time_s=entry.time_s + 100) for entry in late]
+    entries = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + late
+    assert broken(QUIET, STRUCK + entries) is None
+
+
+def test_newcomers_whom_nobody_is_left_to_tell_that_they_are_let_in_may_give_up() -> None:
+    begun = [(f"{index}.0", Began()) for index in range(5)]
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    crashed = [(f"{index}.0", Gone(crashed=True)) for index in (0, 1)]
+    gave_up = [(f"{index}.0", Gone(error="nobody is there")) for index in (2, 3, 4)]
+    scenario = Scenario.plain(Settings(peers=5, device="cpu"))
+    assert broken(scenario, STRUCK + log(*begun, ("0.0", view), *crashed, *gave_up)) is None
+    assert broken(scenario, STRUCK + log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
+
+
+def test_who_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noticed() -> None:
+    silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
+    assert "1.0 gave up: without a word" in broken(QUIET, silent)
+    one = log(("0.0", Gone(finished=True)), ("1.0", Gone(error="why")), ("2.0", Gone(error="why")))
+    few = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
+    assert "1.0 gave up: why" in broken(QUIET, few + [entry._replace(time_s=entry.time_s + 100) for entry in one])
+
+
+def test_after_the_heal_who_is_there_must_finish() -> None:
+    """What makes a scenario unfit to be judged before the heal does not matter then."""
+    cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
+    healed = replace(QUIET, faults=(cut,), faults_until_s=30.0)
+    assert not healed.brief
+    gone = log(("2.0", Gone(error="why")), ("1.0", Gone(finished=True)), ("0.0", Gone(finished=True)))
+    rest = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
+    late_s = 30.0 + 10 * healed.settings.patience_s
+    early, after = ([entry._replace(time_s=entry.time_s + at_s) for entry in gone] for at_s in (31.0, late_s))
+    assert broken(healed, STRUCK + rest + early) is None
+    assert "2.0 gave up: why" in (broken(healed, STRUCK + rest + after) or "")
+
+
+@pytest.mark.parametrize("promise", ["who meets no fault finishes", "who ends with the others leaves none behind"])
+def test_what_holds_without_faults_is_not_asked_for_once_one_has_struck(promise: str) -> None:
+    assert all(list(PROMISES[promise](QUIET, STRUCK + entries)) == [] for entries, _ in BAD_LOGS[promise])
+
+
+def test_with_a_hostile_member_only_what_no_lie_can_break_is_asked_for() -> None:
+    hostile = replace(QUIET, faults=(Fault(kind=Kind.HOSTILE, who=(1,)),))
+    assert set(promises(hostile)) < set(PROMISES)
+    assert broken(hostile, without(Committed, "1", vector=ONE)) is None
+    surprise = log(("1.1", Gone(error="KeyError: 3", foreseen=False)))
+    assert broken(hostile, surprise) == "no error is a surprise: 1.1 failed: KeyError: 3"

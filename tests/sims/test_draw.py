@@ -1,0 +1,63 @@
+"""What a seed draws: every harshness is there, does what it says, and none of it reshuffles the rest."""
+
+from dataclasses import replace
+
+import pytest
+
+from samovar.sims.frames import names
+from samovar.sims.scenarios.scenario import Kind, Scenario
+from samovar.sims.sweeps.draw import draw
+from samovar.sims.sweeps.harsh import HARSHNESS, harsher
+
+
+def plain(seed: int) -> Scenario:
+    return replace(draw(seed), priorities=None, faults=())
+
+
+def with_only(name: str, seed: int) -> Scenario:
+    return harsher(plain(seed), but={*HARSHNESS} - {name})
+
+
+@pytest.mark.parametrize("name", HARSHNESS)
+def test_each_harshness_is_drawn_as_often_as_it_says(name: str) -> None:
+    odds, _ = HARSHNESS[name]
+    drawn = sum(with_only(name, seed) != plain(seed) for seed in range(200))
+    assert 0.6 * odds < drawn / 200 < 1.4 * odds
+
+
+def test_one_harshness_less_leaves_all_others_as_they_were() -> None:
+    for seed in range(50):
+        whole, less = (harsher(replace(draw(seed), faults=()), but=but) for but in ((), {"broken pairs"}))
+        assert [fault for fault in whole.faults if fault.kind is not Kind.SEPARATE] == list(less.faults)
+        assert replace(whole, faults=()) == replace(less, faults=())
+
+
+def test_quick_restarts_are_over_within_a_patience_and_some_at_once() -> None:
+    waits = [
+        fault.for_s / scenario.settings.patience_s
+        for scenario in (with_only("quick faults", seed) for seed in range(100))
+        for fault in scenario.faults
+        if fault.kind is Kind.RESTART
+    ]
+    assert {round(part, 6) for part in waits} == {0.02, 0.1, 0.5, 1.0}
+
+
+def test_faults_amid_messages_are_aimed_at_messages_that_there_are() -> None:
+    amid = [fault.at_message for seed in range(200) for fault in with_only("amid messages", seed).faults]
+    found = {moment.message for moment in amid if moment is not None}
+    assert found >= {"Propose", "Promise", "Adopt", "Adopted", "Install", "Have", "Commit", "Part"}
+    assert found <= {*names()}
+    assert {moment.sent for moment in amid if moment is not None} == {True, False}
+
+
+def test_several_join_at_once_and_two_at_least_are_there_before() -> None:
+    most = 0
+    for seed in range(200):
+        scenario = with_only("joiners at once", seed)
+        if scenario == plain(seed):
+            continue
+        times_s = [at_s for _, at_s in scenario.arrivals]
+        assert not times_s or max(times_s) - min(times_s) <= 0.01
+        assert scenario.settings.peers == scenario.peers - len(times_s) >= 2
+        most = max(most, len(times_s))
+    assert most >= 4

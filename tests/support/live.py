@@ -1,0 +1,180 @@
+"""A run of real processes under test: started as a user starts it, watched through the files it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from nursery import NAME, ZYGOTE, Forked, execute
+
+from samovar import join
+from samovar.__main__ import main
+from samovar.peers.launch import spawn
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits.py"
+STEADY = ROOT / "tests" / "support" / "tasks" / "steady.py"
+HANGS = ROOT / "tests" / "support" / "tasks" / "hangs.py"
+LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+    left: list[psutil.Process]
+    """Processes of the run that outlived it."""
+
+    @property
+    def result(self) -> dict[str, Any]:
+        lines = self.out.strip().splitlines()
+        assert len(lines) == 1, f"not one JSON object: {self.out!r} {self.err!r}"
+        parsed: dict[str, Any] = json.loads(lines[0])
+        return parsed
+
+    @property
+    def complaint(self) -> str:
+        """The one line that says what is wrong."""
+        lines = [line for line in self.err.splitlines() if line.startswith("samovar: ")]
+        assert len(lines) == 1, f"not one clear line: {self.err!r}"
+        return lines[0]
+
+
+_RUNNING: set[Live] = set()
+
+
+def stop_all() -> None:
+    """End what a test that failed did not: else it slows down all that come after it, for ever."""
+    for run in list(_RUNNING):
+        run.peers()
+        run.process.kill()
+        for peer in run._known.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                peer.kill()
+        run.end()
+
+
+class Live:
+    """``samovar ARGUMENTS`` in `folder`. Afresh: it imports all anew, and its peers have the limits it is given."""
+
+    def __init__(self, folder: Path, *arguments: object, run: str = "run", afresh: bool = False) -> None:
+        self.folder = folder / run
+        self._known: dict[int, psutil.Process] = {}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self.process = (subprocess.Popen if afresh else Forked)(
+            [sys.executable, "-m", "samovar", *map(str, arguments)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        _RUNNING.add(self)
+
+    def peers(self) -> dict[str, psutil.Process]:
+        """Peer processes by name, in the order in which they were spawned."""
+        try:
+            children = psutil.Process(self.process.pid).children()
+            for zygote in children:
+                if zygote.name() == "zygote" or ZYGOTE in zygote.cmdline():
+                    self._known[zygote.pid] = zygote
+                    children = zygote.children()
+            children = [child for child in children if child.name() != NAME]
+        except psutil.NoSuchProcess:
+            children = []
+        ordered = sorted(children, key=lambda child: child.pid)
+        self._known.update({child.pid: child for child in ordered})
+        return {str(index): child for index, child in enumerate(ordered)}
+
+    def records(self, peer: str = "*") -> list[dict[str, Any]]:
+        rows = []
+        for file in self.folder.glob(f"peer-{peer}.jsonl"):
+            for line in file.read_bytes().split(b"\n")[:-1]:
+                rows.append(json.loads(line))
+        return rows
+
+    def rounds(self, peer: str = "*") -> int:
+        return max((row["round"] for row in self.records(peer) if row["kind"] == "round"), default=0)
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait for what the run itself does; fails when the run ends first or nothing happens for too long."""
+        limit = time.monotonic() + LIMIT_S
+        while not (value := condition()):
+            assert self.process.poll() is None, f"the run ended before {what}: {self.end()}"
+            assert time.monotonic() < limit, f"no {what} within {LIMIT_S} s"
+            time.sleep(0.01)
+        self.peers()
+        return value
+
+    def signal(self, number: signal.Signals) -> None:
+        self.peers()
+        self.process.send_signal(number)
+
+    def end(self) -> Ended:
+        """Wait for the end; never leaves a process behind."""
+        self.peers()
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+            _, left = psutil.wait_procs(list(self._known.values()), timeout=4)
+            for process in left:
+                process.kill()
+            _RUNNING.discard(self)
+        return Ended(self.process.returncode, out, err, left)
+
+
+@contextlib.contextmanager
+def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
+    """A run of one peer in this process, with a model of 3 elements in 2 tensors; yields how others join it."""
+    model = torch.nn.Linear(2, 1)
+    with join(run=folder, listen="tcp://127.0.0.1:0", report=False, **settings) as run:
+        run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        assert run.invitation is not None
+        yield run.invitation
+
+
+def children() -> list[psutil.Process]:
+    """Of this process, and theirs; but for multiprocessing's own, which is none of a run's."""
+    return [child for child in psutil.Process().children(recursive=True) if not _is_none_of_a_run(child)]
+
+
+def _is_none_of_a_run(child: psutil.Process) -> bool:
+    """multiprocessing's own, the nursery, and what has ended: a launcher is heir to the children of killed peers."""
+    try:
+        return child.name() == NAME or any("resource_tracker" in word for word in child.cmdline())
+    except psutil.NoSuchProcess:  # psutil.ZombieProcess is one
+        return True
+
+
+def verb(*arguments: object) -> Result:
+    """``samovar ARGUMENTS`` in this process. Processes of a run come from the nursery."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spawn, "_execute", execute)
+        return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def samovar(folder: Path, *arguments: object) -> Ended:
+    """Run ``samovar ARGUMENTS`` to its end. The launcher is this process, which has loaded all that it needs."""
+    with contextlib.chdir(folder):
+        done = verb(*arguments)
+    _, left = psutil.wait_procs(children(), timeout=4)
+    for process in left:
+        process.kill()
+    return Ended(done.exit_code, done.stdout, done.stderr, left)

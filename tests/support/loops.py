@@ -1,0 +1,120 @@
+"""Training loops of somebody's own for tests, and how they run with a peer each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from live import ROOT
+from torch import Tensor, nn
+
+import samovar
+from samovar.peers.records.run import read_run
+from samovar.peers.task.task import load_task
+
+HERE = "tcp://127.0.0.1:0"
+STEPS = 10
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_on() -> Iterator[None]:
+    yield
+    assert threads() == []
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "samovar"]
+
+
+def begin(folder: Path, **settings: Any) -> samovar.Run:
+    return samovar.join(run=folder, listen=HERE, report=False, **settings)
+
+
+def together(folder: Path, loops: list[Callable[[samovar.Run], Any]], **settings: Any) -> list[Any]:
+    """Run each loop with a peer of its own; all are of one run."""
+    founder = begin(folder / "0", peers=len(loops), **settings)
+    own = {name: settings[name] for name in ("protocol", "site") if name in settings}
+    with ThreadPoolExecutor(len(loops)) as pool:
+        others = [
+            pool.submit(lambda index=index, loop=loop: loop(joined(folder / str(index), founder, **own)))
+            for index, loop in enumerate(loops[1:], 1)
+        ]
+        return [loops[0](founder), *(other.result() for other in others)]
+
+
+def joined(folder: Path, founder: samovar.Run, **own: Any) -> samovar.Run:
+    """`own`: the settings that each peer says for itself."""
+    assert founder.invitation is not None
+    return samovar.join(**founder.invitation, **own, run=folder, listen=HERE, name=folder.name)
+
+
+def rounds(folder: Path) -> list[int]:
+    return [record.version for record in read_run(folder).exchanges]
+
+
+class Bare:
+    """A run that does nothing: the loop without Samovar."""
+
+    def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+        return optimizer
+
+    def loss(self, loss: Tensor) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
+
+
+def network() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.5, 0.5, generator=generator)
+    return model
+
+
+def batch_loss(model: nn.Module, step: int) -> Tensor:
+    inputs = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
+    return nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True).sin())
+
+
+def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The weights, then the optimizer's own state."""
+    state = [value for entry in optimizer.state_dict()["state"].values() for value in entry.values()]
+    return [*(p.detach().clone() for p in model.parameters()), *(v for v in state if isinstance(v, Tensor))]
+
+
+def scheduled(run: Any) -> list[Tensor]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    before = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    assert run.wrap(optimizer, model) is optimizer
+    after = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=STEPS)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = batch_loss(model, step)
+        loss.backward()
+        run.loss(loss)
+        optimizer.step()
+        before.step()
+        after.step()
+    run.leave()
+    return [*everything(model, optimizer), torch.tensor(optimizer.param_groups[0]["lr"])]
+
+
+def union(run: samovar.Run) -> Tensor:
+    task = load_task(ROOT / "tests/support/tasks/union.py")
+    model = network()
+    optimizer = run.wrap(task.optimizer(model.parameters()), model)
+    for batch in task.data(run.part, run.parts):
+        optimizer.zero_grad()
+        task.loss(model, batch).backward()
+        optimizer.step()
+    run.leave()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()

@@ -1,0 +1,127 @@
+"""The mutants of `mutants.toml`, and copies of the tree in which they are planted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = next(folder for folder in HERE.parents if (folder / "pyproject.toml").exists())
+LIST = HERE / "mutants.toml"
+SWEPT = ("aggregation", "protocols")
+"""The layers whose mutants a sweep is to find."""
+SEEDS, SEED_S_MAX = 300, 300
+"""The seeds of a sweep, and the seconds after which one of them does not end."""
+TEST_S_MAX = 90
+"""A test that takes longer has failed, if it takes less without the mutant."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    file: str
+    old: str
+    new: str
+
+    def applied(self, tree: Path) -> str:
+        """The file's text after the edit. Raises ValueError unless `old` stands there exactly once."""
+        text = (tree / self.file).read_text("utf-8")
+        if (times := text.count(self.old)) != 1:
+            raise ValueError(f"{self.file} has {times} times: {self.old}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`breaks`: what no longer holds, its name. `survives`: why no test, or no seed, notices it, "" if both do."""
+
+    breaks: str
+    edits: tuple[Edit, ...]
+    survives: str = ""
+
+    @property
+    def layer(self) -> str:
+        return self.edits[0].file.split("/")[0]
+
+
+def mutants() -> list[Mutant]:
+    """The list."""
+    rows = tomllib.loads(LIST.read_text("utf-8"))["mutant"]
+    return [
+        Mutant(
+            row["breaks"],
+            tuple(Edit(one["file"], one["old"], one["new"]) for one in (row, *row.get("also", ()))),
+            row.get("survives", ""),
+        )
+        for row in rows
+    ]
+
+
+def named(breaks: str) -> Mutant:
+    return next(one for one in mutants() if one.breaks == breaks)
+
+
+def fingerprint() -> str:
+    """Of the library and its tests, as they are now."""
+    digest = hashlib.blake2b(digest_size=8)
+    for layer in ("aggregation", "protocols", "peers", "sims", "tests"):
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Tree:
+    """A copy of the tree, in which `samovar` is the copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "samovar"
+        self._process: subprocess.Popen[str] | None = None
+        shutil.rmtree(self.root, ignore_errors=True)
+        ignored = shutil.ignore_patterns(".*", "build", "dist", "runs", "shared", "*.egg-info", "__pycache__")
+        shutil.copytree(ROOT, self.root, ignore=ignored)
+
+    def plant(self, mutant: Mutant) -> None:
+        for edit in mutant.edits:
+            self._write(edit.file, edit.applied(self.root))
+
+    def restore(self, mutant: Mutant) -> None:
+        for edit in mutant.edits:
+            self._write(edit.file, (ROOT / edit.file).read_text("utf-8"))
+
+    def _write(self, file: str, text: str) -> None:
+        path = self.root / file
+        path.write_text(text, encoding="utf-8")
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()  # a file of equal length, written in the same second, would be taken for the old one
+
+    def run(self, code: str, *words: str, limit_s: float) -> tuple[int | None, str]:
+        """Run Python `code` in the tree; returns the exit code, None: it took longer than `limit_s`, and the output."""
+        tests = self.root / HERE.relative_to(ROOT)
+        environment = {**os.environ, "PYTHONPATH": f"{self.root.parent}{os.pathsep}{tests}", "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as self._process:
+            try:
+                out, _ = self._process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                self.stop()
+                return None, self._process.communicate()[0]
+        return self._process.returncode, out
+
+    def stop(self) -> None:
+        """End what runs here, and all that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,0 +1,69 @@
+"""What runs in a tree with a mutant: tests until one fails, or seeds until one breaks a promise."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from mutant_list import SEED_S_MAX, TEST_S_MAX
+
+
+class Recorder:
+    """A plugin of pytest: writes what passed, and what failed first."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self._tell("failed", report.nodeid)
+        elif report.when == "call" and report.passed:
+            self._tell("passed", report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self._tell("failed", report.nodeid)
+
+    def _tell(self, outcome: str, test: str) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{outcome} {test}\n")
+
+
+def run_tests(record: str, *words: str) -> int:
+    """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails."""
+    quick = ["-m", "not soak", f"--timeout={TEST_S_MAX}", "-o", "faulthandler_timeout=0"]
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", *quick]
+    return int(pytest.main([*options, *words], plugins=[Recorder(Path(record))]))
+
+
+def run_seeds(*seeds: str) -> None:
+    """Judge these seeds until one breaks a promise, and print which and how. Ends the process: the loop of a mutant may
+    have left threads."""
+    reached, of_each, seed, held = Counter[str](), Counter[str](), seeds[0], 0
+    faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
+    try:
+        from samovar.sims.sweeps.sweep import judge_seed, unmet  # a mutant may make this fail
+
+        for seed in seeds:
+            faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
+            verdict = judge_seed(int(seed))
+            if verdict.broken is not None:
+                _end(f"killed seed {seed}: {verdict.promise}")
+            reached.update(verdict.reached)
+            of_each[verdict.scenario.settings.protocol.text] += 1
+            held += 1
+            print(f"held {held}", flush=True)
+        if never := unmet(of_each, reached):
+            _end(f"killed all seeds: never met: {never[0]}")
+    except Exception as error:
+        _end(f"killed seed {seed}: {type(error).__name__}")
+    _end(f"lived {held} seeds")
+
+
+def _end(told: str) -> NoReturn:
+    print(f"\n{told}", flush=True)
+    os._exit(0)

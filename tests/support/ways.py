@@ -1,0 +1,170 @@
+"""The ways to train: each a name and its settings. What is promised of every way stands in `test_ways_to_train.py`.
+
+A new way, be it a setting or a conversation, gets every promise by a row of `WAYS`. A promise that it cannot give is an
+exception of the row, with its reason; the exception is tried too, and is told when it holds no more.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from live import ROOT
+
+PERIOD = 3
+Test = Callable[..., None]
+STEP_MS = 40.0
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """`settings`: as `samovar train` takes them. `cannot`: the promises that it cannot give, with the reason.
+    `by_chance`: those that it gives or not by measured times; they are not tried. `as_task`: the way by which a task
+    does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
+    company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
+    `steps_ms`: the duration of a local step on each peer in turn."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    by_chance: Mapping[str, str] = field(default_factory=dict)
+    as_task: str = ""
+    nightly: bool = False
+    steps_ms: tuple[float, ...] = (STEP_MS,)
+
+    def some(self, choices: int, what: str) -> int:
+        """A number below `choices`, another one for each way: which peer is killed, and when."""
+        return zlib.crc32(f"{self.name} {what}".encode()) % choices
+
+
+RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
+SITES = {"site": "east;east;west", "site_period": 1}
+NESTEROV = {"outer": "nesterov:0.7:0.9"}
+UNEVEN = (STEP_MS, STEP_MS, 3 * STEP_MS)
+
+# Reasons
+
+EQUAL = "every_peer_ends_with_the_same_model"
+RESUMED, LINK = "a_run_that_is_resumed_is_the_unbroken_one", "the_link_changes_no_bit"
+AS_A_TASK, ALONE = "two_scripts_do_what_a_task_does", "a_loop_of_one_peer_trains_as_without_it"
+BY_TIME = {LINK: "its local steps go by measured times", AS_A_TASK: "its local steps go by measured times"}
+BY_SPEED = {AS_A_TASK: "its local steps go by measured speeds"}
+BY_ORDER = {
+    LINK: "a model is mixed with what the others have at that time",
+    AS_A_TASK: "a model is mixed with what the others have at that time",
+}
+OUTER = {ALONE: "an outer step moves the model of a single peer too"}
+RESETS = {ALONE: "the optimizer's state is reset"}
+TURNS = {ALONE: "a run ends with what was agreed, in which most fragments are of earlier rounds"}
+BY_RANK = {AS_A_TASK: "what is rounded where goes by the order of the peers' keys"}
+UNFORESEEN = {AS_A_TASK: "a script's end is not foreseen: its last steps are averaged at the site first, then by all"}
+UNCORRECTED = {RESUMED: "corrections are not saved: the first round goes without"}
+UNSAVED = {RESUMED: "the compression residuals of fragments are in no checkpoint"}
+FORGETS = {RESUMED: "the models of the last round, with which the next is compared, are not saved"}
+MIXES = {
+    EQUAL: "models are mixed with two others', and stay each peer's own",
+}
+GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
+
+IN_SIMULATION = (
+    EQUAL,
+    "every_peer_takes_all_its_steps_and_says_so_at_each_exchange",
+    "records_account_for_every_second_and_byte",
+    "it_is_another_run_than_the_plain_one",
+    LINK,
+    "the_command_line_simulates_it_and_writes_its_report",
+    "a_killed_peer_never_stalls_the_others",
+    "a_frozen_peer_is_given_up_and_takes_part_again_when_it_is_back",
+    "a_peer_that_restarts_with_its_checkpoint_takes_part_again",
+    "a_newcomer_catches_up_and_takes_part",
+    "after_an_outage_all_go_on_from_checkpoints_of_different_rounds",
+    RESUMED,
+    "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps",
+)
+WAYS = (
+    Way("plain", cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
+    Way("every step", {"period": "1", "steps": 12}, steps_ms=(100.0,), nightly=True),
+    Way("adaptive", {"period": "adaptive", "period_initial": 4, "period_block_s": 0.15}, by_chance=BY_TIME),
+    Way("auto", {"period": "auto"}, FORGETS, BY_TIME, nightly=True),
+    Way("outer nesterov", NESTEROV, OUTER, nightly=True),
+    Way("outer momentum", {"outer": "momentum:0.3"}, OUTER, nightly=True),
+    Way("outer server_momentum", {"outer": "server_momentum:0.5:0.9"}, OUTER, nightly=True),
+    Way("outer, power_sgd", NESTEROV | {"codec": "power_sgd:2"}, OUTER),
+    Way("inner reset", {"inner": "reset"}, RESETS, nightly=True),
+    Way("inner reset, outer, random_k", {"inner": "reset", "codec": "random_k:0.1"} | NESTEROV, RESETS),
+    Way("inner averaged", {"inner": "averaged"}, nightly=True),
+    Way("inner averaged, outer", {"inner": "averaged"} | NESTEROV, OUTER, nightly=True),
+    Way("inner averaged, pace", {"inner": "averaged", "pace": "own"}, by_chance=BY_SPEED, steps_ms=UNEVEN),
+    Way("inner averaged, auto", {"inner": "averaged", "period": "auto"}, FORGETS, BY_TIME, nightly=True),
+    Way("inner averaged, sites", {"inner": "averaged"} | SITES, nightly=True),
+    Way("fragments", {"fragments": 3}, TURNS, nightly=True),
+    Way("fragments, outer, int8", {"fragments": 3, "codec": "int8"} | NESTEROV, OUTER, BY_RANK),
+    Way("fragments, outer, top_k", {"fragments": 3, "codec": "top_k:0.1"} | NESTEROV, OUTER | UNSAVED, nightly=True),
+    Way("fragments, inner reset", {"fragments": 3, "inner": "reset"}, RESETS, nightly=True),
+    Way("more fragments than numbers", {"fragments": 1000}, TURNS, nightly=True),
+    Way("overlap", {"overlap": True}),
+    Way("overlap, outer", {"overlap": True} | NESTEROV, OUTER, nightly=True),
+    Way("overlap, int8", {"overlap": True, "codec": "int8"}, by_chance=BY_RANK, nightly=True),
+    Way("overlap, top_k", {"overlap": True, "codec": "top_k:0.1"}, nightly=True),
+    Way("overlap, power_sgd", {"overlap": True, "codec": "power_sgd:2"}, nightly=True),
+    Way("overlap, fragments, outer", {"overlap": True, "fragments": 3} | NESTEROV, OUTER, nightly=True),
+    Way(
+        "overlap, share, fragments, outer, int8",
+        {"overlap": True, "overlap_share": 0.5, "fragments": 3, "codec": "int8"} | NESTEROV,
+        OUTER,
+    ),
+    Way("pace", {"pace": "own"}, by_chance=BY_SPEED, steps_ms=UNEVEN, nightly=True),
+    Way(
+        "pace, outer, int8", {"pace": "own", "codec": "int8"} | NESTEROV, OUTER, BY_SPEED, nightly=True, steps_ms=UNEVEN
+    ),
+    Way(
+        "pace, outer, top_k",
+        {"pace": "own", "codec": "top_k:0.1"} | NESTEROV,
+        OUTER,
+        BY_SPEED,
+        nightly=True,
+        steps_ms=UNEVEN,
+    ),
+    Way("drift", {"drift": "corrected"}, UNCORRECTED),
+    Way("drift, pace", {"drift": "corrected", "pace": "own"}, UNCORRECTED, BY_SPEED, steps_ms=UNEVEN, nightly=True),
+    Way("sites", SITES, nightly=True),
+    Way("sites, outer, top_k", SITES | {"codec": "top_k:0.1"} | NESTEROV, OUTER | UNFORESEEN),
+    Way("sites, inner reset", SITES | {"inner": "reset"}, RESETS, nightly=True),
+    Way("int8", {"codec": "int8"}, by_chance=BY_RANK, nightly=True),
+    Way("top_k", {"codec": "top_k:0.1"}, nightly=True),
+    Way("sign", {"codec": "sign"}, nightly=True),
+    Way("random_k", {"codec": "random_k:0.1"}, nightly=True),
+    Way("power_sgd", {"codec": "power_sgd:2"}, nightly=True),
+    Way("ring mixing", RING, MIXES, BY_ORDER),
+    Way(
+        "gradients",
+        {"average": "gradients", "period": "1"},
+        dict.fromkeys(IN_SIMULATION, GRADIENTS),
+        as_task="every step",
+    ),
+)
+
+
+def _cases(promise: str, *, always: bool) -> Iterator[Any]:
+    for way in WAYS:
+        if promise in way.by_chance:
+            continue
+        marks = [pytest.mark.soak] if way.nightly and not always else []
+        if promise in way.cannot:
+            marks.append(pytest.mark.xfail(reason=way.cannot[promise], raises=AssertionError, strict=True))
+        yield pytest.param(way, id=way.name, marks=marks)
+
+
+def promised(test: Test) -> Test:
+    """Try the promise for which the test is named with every way."""
+    cases = list(_cases(test.__name__.removeprefix("test_"), always=False))
+    return pytest.mark.parametrize("way", cases)(test)
+
+
+def promised_always(test: Test) -> Test:
+    """The same, and nightly ways are tried for each change too."""
+    cases = list(_cases(test.__name__.removeprefix("test_"), always=True))
+    return pytest.mark.parametrize("way", cases)(test)
