@@ -77,8 +77,9 @@ class Peer:
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
 
-    def note(self, outcome: Outcome) -> None:
-        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last."""
+    def note(self, outcome: Outcome) -> ExchangeRecord:
+        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last.
+        Returns it."""
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.version, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
@@ -108,6 +109,7 @@ class Peer:
         )
         self._record(record)
         self._comings.were_there(outcome.members)
+        return record
 
     def tell(self, event: EventName, **said: str) -> None:
         """Write an event to the records. `said`: the keywords of `Tell`."""

@@ -18,7 +18,7 @@ def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
     Raises EvaluationFailed."""
     if task.evaluate is None:
         return {}
-    with torch.no_grad(), _untouched(model):
+    with torch.no_grad(), untouched(model):
         try:
             found = task.evaluate(model)
         except Exception as error:
@@ -30,9 +30,10 @@ def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
 
 
 @contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` is in eval mode and has copies of its buffers; afterwards its modes and its own buffers are
-    restored. Its parameters are not copied: that would take the memory of a second model."""
+def untouched(model: nn.Module, *, training: bool = False) -> Iterator[None]:
+    """Inside, `model` is in eval mode, or in training mode if `training`, and has copies of its buffers; afterwards its
+    modes and its own buffers are restored. Its parameters are not copied: that would take the memory of a second
+    model."""
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     copies: dict[Tensor, Tensor] = {}
     for module, _, buffers in before:
@@ -41,7 +42,7 @@ def _untouched(model: nn.Module) -> Iterator[None]:
                 if buffer not in copies:  # modules may share one
                     copies[buffer] = buffer.clone()
                 setattr(module, name, copies[buffer])
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:

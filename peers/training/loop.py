@@ -128,7 +128,7 @@ class Training:
         if self._keep is not None and due and not outcome.last:
             await self._save()
             self._saved_at = now()
-        self.peer.note(outcome)
+        self._replica.note(self.peer.note(outcome))
 
     def _save_meanwhile(self) -> None:
         """Begin to write a checkpoint, unless one of the same agreed vector was begun. Called when this peer waits for
@@ -142,7 +142,7 @@ class Training:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
         if (self._stop.flag or failed) and (outcome := await self._conversation.settle()) is not None:
-            self.peer.note(outcome)
+            self._replica.note(self.peer.note(outcome))
         return await self._save_now(failed=failed)
 
     async def _save_now(self, *, failed: bool = False) -> str:

@@ -86,7 +86,9 @@ class TwoPeers:
             data_shards=2,
             device=torch.device("cpu"),
             inner=settings.own.optimizer_state(),
+            steps=settings.steps,
         )
+        trainer.hooks.setup(str(part), None)
         await endpoint.open()
         endpoint.admit(f"p{1 - part}")
         begun = self._begun.get(part)
