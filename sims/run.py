@@ -101,6 +101,7 @@ def play(
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=simulated.metrics,
+        scales=simulated.scales,
         lost=lost_in(scene),
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,

@@ -153,7 +153,7 @@ def final_table(result: Result) -> RenderableType:
 
 def _headline(result: Result) -> Phrases:
     head = [
-        *metric_texts(result.metrics, result.metrics_at, result.exchanges, result.noun),
+        *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
         count_text(len(result.peers), "peer")

@@ -159,7 +159,7 @@ def _conclude(
     launch: Launch, output: Output, folder: Path, settings: Settings, before_s: float, began: float
 ) -> Result:
     ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-    metrics = [end["metrics"] for end in ended if end["metrics"]]
+    metrics, scales = next(((end["metrics"], end["scales"]) for end in reversed(ended) if end["metrics"]), (None, None))
     failed = [
         Lost(
             peer=peer.orders.name,
@@ -173,7 +173,8 @@ def _conclude(
         folder,
         output.heard,
         wall_s=before_s + time.monotonic() - began,
-        metrics=metrics[-1] if metrics else None,
+        metrics=metrics,
+        scales=scales,
         lost=failed,
         report=settings.report,
     )

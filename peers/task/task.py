@@ -7,7 +7,7 @@ Optional functions:
 
 optimizer(model) or (parameters) -> Optimizer       by the argument's name; default: SGD with a learning rate of 0.1
 lr_schedule(optimizer, steps) -> LRScheduler        stepped after each local step; `steps`: local steps of the run
-evaluate(model) -> accuracy                         called on one peer, every so many rounds
+evaluate(model) -> accuracy, or dict of metrics     called on one peer, every so many rounds
 samples(batch) -> number                            the weight of a batch; default: the length of its first tensor
 clip(model)                                         changes the gradients between backward and the optimizer's step
 setup(run)                                          once on each peer, before the first batch: see `TaskRun`
@@ -18,6 +18,7 @@ Optional constants:
 
 clip = 1.0                                          the greatest norm of all gradients together
 accumulate = 4                                      batches to one local step, whose gradients are averaged
+METRICS = {"perplexity": "lower"}                   the names of what evaluate() returns: see `records.metrics`
 precision = "bf16"                                  of loss() and evaluate(), by torch.autocast; "fp16": with GradScaler
 """
 
@@ -34,6 +35,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..records.metrics import fault
 from ..user_code import imported
 
 REQUIRED = ("model", "data", "loss")
@@ -76,7 +78,7 @@ class Task:
     model: Callable[[], nn.Module]
     data: Callable[[int, int], Iterable[Any]]
     loss: Callable[[nn.Module, Any], Tensor]
-    evaluate: Callable[[nn.Module], float] | None = None
+    evaluate: Callable[[nn.Module], Any] | None = None
     optimizer: OptimizerMaker = _sgd
     lr_schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler] | None = None
     samples: Callable[[Any], float] | None = None
@@ -86,6 +88,7 @@ class Task:
     setup: Callable[[Any], object] | None = None
     on_round: Callable[..., object] | None = None
     seed_everything: Callable[[int], object] | None = None
+    metrics: Mapping[str, str] | None = None
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer of `model`. Raises TaskError when the task's function makes none, or hooks a schedule onto it
@@ -149,7 +152,7 @@ def task_of(given: Mapping[str, Any], path: Path) -> Task:
     for name in given.keys() & _CALLS.keys():
         if callable(given[name]):
             _check_call(path, name, given[name])
-    return Task(path, **given)
+    return Task(path, **{_FIELDS.get(name, name): value for name, value in given.items()})
 
 
 def _fault(name: str, value: object) -> str | None:
@@ -179,8 +182,11 @@ _CONSTANTS: Mapping[str, Callable[[object], str]] = {
     "clip": _clip_fault,
     "accumulate": _accumulate_fault,
     "precision": _precision_fault,
+    "METRICS": fault,
 }
 """What is wrong with a value of each constant, as the words that follow "must be"; "": nothing."""
+_FIELDS = {"METRICS": "metrics"}
+"""Name in a file -> name in `Task`, where the two differ."""
 _NAMES = {*_CALLS, *_CONSTANTS}
 
 

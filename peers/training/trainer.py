@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -88,7 +89,7 @@ class Trainer:
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
         evaluates = () if self.task.evaluate is None else ("evaluation",)
-        return self.copy.facts(self.vector, "steps", *evaluates)
+        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=self.task.metrics or {})
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
