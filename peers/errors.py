@@ -25,7 +25,9 @@ class RunFailed(Exception):
     """A run that was begun on this machine has failed. The text is one line for the user. `result`: the
     `samovar.Result` so far, where the run has one."""
 
-    result: Any = None
+    def __init__(self, why: str, result: Any = None) -> None:
+        super().__init__(why)
+        self.result = result
 
 
 class EvaluationFailed(ValueError):

@@ -87,8 +87,8 @@ class Run:
 
     @property
     def history(self) -> list[ExchangeRecord]:
-        """This peer's records so far, one for each round (or other exchange) that it took part in, read from its file in
-        `folder`. Raises ValueError when the file is damaged."""
+        """This peer's records so far, one for each round (or other exchange), read from its file in `folder`. Raises
+        ValueError when the file is damaged."""
         records = read_records(peer_file(self.folder, self._session.orders.name))
         return [record for record in records if isinstance(record, ExchangeRecord)]
 
