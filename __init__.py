@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from .protocols.members.errors import JoinRefused
     from .sims.api import simulate, sweep
     from .sims.sweeps.show import Sweep
+else:
+
+    def __getattr__(name: str) -> Any:
+        """PyTorch takes seconds to import: ``samovar --help`` is there without it."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
 
 __version__ = "0.1.0"
 __all__ = [
@@ -61,13 +69,6 @@ _MODULES = {
     "sweep": "sims.api",
     "train": "peers.api.train",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch takes seconds to import: ``samovar --help`` is there without it."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -78,8 +78,7 @@ class Progress:
         self._last_told: dict[str, tuple[str, str]] = {}
         self._changed = False
         self._last_line = -math.inf
-        self._live: Live | None = None
-        self._place = Place()
+        self._live: Live | Place | None = None
         self.mode: Final[Mode] = self._choose(quiet, json)
 
     def _choose(self, quiet: bool, json: bool) -> Mode:
@@ -115,24 +114,27 @@ class Progress:
         if self.mode == "live":
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
+        elif self.mode == "notebook":
+            self._live = Place()
+            self._show()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
+        if isinstance(self._live, Live):
             self._live.transient = error is None  # the last state helps to find the error
             live, self._live = self._live, None
             with contextlib.suppress(OSError):
                 live.stop()
-        elif self.mode in ("lines", "notebook") and self._changed:
+        elif self._changed and self.mode in ("lines", "notebook"):
             with self._lock:
                 self._line() if self.mode == "lines" else self._show()
 
     def say(self, line: str) -> bool:
         """Print `line` above the live table, which output by other means would disturb. Returns False, and prints
         nothing, if there is no live table."""
-        if self._live is None:
+        if not isinstance(self._live, Live):
             return False
         self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
         return True
@@ -143,8 +145,9 @@ class Progress:
 
     def _show(self) -> None:
         """Show the present state in the notebook."""
+        assert isinstance(self._live, Place)
         self._last_line, took_s = self._clock(), self._clock() - self._started
-        self._place.show(self._board.render(took_s, self._console.width), self._board.headline(took_s))
+        self._live.show(self._board.render(took_s, self._console.width), self._board.headline(took_s))
 
     def _line(self) -> None:
         now = self._clock()
