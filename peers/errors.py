@@ -6,6 +6,7 @@ import contextlib
 import errno
 import traceback
 from pathlib import Path
+from typing import Any
 
 from ..protocols.link.link import PeerLost
 from ..protocols.members.errors import JoinRefused, MembershipError
@@ -18,6 +19,15 @@ MODULE_PREFIX = "samovar_task_"
 _LIBRARY = __name__.partition(".")[0]
 _CUT_OFF = (MembershipError, PeerLost, CatchUpFailed)
 _PLAIN = (ValueError, OSError, *_CUT_OFF)
+
+
+class RunFailed(Exception):
+    """A run that was begun on this machine has failed. The text is one line for the user. `result`: the
+    `samovar.Result` so far, where the run has one."""
+
+    def __init__(self, why: str, result: Any = None) -> None:
+        super().__init__(why)
+        self.result = result
 
 
 class EvaluationFailed(ValueError):

@@ -10,21 +10,11 @@ import click
 from ..peers.cli.command_line import fail
 from ..peers.cli.flags import OWN, SettingsCommand
 from ..peers.cli.output import Output, exits, prints_aside, run_options
-from ..peers.launch.run_folder import make_folder
 from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell, aloud, silently
 from ..peers.settings.validators import MEASURED
-from ..peers.task.task import load_task
-from .measure import measured_step_time
-from .run import columns_of, play
-from .scenarios.file import read_scenario
-from .scenarios.scenario import Scenario
-from .scenarios.toy import toy_task
+from .run import IN_GROUPS, play, play_of_scenario, play_of_task
 from .sweeps.show import show_sweep
-from .sweeps.verdict import bound_s
-
-_IN_GROUPS = ("peers", "link", "site", "step_time", "config")
-"""Options that do not go with --scenario, because the scenario file gives these values itself."""
 
 
 @click.command(cls=SettingsCommand, verb="simulate", first=("peers", "link", "steps", OWN, "scenario", "run"))
@@ -61,7 +51,7 @@ def simulate(
         raise click.UsageError("--minimise is for a --sweep")
     tell = silently if quiet else aloud
     if scenario is not None:
-        _leave_out("scenario", "says it in the file", [name for name in given if name in _IN_GROUPS])
+        _leave_out("scenario", "says it in the file", [name for name in given if name in IN_GROUPS])
         return _scenario(scenario, task, flags, tell, as_json=as_json, quiet=quiet)
     if task is None:
         raise click.UsageError("missing argument 'TASK', or --scenario, or --sweep")
@@ -82,15 +72,14 @@ def _sweep(count: int, given: Mapping[str, object], *, smallest: bool, as_json: 
 
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
-        functions = load_task(task)
-        folder = make_folder(settings.run, task)
-        output = Output(steps=settings.steps, columns=columns_of(settings), as_json=as_json, quiet=quiet)
+        wished = play_of_task(task, settings)
+        output = Output(steps=wished.steps, columns=wished.columns, as_json=as_json, quiet=quiet)
         if idle := settings.own.idle_sites(settings):
             output.say(idle)
         if settings.step_time == MEASURED:
-            settings = settings.changed(step_time=measured_step_time(functions, settings))
-            output.say(f"a local step takes {settings.step_time}; the same run again: --step-time {settings.step_time}")
-        result, _ = play(functions, Scenario.plain(settings), folder, output, judged=False, within_s=None)
+            takes = wished.scenario.settings.step_time
+            output.say(f"a local step takes {takes}; the same run again: --step-time {takes}")
+        result, _ = play(wished, output)
     unwritten = output.end(result)
     _tell_digest(output, result, as_json=as_json)
     return fail(unwritten) if unwritten else 0
@@ -99,16 +88,10 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
 def _scenario(
     file: Path, task: Path | None, flags: dict[str, object], tell: Tell, *, as_json: bool, quiet: bool
 ) -> int:
-    found = read_scenario(file, flags, tell)
-    task = task or found.task
-    # The toy task has a known bound on its duration; a user's own task has none.
-    within_s = None if task else bound_s(found.scenario)
     with prints_aside(as_json):
-        functions = load_task(task) if task else toy_task(found.scenario.toy_size)
-        folder = make_folder(found.scenario.settings.run, file)
-        wished = found.scenario.settings
-        output = Output(steps=wished.steps, columns=columns_of(wished), as_json=as_json, quiet=quiet)
-        result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
+        wished = play_of_scenario(file, task, flags, tell)
+        output = Output(steps=wished.steps, columns=wished.columns, as_json=as_json, quiet=quiet)
+        result, last = play(wished, output)
     unwritten = output.end(result)
     if result.broken is not None:
         output.say("\n".join(("the last events:", *last)))

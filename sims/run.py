@@ -5,41 +5,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..peers.cli.output import Output
 from ..peers.conversations.registry import conversation
-from ..peers.launch.run_folder import conclude, keep_settings
+from ..peers.launch.local_run import Display
+from ..peers.launch.run_folder import conclude, keep_settings, make_folder
 from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile
 from ..peers.records.records import Record
 from ..peers.records.result import Result
-from ..peers.settings.settings import Settings
-from ..peers.task.task import Task, check_trainable
+from ..peers.settings.settings import Settings, Tell
+from ..peers.settings.validators import MEASURED
+from ..peers.task.task import Task, check_trainable, load_task
+from .measure import measured_step_time
+from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
 from .scenarios.text import scenario_text
+from .scenarios.toy import toy_task
 from .scene import lost_in, scene_of
 from .sweeps.tell import story
-from .sweeps.verdict import run_and_judge
+from .sweeps.verdict import bound_s, run_and_judge
 from .world.loop import run_virtual
 from .world.world import World
 
 SCENARIO_FILE = "scenario.toml"
-
-
-def columns_of(settings: Settings) -> Columns:
-    """The columns of the conversation that `settings` choose."""
-    return conversation(settings).columns
+IN_GROUPS = ("peers", "link", "site", "step_time", "config")
+"""Options that do not go with a scenario, because its file gives these values itself."""
 
 
 class _Records:
     """The record files of all peers, one for each, as real peers write them. `began_s`: the virtual time at which the
     run began; None: it has not."""
 
-    def __init__(self, folder: Path, output: Output, peers: int, columns: Columns) -> None:
+    def __init__(self, folder: Path, output: Display, peers: int, columns: Columns) -> None:
         self._output = output
         self._files = {str(index): RecordFile(folder, str(index), columns) for index in range(peers)}
         self.began_s: float | None = None
@@ -64,7 +65,7 @@ class _Records:
 
 
 @contextmanager
-def _telling(output: Output, folder: Path) -> Iterator[None]:
+def _telling(output: Display, folder: Path) -> Iterator[None]:
     """A context that tells the user, if it is interrupted, how to make a report of the records so far."""
     try:
         yield
@@ -73,25 +74,69 @@ def _telling(output: Output, folder: Path) -> Iterator[None]:
         raise
 
 
-def play(
-    task: Task, scenario: Scenario, folder: Path, output: Output, *, judged: bool, within_s: float | None
-) -> tuple[Result, tuple[str, ...]]:
-    """Run `scenario`. Returns the result and, if a promise was broken, lines on the last events before that. `judged`:
-    check the promises, for which every averaged vector is kept in memory. `within_s`: limit in virtual seconds, beyond
-    which the run counts as hung; None: no limit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """A scenario that is ready to be run with `task` in `folder`. `judged`: check the promises, for which every
+    averaged vector is kept in memory. `within_s`: limit in virtual seconds, beyond which the run counts as hung; None:
+    no limit."""
+
+    task: Task
+    scenario: Scenario
+    folder: Path
+    judged: bool = False
+    within_s: float | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the conversation that the scenario's settings choose."""
+        return conversation(self.scenario.settings).columns
+
+    @property
+    def steps(self) -> int:
+        """Local steps of each peer."""
+        return self.scenario.settings.steps
+
+
+def play_of_task(task: Path, settings: Settings, command: str | None = None) -> Play:
+    """A simulation of the task with these settings, without faults. `command`: how it was started, for its report;
+    None: by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
+    functions = load_task(task)
+    folder = make_folder(settings.run, task, command)
+    if settings.step_time == MEASURED:
+        settings = settings.changed(step_time=measured_step_time(functions, settings))
+    return Play(task=functions, scenario=Scenario.plain(settings), folder=folder)
+
+
+def play_of_scenario(
+    file: Path, task: Path | None, given: Mapping[str, object], tell: Tell, command: str | None = None
+) -> Play:
+    """The simulation in a scenario's file. `task`: in place of the file's task; `given`: settings over those of the
+    file; `command`: as for `play_of_task`. Raises TaskError, SettingsError and other ValueErrors."""
+    found = read_scenario(file, given, tell)
+    task = task or found.task
+    # The toy task has a known bound on its duration; a user's own task has none.
+    within_s = None if task else bound_s(found.scenario)
+    functions = load_task(task) if task else toy_task(found.scenario.toy_size)
+    folder = make_folder(found.scenario.settings.run, file, command)
+    return Play(task=functions, scenario=found.scenario, folder=folder, judged=True, within_s=within_s)
+
+
+def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
+    """Run a simulation. Returns the result and, if a promise was broken, lines on the last events before that."""
+    task, scenario, folder = wished.task, wished.scenario, wished.folder
     settings = scenario.settings
     check_trainable(task.path, settings.own.scripts_only())
     keep_settings(folder, settings)
     task_file = task.path.resolve() if task.path.is_file() else None
     again = replace(scenario, settings=settings.changed(run=None))
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
-    records = _Records(folder, output, scenario.peers, columns_of(settings))
+    records = _Records(folder, output, scenario.peers, wished.columns)
     began, wrong = time.monotonic(), None
     with output, records, _telling(output, folder):
         world = World(task, scenario, records.put)
-        world.log.judged = judged
-        if judged:
-            simulated, wrong = run_and_judge(world, within_s=within_s)
+        world.log.judged = wished.judged
+        if wished.judged:
+            simulated, wrong = run_and_judge(world, within_s=wished.within_s)
         else:
             simulated = run_virtual(world.run(), seed=settings.seed)
     scene = scene_of(world, began_s=records.began_s or 0.0, lasted_s=simulated.virtual_s, broken=wrong or "")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from ..reasons import reason
-from .file import read_file, write_file
+from .file import read_file, read_numbers, write_file
 from .pytree import from_plain, to_plain
 
 # What tensors and JSON raise on values that they cannot hold.
@@ -64,8 +64,21 @@ def save(path: Path, snapshot: Snapshot) -> None:
 
 def load(path: Path) -> Snapshot:
     """The snapshot at `path`, its tensors on the CPU. Raises CheckpointError unless every bit is as saved."""
-    try:
+    with _loading(path):
         return Snapshot(*read_file(path))
+
+
+def numbers_of(path: Path) -> Mapping[str, Any]:
+    """The numbers of the snapshot at `path`. Its tensors are not read, so that the hash is not checked. Raises
+    CheckpointError."""
+    with _loading(path):
+        return read_numbers(path)
+
+
+@contextlib.contextmanager
+def _loading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except (OSError, *_UNFIT) as error:

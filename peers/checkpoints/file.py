@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,9 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Memory is allocated only for a file that begins like a checkpoint, and nothing is parsed before the hash is checked.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        told = os.fstat(file.fileno())
-        head = _HEAD.match(file.read(_HEAD_BYTES_MAX) if stat.S_ISREG(told.st_mode) else b"")
-        if head is None:
-            raise ValueError("it is not a checkpoint of Samovar, or its beginning is damaged")
-        if int(head[1]) != _VERSION:
-            raise ValueError(f"it has format {int(head[1])}, this Samovar reads format {_VERSION}")
-        whole = torch.empty(told.st_size, dtype=torch.uint8)
+    with _opened(path) as file:
+        head = _head(file)
+        whole = torch.empty(os.fstat(file.fileno()).st_size, dtype=torch.uint8)
         file.seek(0)
         raw, at = whole.numpy().data, head.start(2)
         file.readinto(raw)
@@ -138,10 +134,41 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return _parsed(whole)
 
 
+def read_numbers(path: Path) -> dict[str, Any]:
+    """The numbers, from the header alone, so that the hash is not checked. Raises OSError and ValueError, and any error
+    of parsing a damaged header."""
+    with _opened(path) as file:
+        _head(file)
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        return _numbers(json.loads(file.read(min(length, _HEADER_BYTES_MAX))))
+
+
+def _opened(path: Path) -> BufferedReader:
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def _head(file: BufferedReader) -> re.Match[bytes]:
+    """The beginning of the file, which is open at its start. Raises ValueError when it is none of a checkpoint."""
+    regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    head = _HEAD.match(file.read(_HEAD_BYTES_MAX) if regular else b"")
+    if head is None:
+        raise ValueError("it is not a checkpoint of Samovar, or its beginning is damaged")
+    if int(head[1]) != _VERSION:
+        raise ValueError(f"it has format {int(head[1])}, this Samovar reads format {_VERSION}")
+    return head
+
+
+def _numbers(table: dict[str, Any]) -> dict[str, Any]:
+    """The numbers in the header, whose metadata is taken out of it."""
+    numbers: dict[str, Any] = from_plain({}, json.loads(table.pop("__metadata__")["samovar"])["numbers"])
+    return numbers
+
+
 def _parsed(whole: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
     data = 8 + int.from_bytes(whole[:8].numpy().tobytes(), "little")
     table = json.loads(whole[8:data].numpy().tobytes())
-    numbers = json.loads(table.pop("__metadata__")["samovar"])["numbers"]
+    numbers = _numbers(table)
     tensors = {}
     for name, entry in sorted(table.items()):
         start, end = entry["data_offsets"]
@@ -149,4 +176,4 @@ def _parsed(whole: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if len(raw) != end - start:
             raise ValueError(f"the tensor {name!r:.60} reaches beyond the file")
         tensors[name] = raw.view(_DTYPES[entry["dtype"]]).reshape([*entry["shape"]])
-    return tensors, from_plain({}, numbers)
+    return tensors, numbers

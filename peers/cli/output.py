@@ -71,8 +71,17 @@ class Output:
     """The output of one run. It takes the run's records one by one, and then the result. `heard`: totals of the records
     so far."""
 
-    def __init__(self, *, steps: int, as_json: bool, quiet: bool, columns: Columns) -> None:
-        self._as_json, self._quiet = as_json, quiet
+    def __init__(
+        self,
+        *,
+        steps: int,
+        columns: Columns,
+        as_json: bool = False,
+        quiet: bool = False,
+        words: Callable[[str], str] = str,
+    ) -> None:
+        """`words`: puts a line for the user into the words of the command line, or of Python."""
+        self._as_json, self._quiet, self._words = as_json, quiet, words
         self.heard = Tally()
         self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
 
@@ -94,8 +103,8 @@ class Output:
         """Print a line for the user, on stderr if stdout is for JSON; nothing with --quiet."""
         if not self._quiet:
             with contextlib.suppress(OSError):  # the reader has gone
-                if not self._progress.say(line):
-                    click.echo(line, err=self._as_json)
+                if not self._progress.say(self._words(line)):
+                    click.echo(self._words(line), err=self._as_json)
 
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and print it as a JSON object or as a table with the report's path.
@@ -111,7 +120,7 @@ class Output:
             result = replace(result, report=None)
         if self._as_json:
             click.echo(result.to_json())
-        elif not self._quiet:
+        elif not self._quiet and self._progress.mode != "notebook":  # there the result shows itself
             Console(width=None if sys.stdout.isatty() else 200).print(final_table(result))
             self.say(f"report: {result.report}" if result.report else f"records: {result.run}")
         return unwritten

@@ -1,7 +1,8 @@
 """The display of a run's progress, and the final table.
 
-On a terminal a table is updated in place. Elsewhere a line is printed to stderr every few seconds, and stdout is left
-to the result. An output that fails, e.g. a closed pipe, never fails the run: the progress is then not shown.
+On a terminal and in a notebook a table is updated in place. Elsewhere a line is printed to stderr every few seconds,
+and stdout is left to the result. An output that fails, e.g. a closed pipe, never fails the run: the progress is then
+not shown.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ..records.units import (
 )
 from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST, Board
+from .notebook import Place, in_notebook
 
 LINE_EVERY_S: Final = 2.0
 """The least number of seconds between two lines, where the output is not a terminal."""
@@ -44,7 +46,9 @@ ROUTINE: Final = ("started", "checkpoint")
 MOST_TOLD: Final = 3
 """The greatest number of events that one line prints in full."""
 
-Mode = Literal["live", "lines", "silent"]
+NOTEBOOK_EVERY_S: Final = 0.5
+"""The least number of seconds between two states that a notebook shows."""
+Mode = Literal["live", "notebook", "lines", "silent"]
 
 
 class Progress:
@@ -74,12 +78,14 @@ class Progress:
         self._last_told: dict[str, tuple[str, str]] = {}
         self._changed = False
         self._last_line = -math.inf
-        self._live: Live | None = None
+        self._live: Live | Place | None = None
         self.mode: Final[Mode] = self._choose(quiet, json)
 
     def _choose(self, quiet: bool, json: bool) -> Mode:
         if quiet:
             return "silent"
+        if in_notebook():
+            return "notebook"
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             return "silent" if json else "live"
         return "lines"
@@ -89,6 +95,8 @@ class Progress:
         with self._lock:
             self._board.update(record)
             self._changed = True
+            if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:
+                self._show()
             if self.mode == "lines":
                 if isinstance(record, EventRecord) and self._is_news(record):
                     self._untold.append(record)
@@ -106,24 +114,27 @@ class Progress:
         if self.mode == "live":
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
+        elif self.mode == "notebook":
+            self._live = Place()
+            self._show()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
+        if isinstance(self._live, Live):
             self._live.transient = error is None  # the last state helps to find the error
             live, self._live = self._live, None
             with contextlib.suppress(OSError):
                 live.stop()
-        elif self.mode == "lines" and self._changed:
+        elif self._changed and self.mode in ("lines", "notebook"):
             with self._lock:
-                self._line()
+                self._line() if self.mode == "lines" else self._show()
 
     def say(self, line: str) -> bool:
         """Print `line` above the live table, which output by other means would disturb. Returns False, and prints
         nothing, if there is no live table."""
-        if self._live is None:
+        if not isinstance(self._live, Live):
             return False
         self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
         return True
@@ -131,6 +142,12 @@ class Progress:
     def _render(self) -> RenderableType:
         with self._lock:
             return self._board.render(self._clock() - self._started, self._console.width)
+
+    def _show(self) -> None:
+        """Show the present state in the notebook."""
+        assert isinstance(self._live, Place)
+        self._last_line, took_s = self._clock(), self._clock() - self._started
+        self._live.show(self._board.render(took_s, self._console.width), self._board.headline(took_s))
 
     def _line(self) -> None:
         now = self._clock()
@@ -148,11 +165,12 @@ class Progress:
 
 def final_table(result: Result) -> RenderableType:
     """The table at the end of a run: its headline, each peer's totals, peers elsewhere, and lost peers."""
-    return Group(_headline(result), Text(), _peer_table(result), *_elsewhere(result), *_lost(result))
+    return Group(Phrases(headline(result)), Text(), _peer_table(result), *_elsewhere(result), *_lost(result))
 
 
-def _headline(result: Result) -> Phrases:
-    head = [
+def headline(result: Result) -> list[str]:
+    """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
+    return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
@@ -163,7 +181,6 @@ def _headline(result: Result) -> Phrases:
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
     ]
-    return Phrases(head)
 
 
 def _peer_table(result: Result) -> Folded:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from ...protocols.addresses import split_address
-from ..checkpoints.checkpoint import CheckpointError
-from ..conversations.registry import conversation
-from ..launch.launcher import Launch, LaunchError, script_command
-from ..launch.run_folder import SETTINGS_FILE, conclude, keep_settings, kept, make_folder, spent_s
-from ..launch.run_socket import answered
-from ..launch.spec import checkpoint_path, founding_orders, log_path
-from ..launch.ways_in import WaysIn
-from ..records.result import Lost, Result
-from ..settings.settings import Settings, Tell, aloud, of_tasks, silently
-from ..task.task import TaskError, check_trainable, kind_of
-from ..training.devices import check_devices
+from ..launch.local_run import Ended, LocalRun, prepared
+from ..settings.settings import aloud, silently
 from .command_line import STOPPED, fail
 from .flags import OWN, SettingsCommand
 from .output import Output, exits, run_options
@@ -47,134 +35,15 @@ def train(
     TASK is a Python file with model(), data(part, parts) and loss(model, batch), or a training script of yours that
     calls samovar.join(); ARGUMENTS are handed on to a script (after --).
     """
-    script = kind_of(task) == "script"
-    if arguments and not script:
-        raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
-    if resume is not None and script:
-        raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
-    if script and (idle := of_tasks(flags)):
-        raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
-    tell = silently if quiet else aloud
-    if resume is not None:
-        settings = _resumed(resume, config, flags, tell)
-        folder = resume
-    else:
-        settings = Settings.read(config, flags, tell)
-        if not script:
-            check_trainable(task, settings.own.scripts_only())
-            check_devices(settings.device, settings.peers)
-        folder = make_folder(settings.run, task)
-    all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
-    spoken = conversation(settings)
-    steps = 0 if script else settings.steps
-    output = Output(steps=steps, columns=spoken.columns, as_json=as_json, quiet=quiet)
-    command = script_command(task, arguments) if script else None
-    launch = Launch(all_orders, settings, command, output.put, ends_together=spoken.ends_together)
-
-    ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script, protocol=settings.protocol.file)
-
-    def met(members: list[dict[str, str]]) -> None:
-        if resume is not None:
-            keep_settings(folder, settings)  # not before all peers could go on with them
-        local = split_address(members[0]["address"])[0].startswith("127.")
-        unwritten = ways_in.met(members)
-        output.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
-        if unwritten:
-            output.say(unwritten)
-        if idle := settings.own.idle_sites(settings):
-            output.say(f"until others join from elsewhere: {idle}" if not settings.own.sites_need() else idle)
-        if script:
-            output.say(f"what the script prints goes to {log_path(folder, 'N')}, for each peer N")
-
-    with kept(folder):
-        if resume is None:
-            keep_settings(folder, settings)
-        again = "" if script else f"samovar train {task} --resume {folder}"
-        code = asyncio.run(_train(launch, output, settings, folder, met, again, ways_in))
-    if code == STOPPED:
-        resumable = not script and _has_checkpoint(folder, settings.peers)
-        output.say(f"stopped; go on with: {again}" if resumable else "stopped")
-    elif code == 0 and resume is not None and not launch.going:
-        output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
-    return code
+    run = prepared(task, arguments, flags, config=config, resume=resume, tell=silently if quiet else aloud)
+    output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
+    ended = asyncio.run(_until_signalled(run, output))
+    code = fail(ended.wrong) if ended.wrong else 0
+    return STOPPED if ended.stopped else code
 
 
-def _resumed(folder: Path, config: Path | None, flags: dict[str, object], tell: Tell) -> Settings:
-    if config is not None or flags["run"] is not None:
-        other = "--run" if config is None else "--config"
-        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
-    file = folder / SETTINGS_FILE
-    if not folder.exists():
-        raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
-    if not file.is_file():
-        raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
-    settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
-    if not _has_checkpoint(folder, settings.peers):
-        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
-    if flags["peers"] not in (None, settings.peers):
-        raise CheckpointError(
-            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
-        )
-    return settings.with_flags(flags, tell)
-
-
-def _has_checkpoint(folder: Path, peers: int) -> bool:
-    return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))
-
-
-async def _train(
-    launch: Launch,
-    output: Output,
-    settings: Settings,
-    folder: Path,
-    met: Callable[[list[dict[str, str]]], None],
-    again: str,
-    ways_in: WaysIn,
-) -> int:
-    before_s, began, stop = spent_s(folder), time.monotonic(), asyncio.Event()
+async def _until_signalled(run: LocalRun, output: Output) -> Ended:
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    error: str | None = None
-    async with answered(folder, ways_in.answer, output.say):
-        with output:
-            try:
-                await launch.run(stop, met)
-            except LaunchError as failure:
-                error = str(failure)
-    if error is not None:
-        saved = output.heard.saved
-        return fail(f"{error}; {output.heard.noun} {saved} is saved, go on with: {again}" if saved and again else error)
-    wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
-    if launch.met:
-        wrong += filter(None, [output.end(_conclude(launch, output, folder, settings, before_s, began))])
-        for peer in launch.peers:
-            if forgot := (peer.ended or {}).get("forgot"):
-                output.say(f"peer {peer.name}: {forgot}")
-    code = fail("; ".join(wrong)) if wrong else 0
-    return STOPPED if stop.is_set() else code
-
-
-def _conclude(
-    launch: Launch, output: Output, folder: Path, settings: Settings, before_s: float, began: float
-) -> Result:
-    ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-    metrics, scales = next(((end["metrics"], end["scales"]) for end in reversed(ended) if end["metrics"]), (None, None))
-    failed = [
-        Lost(
-            peer=peer.orders.name,
-            when=before_s + peer.exited_s,
-            why=peer.killed if peer.exit_code < 0 else peer.failure,
-        )
-        for peer in launch.peers
-        if peer.exit_code and not (peer.ended or {}).get("finished")
-    ]
-    return conclude(
-        folder,
-        output.heard,
-        wall_s=before_s + time.monotonic() - began,
-        metrics=metrics,
-        scales=scales,
-        lost=failed,
-        report=settings.report,
-    )
+    return await run.train(output, stop, f"samovar train {run.task} --resume {run.folder}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocols.members.inviting import REINVITE_S
+from ..errors import RunFailed
 from ..records.records import ExchangeRecord, Record, read_record
 from ..settings.settings import Settings
 from .control import LEAVE_S, Control, Orders
@@ -33,10 +34,6 @@ KEEP_S = 600.0
 _LOOK_EVERY_S = 0.02
 _LIVES_MAX = 4
 """The greatest number of times that a peer is started before the first exchange is over."""
-
-
-class LaunchError(Exception):
-    """A peer has failed. The text is one line for the user."""
 
 
 class Launch:
@@ -74,7 +71,7 @@ class Launch:
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
         """Run the peers until all have ended, or until `stop` is set. `met` is called with the peers' ids and addresses
-        when all are up, and again when these change. Raises LaunchError when a peer fails, and any error of `met`."""
+        when all are up, and again when these change. Raises RunFailed when a peer fails, and any error of `met`."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -89,12 +86,12 @@ class Launch:
             if self._ending is not None:
                 self._ending.cancel()
             if error:
-                raise LaunchError(error)
+                raise RunFailed(error)
             if not self._stopping and not any(peer.done for peer in self.peers):
-                raise LaunchError(why_none_is_done(self.peers))
+                raise RunFailed(why_none_is_done(self.peers))
         except SpawnError as error:
             if not self._stopping:
-                raise LaunchError(str(error)) from None
+                raise RunFailed(str(error)) from None
         finally:
             stopped.cancel()
             await self._stop_all()

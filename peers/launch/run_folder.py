@@ -25,12 +25,13 @@ REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
 
 
-def make_folder(wished: str | None, task: Path) -> Path:
+def make_folder(wished: str | None, task: Path, command: str | None = None) -> Path:
     """Make the folder of a new run: `wished`, or if that is None the next free ``runs/TASK-NNN``, and write the command
-    line to it. Raises ValueError when `wished` holds a run already, and when no folder can be made there."""
+    to it. `command`: how the run was started; None: by this process's command line. Raises ValueError when `wished`
+    holds a run already, and when no folder can be made there."""
     try:
         folder = _empty_folder(wished, task)
-        (folder / COMMAND_FILE).write_text(_command_line() + "\n", encoding="utf-8")
+        (folder / COMMAND_FILE).write_text((command or _command_line()) + "\n", encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{error.filename}: no run can be kept there: {reason(error)}") from None
     return folder

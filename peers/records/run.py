@@ -96,6 +96,11 @@ def read_run(folder: Path) -> Run:
     )
 
 
+def read_records(file: Path) -> list[Record]:
+    """The records in one peer's file, in the order in which they were written. Raises ValueError as `read_run` does."""
+    return [record_of(row, place) for row, place in _rows(file) if row.get("kind") != "schema"]
+
+
 def _rows(file: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The JSON rows of a record file, each with its file and line for errors."""
     *lines, tail = file.read_bytes().split(b"\n")

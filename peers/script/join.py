@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -26,8 +27,9 @@ from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
 from ..machine.torch_imports import import_all_of_torch
 from ..settings.fields import SettingsError
+from ..settings.in_python import in_python
+from ..settings.keywords import JoinSettings
 from ..settings.settings import Settings, of_tasks
-from ..settings.toml_file import Entry
 from ..training.stop import Stop
 from .loop_thread import Background
 from .run import Run
@@ -39,7 +41,7 @@ def join(
     invite: str | None = None,
     peer_key: str | None = None,
     name: str | None = None,
-    **settings: Any,
+    **settings: Unpack[JoinSettings],
 ) -> Run:
     """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
 
@@ -47,41 +49,39 @@ def join(
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
     invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
     ``listen="tcp://*:4000"``). A peer that joins takes the settings that all peers share from the run. Raises
-    ValueError, OSError and PeerLost, each with one line of text.
+    ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost, each with one line of text.
     """
     import_all_of_torch()
     background = Background()
     try:
-        if CONTROL_VARIABLE in os.environ:
-            session = background.call(_launched())
-            torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
-            return Run(background, session, None)
-        wished = _settings({"peers": 1, **settings})
-        if address is None:
-            return Run(background, *background.call(_alone(wished, name)))
-        way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
-        invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
-        target = JoinTarget.of(address, invite, peer_key, wished)
-        return Run(background, background.call(_joined(target, wished, name)), invitation)
+        with in_python():
+            return _run(background, address, invite, peer_key, name, {"peers": 1, **settings})
     except BaseException:
         background.close()
         raise
 
 
-def _settings(wished: dict[str, Any]) -> Settings:
-    if idle := of_tasks(wished):
+def _run(
+    background: Background,
+    address: str | None,
+    invite: str | None,
+    peer_key: str | None,
+    name: str | None,
+    given: Mapping[str, object],
+) -> Run:
+    if CONTROL_VARIABLE in os.environ:
+        session = background.call(_launched())
+        torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
+        return Run(background, session, None)
+    if idle := of_tasks(given):
         raise SettingsError(f"a training script decides that itself: leave out {idle}")
-    try:
-        return Settings.from_entries(
-            [
-                Entry(key, str(value) if isinstance(value, os.PathLike) else value, "samovar.join")
-                for key, value in wished.items()
-                if value is not None
-            ],
-            {},
-        )
-    except SettingsError as error:
-        raise SettingsError(error.problem, error.name) from None  # without the place: the caller's traceback shows it
+    wished = Settings.read(None, given)
+    if address is None:
+        return Run(background, *background.call(_alone(wished, name)))
+    way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
+    invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
+    target = JoinTarget.of(address, invite, peer_key, wished)
+    return Run(background, background.call(_joined(target, wished, name)), invitation)
 
 
 async def _launched() -> Session:

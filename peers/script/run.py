@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -26,6 +27,10 @@ from ...protocols.filling import Filling
 from ..errors import one_line
 from ..launch.session import Session
 from ..peer import Peer
+from ..records.records import ExchangeRecord
+from ..records.run import peer_file, read_records
+from ..records.units import count_text
+from ..settings.in_python import in_python
 from ..task.facts import Facts
 from ..task.gradients import Gradients
 from ..training.loop import Ended, Training
@@ -74,6 +79,18 @@ class Run:
     def period(self) -> int:
         """The number of this peer's step() calls in the present round."""
         return 0 if self._replica is None else self._replica.period
+
+    @property
+    def folder(self) -> Path:
+        """The run folder, to which this peer writes its records."""
+        return Path(self._session.orders.folder)
+
+    @property
+    def history(self) -> list[ExchangeRecord]:
+        """This peer's records so far, one for each round (or other exchange), read from its file in `folder`. Raises
+        ValueError when the file is damaged."""
+        records = read_records(peer_file(self.folder, self._session.orders.name))
+        return [record for record in records if isinstance(record, ExchangeRecord)]
 
     @property
     def invitation(self) -> dict[str, Any] | None:
@@ -132,6 +149,15 @@ class Run:
                 self._replica.leave()
                 self._wait(self._replica)
         self._go("its script is done", done=not self._session.stop.flag)
+
+    def __repr__(self) -> str:
+        if self._gone:
+            now = "left"
+        elif self._peer is None:
+            now = "not wrapped yet"
+        else:
+            now = f"part {self.part} of {self.parts}, {count_text(self.peers, 'peer')}, period {self.period}"
+        return f"<samovar.Run {self._session.orders.name!r}: {now}, in {self.folder}>"
 
     def __enter__(self) -> Self:
         return self
@@ -218,7 +244,8 @@ class Run:
         """A context whose errors, Ctrl-C among them, make this peer leave the run. The script may catch the error and
         go on training alone."""
         try:
-            yield
+            with in_python():
+                yield
         except BaseException as error:
             self._fail(error)
             raise

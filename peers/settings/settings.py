@@ -10,14 +10,20 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .common import CommonSettings
+from .described import Described
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .groups import without_groups
 from .link_text import one_of
 from .toml_file import Entry, read_toml
 from .validators import shown
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .keywords import AllSettings
 
 _KNOWN_LETTERS = 380
 """At most so many characters of setting names appear in an error's line."""
@@ -48,17 +54,18 @@ class Settings(CommonSettings):
 
     own: OwnSettings
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: Unpack[AllSettings]) -> None:
         """`given`: common settings and the conversation's own, by name. `own`, if given and of this conversation's
         class: the values of own settings that are not given; otherwise these take their defaults."""
-        common = {name: given.pop(name) for name in _COMMON if name in given}
+        values: dict[str, Any] = {**given}
+        common = {name: values.pop(name) for name in _COMMON if name in values}
         CommonSettings.__init__(self, **common)
-        before = given.pop("own") if isinstance(given.get("own"), OwnSettings) else None
+        before = values.pop("own") if isinstance(values.get("own"), OwnSettings) else None
         kind, own_fields = self.protocol.value, fields_of(self.protocol)
-        for name in given:
+        for name in values:
             if name not in own_fields:
                 raise SettingsError(_unknown(name, self.protocol))
-        own = dataclasses.replace(before, **given) if type(before) is kind else kind(**given)
+        own = dataclasses.replace(before, **values) if type(before) is kind else kind(**values)
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
@@ -150,6 +157,7 @@ class Settings(CommonSettings):
 
 _COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
 PROTOCOL = _COMMON["protocol"]
+Settings.__doc__ = Described(Settings.__doc__, lambda: fields_of(checked(PROTOCOL, PROTOCOL.default)))  # type: ignore[assignment]
 
 
 def fields_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:

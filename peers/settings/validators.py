@@ -4,9 +4,10 @@ value."""
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -125,7 +126,8 @@ def one_of(*choices: str) -> Rule:
 
 
 def file(what: str, metavar: str = "FILE") -> Rule:
-    return text(f"the path of {what}", metavar, r"[^\0]{1,4096}")
+    rule = text(f"the path of {what}", metavar, r"[^\0]{1,4096}")
+    return replace(rule, take=lambda value: rule.take(os.fspath(value) if isinstance(value, os.PathLike) else value))
 
 
 def _parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:

@@ -7,9 +7,10 @@ swaps.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -96,3 +97,18 @@ class Chance:
             torch.cuda.set_rng_state(left.device, self._device)
         np.random.set_state(left.numpy)
         random.setstate(left.python)
+
+
+@contextlib.contextmanager
+def lent() -> Iterator[None]:
+    """A context in which peers use this process's generators. Afterwards these go on as if nobody had drawn from them.
+    Generators of CUDA devices are not restored."""
+    owner, Chance._owner = Chance._owner, None
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        Chance._owner = owner
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])

@@ -137,7 +137,7 @@ def load_task(path: Path) -> Task:
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
     module = imported(path, TaskError)
-    return task_of({name: getattr(module, name) for name in _NAMES if hasattr(module, name)}, path)
+    return task_of({name: getattr(module, name) for name in NAMES if hasattr(module, name)}, path)
 
 
 def task_of(given: Mapping[str, Any], path: Path) -> Task:
@@ -187,7 +187,8 @@ _CONSTANTS: Mapping[str, Callable[[object], str]] = {
 """What is wrong with a value of each constant, as the words that follow "must be"; "": nothing."""
 _FIELDS = {"METRICS": "metrics"}
 """Name in a file -> name in `Task`, where the two differ."""
-_NAMES = {*_CALLS, *_CONSTANTS}
+NAMES = tuple(dict.fromkeys((*_CALLS, *_CONSTANTS)))
+"""The names of a task file's functions and constants, the required ones first."""
 
 
 def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
@@ -222,7 +223,9 @@ def _takes_model(function: Callable[..., Any]) -> bool:
         first = next(iter(inspect.signature(function).parameters.values()), None)
     except ValueError:
         return False
-    return first is not None and (first.name == "model" or first.annotation in (nn.Module, "nn.Module"))
+    return first is not None and (
+        first.name == "model" or first.annotation in (nn.Module, "nn.Module", "torch.nn.Module")
+    )
 
 
 def _parsed(path: Path) -> ast.Module:

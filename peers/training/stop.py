@@ -10,10 +10,15 @@ T = TypeVar("T")
 
 
 class Stopped(SystemExit):
-    """The run was stopped from outside, e.g. by Ctrl-C: the script ends, with exit code 0."""
+    """The run was stopped by its user, e.g. by Ctrl-C. A program that does not catch it ends, with the exit code
+    `code`: 0 in a script that is a peer. `result`: the `samovar.Result` so far, from `samovar.train`; else None."""
 
-    def __init__(self) -> None:
-        super().__init__(0)
+    def __init__(self, why: str = "the run was stopped", code: int = 0, result: Any = None) -> None:
+        super().__init__(code)
+        self.why, self.result = why, result
+
+    def __str__(self) -> str:
+        return self.why
 
 
 class Stop:

@@ -30,7 +30,9 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         yield f"priorities = {scenario.priorities}"
     yield from ("", "[settings]")
     values = scenario.settings.plain()
-    usual = Settings(device="cpu", protocol=scenario.settings.protocol).plain() | {"protocol": str(PROTOCOL.default)}
+    usual = Settings(device="cpu").changed(protocol=scenario.settings.protocol).plain() | {
+        "protocol": str(PROTOCOL.default)
+    }
     for name, value in values.items():
         if name == "peers" or value != usual[name]:
             yield f"{name} = {_value(value)}"

@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ...peers.records.units import seconds_text
+from ...peers.records.units import count_text, seconds_text
 from ..scenarios.text import scenario_text
 from .minimise import minimise
 from .sweep import SAME_AGAIN, sweep, unmet
@@ -69,6 +70,44 @@ class Failure:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Sweep:
+    """The outcome of a sweep over `seeds` seeds from `first_seed` on. `failures`: the seeds that broke a promise;
+    `never_met`: places that a sweep of this size should have reached and did not; `reached`: place -> how often it was
+    reached; `seconds`: the time that it took."""
+
+    first_seed: int
+    seeds: int
+    seconds: float
+    failures: tuple[Failure, ...]
+    never_met: tuple[str, ...]
+    reached: Mapping[str, int]
+
+    @property
+    def held(self) -> bool:
+        """Whether every promise held, and all places were reached that had to be."""
+        return not self.failures and not self.never_met
+
+    def row(self) -> dict[str, object]:
+        """The outcome as data for JSON."""
+        return {
+            "first_seed": self.first_seed,
+            "seeds": self.seeds,
+            "seconds": self.seconds,
+            "never_met": [*self.never_met],
+            "broken": [failure.row() for failure in self.failures],
+            "reached": {**self.reached},
+        }
+
+    def text(self) -> str:
+        """The outcome in one line."""
+        how = f"{len(self.failures)} broke a promise" if self.failures else "every promise held"
+        return f"{count_text(self.seeds, 'seed')}, {how}; {seconds_text(self.seconds)}"
+
+    def __repr__(self) -> str:
+        return f"<samovar.Sweep: {self.text()}>"
+
+
 class _Told:
     """The display of a sweep's progress: a bar on a terminal, elsewhere a line for each tenth of the seeds; nothing
     when `quiet`."""
@@ -102,17 +141,22 @@ class _Told:
         self._bar.console.print(line)
 
 
-def show_sweep(
-    first_seed: int, count: int, protocol: str | None = None, *, smallest: bool, as_json: bool, quiet: bool
-) -> int:
-    """Judge `count` seeds from `first_seed` on, and print the failures. Returns the exit code: 1 if a promise was
-    broken or a required place was not reached, else 0. `protocol`: the conversation of all seeds; None: they are
-    divided among the registered ones. `smallest`: write minimised scenarios of the failures to files
-    ``minimal-SEED.toml``."""
+def swept(
+    first_seed: int,
+    count: int,
+    protocol: str | None = None,
+    *,
+    smallest: bool,
+    quiet: bool,
+    workers: int | None = None,
+) -> Sweep:
+    """Judge `count` seeds from `first_seed` on, and show the progress. `protocol`: the conversation of all seeds; None:
+    they are divided among the registered ones. `smallest`: write minimised scenarios of the failures to files
+    ``minimal-SEED.toml``. `workers`: number of processes; None: one for each core; 1: this one alone."""
     began, reached, verdicts = time.monotonic(), Counter[str](), Counter[str]()
     failures: list[Failure] = []
-    seeds, workers = range(first_seed, first_seed + count), min(count, os.cpu_count() or 1)
-    with _Told(count, quiet=quiet or as_json) as told:
+    seeds, workers = range(first_seed, first_seed + count), workers or min(count, os.cpu_count() or 1)
+    with _Told(count, quiet=quiet) as told:
         judged = sweep(seeds, protocol=protocol, workers=workers, progress=told.judged)
         for seed, verdict in zip(seeds, judged, strict=True):
             reached.update(verdict.reached)
@@ -125,13 +169,27 @@ def show_sweep(
                     failure = _minimised(failure)
                 failures.append(failure)
             told.so_far(seed - first_seed + 1, len(failures))
-    never, took_s = unmet(verdicts, reached), time.monotonic() - began
+    return Sweep(
+        first_seed=first_seed,
+        seeds=count,
+        seconds=time.monotonic() - began,
+        failures=tuple(failures),
+        never_met=tuple(unmet(verdicts, reached)),
+        reached=reached,
+    )
+
+
+def show_sweep(
+    first_seed: int, count: int, protocol: str | None = None, *, smallest: bool, as_json: bool, quiet: bool
+) -> int:
+    """Make a sweep (`swept`) and print the failures. Returns the exit code: 1 if a promise was broken or a required
+    place was not reached, else 0."""
+    outcome = swept(first_seed, count, protocol, smallest=smallest, quiet=quiet or as_json)
     if as_json:
-        row = {"first_seed": first_seed, "seeds": count, "seconds": took_s, "never_met": never}
-        click.echo(json.dumps(row | {"broken": [failure.row() for failure in failures], "reached": dict(reached)}))
+        click.echo(json.dumps(outcome.row()))
     else:
-        click.echo("\n".join(_summary(failures, never, count, took_s, quiet=quiet)))
-    return 1 if failures or never else 0
+        click.echo("\n".join(_summary(outcome, quiet=quiet)))
+    return 0 if outcome.held else 1
 
 
 def _minimised(failure: Failure) -> Failure:
@@ -141,7 +199,8 @@ def _minimised(failure: Failure) -> Failure:
     return replace(failure, verdict=verdict, minimal=file)
 
 
-def _summary(failures: list[Failure], never: list[str], count: int, took_s: float, *, quiet: bool) -> list[str]:
+def _summary(outcome: Sweep, *, quiet: bool) -> list[str]:
+    failures = outcome.failures
     in_full = sorted(failures, key=lambda failure: (failure.minimal is None, failure.seed))[:TOLD]
     lines = [line for failure in in_full for line in failure.lines()] if not quiet else []
     lines += [
@@ -149,6 +208,5 @@ def _summary(failures: list[Failure], never: list[str], count: int, took_s: floa
         for failure in failures
         if quiet or failure not in in_full
     ]
-    lines += [f"never met, so that nothing is known about it: {what}" for what in never]
-    how = f"{len(failures)} broke a promise" if failures else "every promise held"
-    return [*lines, f"{count} {'seed' if count == 1 else 'seeds'}, {how}; {seconds_text(took_s)}"]
+    lines += [f"never met, so that nothing is known about it: {what}" for what in outcome.never_met]
+    return [*lines, outcome.text()]

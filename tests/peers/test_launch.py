@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from samovar.peers.launch.launcher import Launch, LaunchError
+from samovar.peers.errors import RunFailed
+from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.spec import founding_orders
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.settings.settings import Settings
@@ -168,7 +169,7 @@ done()
 
 async def test_who_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
     run = Fakes(tmp_path, "name == '0' or die(); ready(); until('stop')")
-    with pytest.raises(LaunchError, match=r"peer \d was killed by signal 9, 4 times"):
+    with pytest.raises(RunFailed, match=r"peer \d was killed by signal 9, 4 times"):
         await run.run()
 
 
@@ -176,7 +177,7 @@ async def test_who_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
 async def test_who_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str) -> None:
     fails = f"name == '1' and (tell('{kind}', 'task.py, line 3: no data'), sys.exit(2))"
     run = Fakes(tmp_path, f"{fails}; ready(); until('stop')")
-    with pytest.raises(LaunchError, match=r"peer 1: task\.py, line 3"):
+    with pytest.raises(RunFailed, match=r"peer 1: task\.py, line 3"):
         await run.run()
     assert run.lives == [1, 1, 1]
 
@@ -234,7 +235,7 @@ async def test_a_peer_that_fails_is_told_of_though_its_folder_is_gone(tmp_path: 
     (tmp_path / "run").mkdir()
     fails = "name == '1' and (shutil.rmtree(orders['folder']), sys.exit(3))"
     run = Fakes(tmp_path / "run", f"{fails}; ready(); until('stop')")
-    with pytest.raises(LaunchError, match="peer 1 exited with 3: its log cannot be read"):
+    with pytest.raises(RunFailed, match="peer 1 exited with 3: its log cannot be read"):
         await run.run()
 
 

@@ -111,7 +111,7 @@ def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
         ({"steps": 5}, "a training script decides that itself: leave out steps"),
         ({"period": 0}, "period must be a whole number of local steps from 1 to"),
         ({"address": "here"}, "'here' is no address"),
-        ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: --invite TEXT"),
+        ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: invite=TEXT, or key=FILE and peer_key=KEY"),
     ]:
         with pytest.raises(ValueError, match=re.escape(said)):
             samovar.join(**wrong)

@@ -80,7 +80,7 @@ INF, NAN = math.inf, math.nan
         ("advertise", ["", "*", "0.0.0.0", "[::]", "tcp://a", "a:4000", "::1", "a b", "a\n", "[::1", 7, "a" * 300]),
         ("insecure", [0, 1, "true", None]),
         ("key", ["", "a\0b", 1, "a" * 5000, b"key"]),
-        ("run", ["", "\0", Path("runs")]),
+        ("run", ["", "\0", 7]),
         ("evaluate_every", [0, -1]),
         ("checkpoint_every_s", [-1, -0.1, NAN, INF, 1e10]),
         ("link", [

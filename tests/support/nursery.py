@@ -150,6 +150,8 @@ def run(command: list[str]) -> None:
     if command[0] != "-m":
         sys.argv, sys.path[0] = command, str(Path(command[0]).resolve().parent)
         os.setsid()
+        if "samovar.train(" in Path(command[0]).read_text("utf-8"):
+            _begin_a_nursery_of_its_own()
         runpy.run_path(command[0], run_name="__main__")
         return
     sys.argv, sys.path[0] = command[1:], os.getcwd()

@@ -1,0 +1,77 @@
+"""The trained model of a run, loaded into a module of PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from ..checkpoints.checkpoint import CheckpointError, numbers_of
+from ..checkpoints.checkpoint import load as load_checkpoint
+from ..launch.spec import checkpoint_path
+from ..settings.keywords import PathText
+from ..task.tensors import load_tensors, tensors_of
+from .result import Result
+
+Model = TypeVar("Model", bound=nn.Module)
+_PREFIX = "model/"
+
+
+def load(model: Model, run: PathText | Result, peer: str | int | None = None) -> Model:
+    """Load the weights with which a run ended into `model`, and return it.
+
+    `run`: a run folder, or its result. At the end of a run all peers have the same parameters and floating-point
+    buffers, so any peer's file will do; `peer` names one, e.g. 0. Only integer buffers (BatchNorm's counter) are each
+    peer's own. None: the peer that came farthest, which matters for a run that was stopped or lost a peer.
+
+    The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied
+    weights are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one
+    line of text that names the first difference, or says that the folder has no such file. Scripts and simulations
+    leave no files.
+    """
+    folder = run.folder if isinstance(run, Result) else Path(run)
+    file = _farthest(folder) if peer is None else _of_peer(folder, str(peer))
+    saved = load_checkpoint(file).tensors
+    tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
+    if wrong := _difference(tensors_of(model), tensors):
+        raise CheckpointError(f"{file}: the run's model is another than this one: {wrong}")
+    load_tensors(model, tensors)
+    return model
+
+
+def _difference(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> str:
+    """The first difference of a model's tensors from the saved ones, in words; "": there is none."""
+    for name, tensor in mine.items():
+        if name not in saved:
+            return f"it has no {name!r} (if that is tied to another tensor there, tie it here)"
+        if saved[name].shape != tensor.shape:
+            return f"its {name!r} has the shape {tuple(saved[name].shape)}, and {tuple(tensor.shape)} here"
+        if saved[name].dtype != tensor.dtype:
+            return f"its {name!r} is {saved[name].dtype}, and {tensor.dtype} here"
+    more = [name for name in saved if name not in mine]
+    return f"{more[0]!r} of it is not here" if more else ""
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: there is no such run folder")
+    files = sorted(checkpoint_path(folder, "").parent.glob("peer-*.safetensors"))
+    if not files:
+        raise CheckpointError(f"{folder}: no peer left its weights here; scripts and simulations leave none")
+    return files
+
+
+def _of_peer(folder: Path, peer: str) -> Path:
+    files, file = _files(folder), checkpoint_path(folder, peer)
+    if file not in files:
+        known = ", ".join(one.stem.removeprefix("peer-") for one in files)
+        raise CheckpointError(
+            f"{folder}: peer {peer} left no weights here, but these did, any of which will do: {known}"
+        )
+    return file
+
+
+def _farthest(folder: Path) -> Path:
+    files = _files(folder)
+    return files[0] if len(files) == 1 else max(files, key=lambda file: numbers_of(file).get("steps", 0))

@@ -1,0 +1,84 @@
+"""The result of a run for a program: what is in `result.json`, and the run's records."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from ..cli.notebook import html
+from ..cli.progress import final_table, headline
+from ..records import result as written
+from ..records.records import EventRecord, ExchangeRecord
+from ..records.run import Run, read_run
+from ..report.plot import plotted
+from ..settings.keywords import PathText
+
+_NESTED = ("metrics", "metric_scales", "details")
+"""Fields of a record that hold several values, by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Result(written.Result):
+    """The result of a run. Its fields are those of `result.json` and `--json`: `metrics`, `loss`, `exchanges`, `peers`,
+    `lost`, `report` (path of the report, or None), ... Its records are read from the run's folder when they are asked
+    for; this raises ValueError when the folder is gone or damaged."""
+
+    @classmethod
+    def of(cls, result: written.Result) -> Self:
+        """`result` with its run's records."""
+        return cls(**{field.name: getattr(result, field.name) for field in dataclasses.fields(result)})
+
+    @classmethod
+    def read(cls, folder: PathText) -> Self:
+        """The result of the run in `folder`. Raises ValueError when that holds no run that has ended."""
+        if (ended := read_run(Path(folder)).result) is None:
+            raise ValueError(f"{folder}: this run has no result: it goes on, or was killed")
+        return cls.of(dataclasses.replace(ended, run=str(folder)))
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.run)
+
+    @property
+    def records(self) -> list[ExchangeRecord]:
+        """What each peer recorded of each exchange (a round of local SGD), in order of time."""
+        return list(self._run.exchanges)
+
+    @property
+    def events(self) -> list[EventRecord]:
+        """What happened to the peers, in order of time."""
+        return list(self._run.events)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The records as columns of equal length, a row for each record, as ``pandas.DataFrame`` takes them. Metrics
+        and the conversation's own numbers have columns of their own, with NaN where there is none. A metric that is
+        called like a field of a record (`loss`) has the column ``metrics.loss``."""
+        fields = [one.name for one in dataclasses.fields(ExchangeRecord) if one.name not in _NESTED]
+        records = self._run.exchanges
+        found = {name: [getattr(record, name) for record in records] for name in fields}
+        found["missing"] = [[one.peer for one in record.missing] for record in records]
+        for kind in ("details", "metrics"):
+            for name in dict.fromkeys(name for record in records for name in getattr(record, kind)):
+                column = f"{kind}.{name}" if name in found else name
+                found[column] = [getattr(record, kind).get(name, math.nan) for record in records]
+        return found
+
+    def plot(self, *names: str) -> Any:
+        """The curves of the report over time, one below the other, as a plotly figure: a notebook shows it, and
+        ``.show()`` opens it in a browser. `names`: which ones, e.g. "loss", "accuracy", "period"; none: all. Raises
+        ModuleNotFoundError when plotly is not installed, and ValueError for a name that the run does not have."""
+        return plotted(self._run, names)
+
+    @cached_property
+    def _run(self) -> Run:
+        return read_run(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<samovar.Result: {', '.join(headline(self))}; in {self.run}>"
+
+    def _repr_html_(self) -> str:
+        return html(final_table(self))

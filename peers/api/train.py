@@ -1,0 +1,96 @@
+"""`samovar.train`: a run from Python, as `samovar train` makes it from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from ..cli.command_line import STOPPED
+from ..cli.output import Output
+from ..errors import RunFailed
+from ..launch.local_run import Ended, LocalRun, prepared
+from ..script.loop_thread import Background
+from ..settings.in_python import in_python, python_words
+from ..settings.keywords import PathText, TrainSettings
+from ..settings.settings import aloud, silently
+from ..training.stop import Stopped
+from .result import Result
+from .task_file import TaskLike, task_file
+
+
+def train(
+    task: TaskLike = None,
+    *,
+    arguments: Sequence[str] = (),
+    resume: PathText | None = None,
+    config: PathText | None = None,
+    quiet: bool = False,
+    **settings: Unpack[TrainSettings],
+) -> Result:
+    """Train `task` with peers on this machine, which others may join, and return the result.
+
+    `task`: the path of a task file or of a script that calls `samovar.join`; a module; a class or namespace with the
+    task's functions; None: the functions of the running script or notebook. A script is sent as its file, so the call
+    must stand under ``if __name__ == "__main__":``. Classes and notebooks are sent as source, with everything that they
+    use: functions, classes, imports and plain values, of the main module.
+
+    `arguments`: of a script. `resume`: folder of a stopped run, with which to go on. `config`: TOML file with settings.
+    `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``);
+    ``help(samovar.Settings)`` tells all of them. A call works while an event loop runs, as one does in a notebook.
+
+    Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
+    so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
+    when the run fails. The text of each is one line.
+    """
+    tell = silently if quiet else lambda line: aloud(python_words(line))
+    with in_python(), task_file(task, "samovar.train") as file:
+        run = prepared(
+            file.path,
+            tuple(map(str, arguments)),
+            settings,
+            config=None if config is None else Path(config),
+            resume=None if resume is None else Path(resume),
+            command=call_text("train", file.named, {**settings, "config": config}),
+            tell=tell,
+        )
+        run = replace(run, task=file.within(run.folder))
+    output = Output(steps=run.steps, columns=run.columns, quiet=quiet, words=python_words)
+    again = call_text("train", file.named, {"resume": str(run.folder)})
+    return finished(_until_done(run, output, again), again)
+
+
+def finished(ended: Ended, again: str) -> Result:
+    """The result of a run that has ended well. Raises RunFailed and Stopped."""
+    result = None if ended.result is None else Result.of(ended.result)
+    if ended.wrong:
+        raise RunFailed(python_words(ended.wrong), result)
+    if ended.stopped:
+        raise Stopped(f"stopped; go on with: {again}", STOPPED, result)
+    if result is None:
+        raise RunFailed("the run ended before its peers were up")
+    return result
+
+
+def call_text(function: str, task: str, options: Mapping[str, Any]) -> str:
+    """The call of a function of samovar as text: samovar.train('digits.py', peers=2)."""
+    told = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
+    given = [f"{key}={value!r}" for key, value in told.items() if value is not None and key != "run"]
+    return f"samovar.{function}({', '.join(filter(None, [task, *given]))})"
+
+
+def _until_done(run: LocalRun, output: Output, again: str) -> Ended:
+    """Train on an event loop in a thread of its own, as this thread may have one that runs. Ctrl-C stops the run."""
+    background, stop = Background(), asyncio.Event()
+    try:
+        started = background.start(run.train(output, stop, again))
+        while True:
+            try:
+                return started.result()
+            except KeyboardInterrupt:
+                background.soon(stop.set)
+    finally:
+        background.close()

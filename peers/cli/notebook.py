@@ -1,0 +1,43 @@
+"""What a notebook shows: a part of a cell's output that is replaced in place. IPython is used only where it runs this
+process already."""
+
+from __future__ import annotations
+
+import sys
+from io import StringIO
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+_WIDTH = 110
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
+def html(shown: RenderableType) -> str:
+    """`shown` as HTML."""
+    console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
+    console.print(shown)
+    page = console.export_html(inline_styles=True, code_format="{code}")
+    return f'<pre style="white-space: pre; line-height: normal">{page}</pre>'
+
+
+class Place:
+    """A place in the output of the cell that runs. What is shown there replaces what was shown before."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, shown: RenderableType, text: str) -> None:
+        """`text`: the same for a front end without HTML."""
+        from IPython.display import display
+
+        bundle = {"text/html": html(shown), "text/plain": text}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)

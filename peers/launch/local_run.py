@@ -1,0 +1,218 @@
+"""A run whose first peers are processes on this machine: `samovar train` and `samovar.train` alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from ...protocols.addresses import split_address
+from ..checkpoints.checkpoint import CheckpointError
+from ..conversations.registry import conversation
+from ..errors import RunFailed
+from ..records.columns import Columns
+from ..records.records import Record
+from ..records.result import Lost, Result
+from ..records.tally import Tally
+from ..settings.settings import Settings, Tell, of_tasks
+from ..task.task import TaskError, check_trainable, kind_of
+from ..training.devices import check_devices
+from .launcher import Launch, script_command
+from .run_folder import SETTINGS_FILE, conclude, keep_settings, kept, make_folder, spent_s
+from .run_socket import answered
+from .spec import checkpoint_path, founding_orders, log_path
+from .ways_in import WaysIn
+
+
+class Display(Protocol):
+    """What a run is shown on. `heard`: totals of the records so far."""
+
+    heard: Tally
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def put(self, record: Record) -> None:
+        """Add a record of any peer."""
+
+    def say(self, line: str) -> None:
+        """Show a line to the user."""
+
+    def end(self, result: Result) -> str:
+        """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a run. `result`: None when the peers never were up. `wrong`: what failed, in one line; "": nothing.
+    `stopped`: the user stopped it."""
+
+    result: Result | None = None
+    wrong: str = ""
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRun:
+    """A run that is ready to begin in its `folder`. `script`: its peers run the script `task` with `arguments`;
+    `resumed`: it goes on from its checkpoints."""
+
+    task: Path
+    arguments: tuple[str, ...]
+    script: bool
+    settings: Settings
+    folder: Path
+    resumed: bool
+
+    @property
+    def columns(self) -> Columns:
+        return conversation(self.settings).columns
+
+    @property
+    def steps(self) -> int:
+        """Local steps of each peer; 0: a script decides."""
+        return 0 if self.script else self.settings.steps
+
+    async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
+        """Train to the end, or until `stop` is set, and write the result. `again`: how the user goes on with a stopped
+        run, in words. Raises ValueError when the run goes on already in another process, and OSError."""
+        with kept(self.folder):
+            if not self.resumed:
+                keep_settings(self.folder, self.settings)
+            return await self._train(display, stop, "" if self.script else again)
+
+    async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
+        settings, folder, before_s, began = self.settings, self.folder, spent_s(self.folder), time.monotonic()
+        all_orders, invite = founding_orders(self.task, settings, folder, resume=self.resumed)
+        command = script_command(self.task, self.arguments) if self.script else None
+        ends_together = conversation(settings).ends_together
+        launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
+        ways_in = WaysIn(
+            self.task, folder, invite, launch.reinvite, script=self.script, protocol=settings.protocol.file
+        )
+        async with answered(folder, ways_in.answer, display.say):
+            with display:
+                try:
+                    await launch.run(stop, lambda members: self._met(display, ways_in, members))
+                except RunFailed as failure:
+                    heard, error = display.heard, str(failure)
+                    saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
+                    return Ended(wrong=error + saved if heard.saved and again else error)
+        ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
+        if stop.is_set():
+            resumable = again and _has_checkpoint(folder, settings.peers)
+            display.say(f"stopped; go on with: {again}" if resumable else "stopped")
+        elif not ended.wrong and self.resumed and not launch.going:
+            display.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
+        return Ended(ended.result, ended.wrong, stop.is_set())
+
+    def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:
+        """Tell the user how others join, as all peers are up."""
+        settings = self.settings
+        if self.resumed:
+            keep_settings(self.folder, settings)  # not before all peers could go on with them
+        local = split_address(members[0]["address"])[0].startswith("127.")
+        unwritten = ways_in.met(members)
+        display.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        if unwritten:
+            display.say(unwritten)
+        if idle := settings.own.idle_sites(settings):
+            display.say(f"until others join from elsewhere: {idle}" if not settings.own.sites_need() else idle)
+        if self.script:
+            display.say(f"what the script prints goes to {log_path(self.folder, 'N')}, for each peer N")
+
+    def _conclude(self, display: Display, launch: Launch, wall_s: float, before_s: float) -> Ended:
+        wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
+        if not launch.met:
+            return Ended(wrong="; ".join(wrong))
+        ended = [peer.ended for peer in launch.peers if peer.ended is not None]
+        measured = [(end["metrics"], end["scales"]) for end in ended if end["metrics"]]
+        metrics, scales = measured[-1] if measured else (None, None)
+        failed = [
+            Lost(
+                peer=peer.orders.name,
+                when=before_s + peer.exited_s,
+                why=peer.killed if peer.exit_code < 0 else peer.failure,
+            )
+            for peer in launch.peers
+            if peer.exit_code and not (peer.ended or {}).get("finished")
+        ]
+        result = conclude(
+            self.folder,
+            display.heard,
+            wall_s=wall_s,
+            metrics=metrics,
+            scales=scales,
+            lost=failed,
+            report=self.settings.report,
+        )
+        wrong += filter(None, [display.end(result)])
+        for peer in launch.peers:
+            if forgot := (peer.ended or {}).get("forgot"):
+                display.say(f"peer {peer.name}: {forgot}")
+        return Ended(result, "; ".join(wrong))
+
+
+def prepared(
+    task: Path,
+    arguments: tuple[str, ...],
+    given: Mapping[str, object],
+    *,
+    config: Path | None = None,
+    resume: Path | None = None,
+    command: str | None = None,
+    tell: Tell,
+) -> LocalRun:
+    """Check a run's task and settings, and make its folder. `given`: settings by name (None: not given), which override
+    those of the file `config`; `resume`: folder of a stopped run; `command`: how the run was started, for its report;
+    None: by this process's command line. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each
+    with one line of text."""
+    script = kind_of(task) == "script"
+    if arguments and not script:
+        raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+    if resume is not None and script:
+        raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
+    if script and (idle := of_tasks(given)):
+        raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
+    if resume is not None:
+        settings = _resumed(resume, config, given, tell)
+        folder = resume
+    else:
+        settings = Settings.read(config, given, tell)
+        if not script:
+            check_trainable(task, settings.own.scripts_only())
+            check_devices(settings.device, settings.peers)
+        folder = make_folder(settings.run, task, command)
+    return LocalRun(
+        task=task, arguments=arguments, script=script, settings=settings, folder=folder, resumed=resume is not None
+    )
+
+
+def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:
+    if config is not None or given.get("run") is not None:
+        other = "--run" if config is None else "--config"
+        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
+    file = folder / SETTINGS_FILE
+    if not folder.exists():
+        raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
+    if not file.is_file():
+        raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
+    settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
+    if not _has_checkpoint(folder, settings.peers):
+        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
+    if given.get("peers") not in (None, settings.peers):
+        raise CheckpointError(
+            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
+        )
+    return settings.with_flags(given, tell)
+
+
+def _has_checkpoint(folder: Path, peers: int) -> bool:
+    return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))

@@ -1,0 +1,48 @@
+"""Settings from the keyword arguments of a Python function, and messages in the words of its caller."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from .keywords import PathText
+from .settings import Settings, Tell, aloud
+
+
+def settings_of(given: Mapping[str, object], config: PathText | None = None, tell: Tell = aloud) -> Settings:
+    """Settings from keyword arguments (None: not given) over those of a TOML file. Raises SettingsError."""
+    with in_python():
+        return Settings.read(None if config is None else Path(config), given, tell)
+
+
+_COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor)\b[^;,)]*"
+_FLAG = re.compile(rf"({_COMMAND})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?")
+
+
+def python_words(text: str) -> str:
+    """A message for a user of the command line in words for a caller of Python: `--period 16` becomes `period=16`.
+    Whole commands, which are to be typed in a shell, stay as they are."""
+    return _FLAG.sub(_argument, text.replace("samovar train --help tells all", "help(samovar.Settings) tells all"))
+
+
+def _argument(found: re.Match[str]) -> str:
+    command, no, name, value = found.groups()
+    if command:
+        return str(command)
+    name = name.replace("-", "_")
+    if no:
+        return f"{name}=False"
+    return f"{name}={value if value[0].isdigit() or value.isupper() else repr(value)}" if value else name
+
+
+@contextlib.contextmanager
+def in_python() -> Iterator[None]:
+    """A context whose errors name arguments in place of flags."""
+    try:
+        yield
+    except Exception as error:
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            error.args = (python_words(error.args[0]),)
+        raise

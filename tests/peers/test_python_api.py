@@ -1,0 +1,330 @@
+"""Runs from Python: a task in any form is trained as from a shell, and what comes back is what the run wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import math
+import re
+import signal
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from live import STEADY
+from notebook import DATA, IMPORTS, LOSS, TASK, Kernel
+from nursery import execute
+from torch import nn
+
+import samovar
+from samovar.peers.checkpoints import checkpoint
+from samovar.peers.cli.output import Output
+from samovar.peers.launch import spawn
+from samovar.peers.records.columns import ROUNDS
+from samovar.peers.records.result import Result as Written
+from samovar.peers.task.tensors import tensors_of
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs are made in a folder of the test's, by processes from the nursery."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spawn, "_execute", execute)
+    return tmp_path
+
+
+def trained(task: Any, **settings: Any) -> samovar.Result:
+    return samovar.train(task, **{"peers": 2, "period": 2, "steps": 8, "quiet": True, "report": False, **settings})
+
+
+def test_a_task_file_is_trained_and_its_result_is_result_json(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "line.py").write_text(TASK)
+    result = trained("line.py", run=here / "run", report=True)
+    assert capfd.readouterr() == ("", "")
+    assert (result.exchanges, len(result.peers), result.lost) == (4, 2, ())
+    assert json.loads((here / "run/result.json").read_text()) == json.loads(result.to_json())
+    assert samovar.Result.read(here / "run") == result
+    assert result.folder == here / "run"
+    assert result.report is not None
+    assert Path(result.report).exists()
+    assert (here / "run/command.txt").read_text() == (
+        "samovar.train('line.py', peers=2, period=2, steps=8, report=True)\n"
+    )
+
+
+def test_a_module_a_namespace_and_a_notebook_are_trained_like_the_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "line_of_mine.py").write_text(TASK)
+    monkeypatch.syspath_prepend(here)
+    by_file = trained("line_of_mine.py").loss
+    import line_of_mine  # type: ignore[import-not-found]
+
+    assert trained(line_of_mine).loss == by_file
+    kernel = Kernel(monkeypatch)
+    kernel.run(TASK)
+    result = trained(None)
+    assert result.loss == by_file
+    assert result.folder.name == "notebook-001"
+    names = types.SimpleNamespace(model=kernel.main.model, data=kernel.main.data, loss=kernel.main.loss)
+    assert trained(names).loss == by_file
+    assert samovar.simulate(peers=2, period=2, steps=8, quiet=True).loss == pytest.approx(by_file)
+    assert "samovar join" in (result.folder / "join.txt").read_text()
+    assert "notebook-001/task.py" in (result.folder / "join.txt").read_text()
+
+
+async def test_a_run_needs_no_thread_without_an_event_loop_and_disturbs_none(here: Path) -> None:
+    (here / "line.py").write_text(TASK)
+    ticks: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            ticks.append(1.0)
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    assert trained("line.py").exchanges == 4
+    simulated = samovar.simulate("line.py", peers=2, period=2, steps=8, quiet=True)
+    assert simulated.exchanges == 4
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [one.name for one in threading.enumerate() if one.name.startswith("samovar")] == []
+    await asyncio.sleep(0)
+    other.cancel()
+    assert len(ticks) == 2
+
+
+def test_records_are_there_as_a_list_and_as_columns(here: Path) -> None:
+    (here / "line.py").write_text(TASK + "def evaluate(model):\n    return 0.5\n")
+    result = trained("line.py", evaluate_every=2)
+    columns = result.columns()
+    assert len({len(column) for column in columns.values()}) == 1
+    assert [record.version for record in result.records] == columns["version"]
+    assert {one.event for one in result.events} >= {"started"}
+    assert set(ROUNDS) <= set(columns)
+    evaluated = [value for value in columns["accuracy"] if not math.isnan(value)]
+    assert evaluated
+    assert set(evaluated) == {0.5}
+    told = repr(result)
+    assert told.startswith("<samovar.Result: accuracy 50.00%, loss ")
+    assert told.endswith(f"4 rounds, 2 peers on this machine, {told.split(', ')[-1]}")
+    assert f"in {result.folder}>" in told
+    assert "2 peers on this machine" in result._repr_html_()
+    figure = result.plot()
+    assert {axis for axis in figure.to_dict()["layout"] if axis.startswith("yaxis")} == {
+        "yaxis", "yaxis2", "yaxis3", "yaxis4"
+    }  # fmt: skip
+    assert len(result.plot("loss").data) == 1
+    with pytest.raises(ValueError, match="there is no curve 'los' of this run, only loss, accuracy, period, members"):
+        result.plot("los")
+
+
+def test_a_metric_that_is_called_like_a_field_has_a_column_of_its_own(run: Any) -> None:
+    first = run.exchanges[0]
+    other = dataclasses.replace(run, exchanges=(dataclasses.replace(first, metrics={"loss": 7.0}),))
+    result = samovar.Result.of(Written(loss=0.0, wall_s=1.0, exchanges=1, run="nowhere"))
+    vars(result)["_run"] = other
+    assert result.columns()["metrics.loss"] == [7.0]
+    assert result.columns()["loss"] == [first.loss]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({"perods": 3}, samovar.SettingsError, 'unknown key "perods"; did you mean "period"?'),
+        ({"steps": 0}, samovar.SettingsError, "steps must be a whole number from 1 to"),
+        (
+            {"overlap": True},
+            samovar.SettingsError,
+            "must be a number of local steps with overlap, got adaptive; as in period=16",
+        ),
+        ({"config": "nowhere.toml"}, samovar.SettingsError, "nowhere.toml"),
+        ({"average": "gradients"}, samovar.TaskError, "line.py: a task's peers average its model"),
+        ({"device": "cuda:99"}, samovar.TaskError, "device cuda:99: this machine has no such device"),
+        ({"arguments": ["--width", "3"]}, samovar.TaskError, "line.py: only a script is given arguments"),
+        ({"resume": "nowhere"}, samovar.CheckpointError, "nowhere: nothing to resume, there is no such folder"),
+        ({"resume": "taken", "run": "other"}, samovar.CheckpointError, "as it was set: leave out run"),
+        ({"run": "taken"}, ValueError, "choose another run, or go on with resume taken"),
+        ({"task": "nowhere.py"}, samovar.TaskError, "nowhere.py: no such file"),
+        ({"task": "broken.py"}, samovar.TaskError, "broken.py, line 1: not Python"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_that_names_arguments_and_leaves_nothing(
+    here: Path, given: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    (here / "line.py").write_text(TASK)
+    (here / "broken.py").write_text("def model(:\n")
+    (here / "taken").mkdir()
+    (here / "taken/peer-0.jsonl").write_text("{}\n")
+    before = sorted(here.iterdir())
+    with pytest.raises(kind, match=re.escape(said)) as error:
+        samovar.train(**{"task": "line.py", "quiet": True, **given})
+    assert "--" not in str(error.value).replace("--width", "")
+    assert "\n" not in str(error.value)
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_peer_that_fails_is_told_in_one_line_with_its_place(here: Path) -> None:
+    (here / "line.py").write_text(TASK.replace("return model(batch)", "return 1 / 0 * model(batch)"))
+    with pytest.raises(
+        samovar.RunFailed, match=r"peer \d: line\.py, line 8: ZeroDivisionError: division by zero"
+    ) as error:
+        trained("line.py")
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, once, when the second round is over."""
+    put, due = Output.put, ["once"]
+
+    def noted(self: Any, record: Any) -> None:
+        put(self, record)
+        if getattr(record, "version", 0) >= 2 and due:
+            due.clear()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    monkeypatch.setattr(Output, "put", noted)
+
+
+def test_ctrl_c_stops_the_peers_in_good_order_and_the_run_can_be_resumed(here: Path, interrupted: None) -> None:
+    with pytest.raises(samovar.Stopped) as stopped:
+        trained(STEADY, steps=100_000, run="run")
+    assert stopped.value.code == 130
+    assert "go on with: samovar.train(" in str(stopped.value)
+    assert "resume='run')" in str(stopped.value)
+    result = stopped.value.result
+    assert result.exchanges >= 2
+    assert result.lost == ()
+    taken = int(checkpoint.numbers_of(here / "run/checkpoint/peer-0.safetensors")["steps"])
+    resumed = samovar.train(STEADY, resume="run", steps=taken + 4, quiet=True)
+    assert resumed.exchanges > result.exchanges
+
+
+async def in_a_notebook() -> None:
+    samovar.simulate(STEADY, peers=2, steps=100_000, quiet=True)
+
+
+def test_a_simulation_that_is_interrupted_says_so_beside_a_loop_too(here: Path, interrupted: None) -> None:
+    loop = asyncio.new_event_loop()
+    with pytest.raises(samovar.Stopped, match=r"as far as it came: samovar report runs/steady-001"):
+        loop.run_until_complete(in_a_notebook())
+    loop.close()
+
+
+def test_a_simulation_that_is_interrupted_says_so(here: Path, interrupted: None) -> None:
+    with pytest.raises(samovar.Stopped, match=r"as far as it came: samovar report runs/steady-001"):
+        in_a_notebook().send(None)
+
+
+class Tied(nn.Module):
+    def __init__(self, *, tied: bool = True, width: int = 4) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.out = nn.Linear(width, 5, bias=False)
+        self.frozen = nn.Parameter(torch.arange(3.0), requires_grad=False)
+        if tied:
+            self.out.weight = self.embed.weight
+
+
+def saved(folder: Path, *models: nn.Module) -> Path:
+    """A run folder with the checkpoints of peers that have these models, of which the last came farthest."""
+    for index, model in enumerate(models):
+        tensors = {f"model/{name}": tensor for name, tensor in tensors_of(model).items()}
+        path = folder / f"checkpoint/peer-{index}.safetensors"
+        checkpoint.save(path, checkpoint.Snapshot({**tensors, "losses": torch.zeros(2)}, {"steps": index}))
+    return folder
+
+
+def test_the_weights_of_a_run_are_loaded_tied_and_frozen_ones_too(here: Path) -> None:
+    (here / "line.py").write_text(
+        IMPORTS + DATA + LOSS + "def model():\n"
+        "    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))\n"
+        "    net[2].weight = net[0].weight\n    net[0].bias.requires_grad_(False)\n    return net\n"
+    )  # fmt: skip
+    result, loaded = trained("line.py"), []
+    for peer in (None, 0, "1"):
+        net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+        net[2].weight = net[0].weight
+        assert samovar.load(net, result if peer is None else result.run, peer) is net
+        loaded.append(net.state_dict())
+    averaged = [name for name, tensor in loaded[0].items() if tensor.is_floating_point()]
+    assert len(averaged) == 8
+    for name in averaged:
+        assert torch.equal(loaded[0][name], loaded[1][name])
+        assert torch.equal(loaded[1][name], loaded[2][name])
+
+
+def test_the_peer_that_came_farthest_is_loaded_unless_another_is_named(here: Path) -> None:
+    first, last, mine = Tied(), Tied(), Tied()
+    saved(here / "run", first, last)
+    assert torch.equal(samovar.load(mine, "run").embed.weight, last.embed.weight)
+    assert mine.out.weight is mine.embed.weight
+    assert torch.equal(samovar.load(mine, "run", 0).embed.weight, first.embed.weight)
+
+
+@pytest.mark.parametrize(
+    ("model", "folder", "peer", "said"),
+    [
+        (
+            Tied(tied=False),
+            "run",
+            None,
+            "the run's model is another than this one: it has no 'out.weight' (if that is tied",
+        ),
+        (Tied(width=6), "run", None, "its 'embed.weight' has the shape (5, 4), and (5, 6) here"),
+        (Tied().double(), "run", None, "is torch.float32, and torch.float64 here"),
+        (nn.Embedding(5, 4), "run", None, "it has no 'weight'"),
+        (nn.Module(), "run", None, "of it is not here"),
+        (Tied(), "nowhere", None, "nowhere: there is no such run folder"),
+        (Tied(), "empty", None, "empty: no peer left its weights here; scripts and simulations leave none"),
+        (Tied(), "run", 7, "peer 7 left no weights here, but these did, any of which will do: 0"),
+        (Tied(), "damaged", None, "cannot load checkpoint damaged/checkpoint/peer-0.safetensors"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_left_as_it_was_and_the_difference_named(
+    here: Path, model: nn.Module, folder: str, peer: int | None, said: str
+) -> None:
+    saved(here / "run", Tied())
+    (here / "empty").mkdir()
+    file = saved(here / "damaged", Tied()) / "checkpoint/peer-0.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(samovar.CheckpointError, match=re.escape(said)) as error:
+        samovar.load(model, folder, peer)
+    assert "\n" not in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:
+    (here / "two.toml").write_text(
+        '[settings]\nsteps = 16\nperiod = "4"\n\n[[groups]]\npeers = 2\nlink = "10mbit,5ms"\n'
+    )
+    result = samovar.simulate(scenario="two.toml", quiet=True)
+    assert (result.broken, len(result.peers)) == (None, 2)
+    assert samovar.simulate(scenario="two.toml", quiet=True).digest == result.digest
+    with pytest.raises(samovar.SettingsError, match="scenario says it in the file: leave out peers"):
+        samovar.simulate(scenario="two.toml", peers=3)
+
+
+def test_a_sweep_is_refused_before_it_starts_and_else_tells_what_it_found() -> None:
+    for given, said in (({"count": 0}, "count must be a whole number"), ({"count": 1, "seed": -1}, "seed must be")):
+        with pytest.raises(samovar.SettingsError, match=said):
+            samovar.sweep(**given)  # type: ignore[arg-type]
+    outcome = samovar.Sweep(first_seed=3, seeds=2, seconds=1.0, failures=(), never_met=(), reached={})
+    assert outcome.held
+    assert repr(outcome) == "<samovar.Sweep: 2 seeds, every promise held; 1.00 s>"
+
+
+def test_what_samovar_exports_is_named_documented_and_told_by_dir() -> None:
+    assert dir(samovar) == sorted(samovar.__all__)
+    for name in samovar.__all__:
+        exported = getattr(samovar, name)
+        assert name == "__version__" or (exported.__doc__ and exported.__module__.startswith("samovar."))
