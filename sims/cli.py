@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..peers.cli.command_line import fail
-from ..peers.cli.flags import OWN, SettingsCommand
+from ..peers.cli.flags import OWN, SettingsCommand, of_task
 from ..peers.cli.output import Output, exits, prints_aside, run_options
 from ..peers.launch.run_folder import make_folder
 from ..peers.records.result import Result
@@ -29,6 +29,7 @@ _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 
 @click.command(cls=SettingsCommand, verb="simulate", first=("peers", "link", "steps", OWN, "scenario", "run"))
 @click.argument("task", type=click.Path(path_type=Path), required=False)
+@click.argument("arguments", nargs=-1)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
 @click.option(
     "--sweep", type=click.IntRange(1, 1_000_000), metavar="N", help="Draw N scenarios from --seed on; judge them."
@@ -38,6 +39,7 @@ _IN_GROUPS = ("peers", "link", "site", "step_time", "config")
 @exits
 def simulate(
     task: Path | None,
+    arguments: tuple[str, ...],
     scenario: Path | None,
     sweep: int | None,
     minimise: bool,
@@ -46,10 +48,11 @@ def simulate(
     quiet: bool,
     **flags: object,
 ) -> int:
-    """Run TASK with many peers in virtual time, on links of your choice (100mbit,5ms).
+    """Run TASK with many peers in virtual time, on links of your choice (100mbit,5ms). ARGUMENTS, after --, are TASK's.
 
     The same seed gives the same run, to the last bit: its digest says so. Exit code 1: a promise was broken.
     """
+    flags["arguments"] = None if task is None else of_task(task, arguments)
     given = {name: value for name, value in {"config": config, **flags}.items() if value is not None}
     if sweep is not None:
         drawn = [name for name in given if name not in ("seed", "protocol")]
@@ -82,7 +85,7 @@ def _sweep(count: int, given: Mapping[str, object], *, smallest: bool, as_json: 
 
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
-        functions = load_task(task)
+        functions = load_task(task, settings.arguments)
         folder = make_folder(settings.run, task)
         output = Output(steps=settings.steps, columns=columns_of(settings), as_json=as_json, quiet=quiet)
         if idle := settings.own.idle_sites(settings):
@@ -104,9 +107,9 @@ def _scenario(
     # The toy task has a known bound on its duration; a user's own task has none.
     within_s = None if task else bound_s(found.scenario)
     with prints_aside(as_json):
-        functions = load_task(task) if task else toy_task(found.scenario.toy_size)
-        folder = make_folder(found.scenario.settings.run, file)
         wished = found.scenario.settings
+        functions = load_task(task, wished.arguments) if task else toy_task(found.scenario.toy_size)
+        folder = make_folder(wished.run, file)
         output = Output(steps=wished.steps, columns=columns_of(wished), as_json=as_json, quiet=quiet)
         result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     unwritten = output.end(result)

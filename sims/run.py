@@ -19,6 +19,7 @@ from ..peers.records.records import Record
 from ..peers.records.result import Result
 from ..peers.settings.settings import Settings
 from ..peers.task.task import Task, check_trainable
+from ..peers.user_code import called_with
 from .scenarios.scenario import Scenario
 from .scenarios.text import scenario_text
 from .scene import lost_in, scene_of
@@ -87,7 +88,7 @@ def play(
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
     records = _Records(folder, output, scenario.peers, columns_of(settings))
     began, wrong = time.monotonic(), None
-    with output, records, _telling(output, folder):
+    with output, records, _telling(output, folder), called_with(task.path, settings.arguments):
         world = World(task, scenario, records.put)
         world.log.judged = judged
         if judged:

@@ -23,7 +23,7 @@ from ..settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .command_line import STOPPED, fail
-from .flags import OWN, SettingsCommand
+from .flags import OWN, SettingsCommand, of_task
 from .output import Output, exits, run_options
 
 
@@ -45,11 +45,10 @@ def train(
     """Train TASK with peers on this machine; others may join.
 
     TASK is a Python file with model(), data(part, parts) and loss(model, batch), or a training script of yours that
-    calls samovar.join(); ARGUMENTS are handed on to a script (after --).
+    calls samovar.join(). ARGUMENTS, after --, are the task's or script's own, as in sys.argv.
     """
     script = kind_of(task) == "script"
-    if arguments and not script:
-        raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+    flags["arguments"] = None if script else of_task(task, arguments)
     if resume is not None and script:
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(flags)):
@@ -71,7 +70,8 @@ def train(
     command = script_command(task, arguments) if script else None
     launch = Launch(all_orders, settings, command, output.put, ends_together=spoken.ends_together)
 
-    ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script, protocol=settings.protocol.file)
+    protocol, own = settings.protocol.file, settings.arguments
+    ways_in = WaysIn(task, folder, invite, launch.reinvite, script=script, protocol=protocol, arguments=own)
 
     def met(members: list[dict[str, str]]) -> None:
         if resume is not None:
@@ -115,6 +115,9 @@ def _resumed(folder: Path, config: Path | None, flags: dict[str, object], tell: 
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
+    if flags["arguments"] not in (None, settings.arguments):
+        own = f"{settings.arguments!r:.80}"
+        raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
     return settings.with_flags(flags, tell)
 
 

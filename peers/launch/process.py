@@ -27,6 +27,7 @@ from ..training.devices import pick_device, take_seat
 from ..training.loop import Ended, Training
 from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
+from ..user_code import called_with
 from .control import LEAVE_S
 from .session import Session, open_for_launcher, orders_of_launcher, tell_failure
 from .spec import checkpoint_path
@@ -35,6 +36,11 @@ from .spec import checkpoint_path
 async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
     """Train the session's task to its end, or until the session is stopped, and close its endpoint. `record` is called
     with each record. Raises the errors of the task, the conversation and the checkpoint."""
+    with called_with(Path(session.orders.task), session.settings.arguments):
+        return await _run_peer(session, record)
+
+
+async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
     orders, settings, endpoint = session.orders, session.settings, session.endpoint
     torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
     compute, peer = ThreadCompute(), None
@@ -94,7 +100,7 @@ def _restored(trainer: Trainer, source: Path) -> Snapshot:
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:
-    task = load_task(Path(session.orders.task))
+    task = load_task(Path(session.orders.task), settings.arguments)
     check_trainable(task.path, settings.own.scripts_only())
     data_shard = session.orders.data_shard
     device = pick_device(settings.device, take_seat(None if session.control is None else data_shard))

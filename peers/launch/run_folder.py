@@ -50,13 +50,15 @@ def _empty_folder(wished: str | None, task: Path) -> Path:
 
 def _command_line() -> str:
     """The command line that started the run, without its secrets and its run folder."""
-    words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *sys.argv[1:]]
+    given = sys.argv[1:]
+    own = given.index("--") if "--" in given else len(given)  # behind it are the task's, which keeps them as they are
+    words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *given[:own]]
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
     # A run folder cannot be used twice.
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
-    return shlex.join(words)
+    return shlex.join([*words, *given[own:]])
 
 
 def keep_settings(folder: Path, settings: Settings) -> None:

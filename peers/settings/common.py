@@ -21,6 +21,7 @@ class CommonSettings(Declared):
     peers: int = setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
     protocol: Spoken = setting("allreduce", rules.protocol(), "What peers say to each other.", agreed=True, verbs=_ALL)
     steps: int = setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
+    arguments: str = setting("", rules.arguments(), "What the task is given, after --.", agreed=True, verbs="")
     seed: int = setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
     threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)

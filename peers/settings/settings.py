@@ -23,7 +23,7 @@ _KNOWN_LETTERS = 380
 """At most so many characters of setting names appear in an error's line."""
 Tell = Callable[[str], None]
 """Receives one line for the user, when a setting was given by its former name."""
-_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+_OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -145,6 +145,8 @@ class Settings(CommonSettings):
         spoken = self.protocol
         if isinstance(values, Mapping) and "protocol" in values:
             spoken = _agreed_protocol(self.protocol, values["protocol"])
+        if isinstance(values, Mapping) and values.get("arguments", self.arguments) != self.arguments:
+            raise SettingsError(_not_the_runs_arguments(self.arguments, values["arguments"]), "arguments")
         return self.changed(**{**_exactly(_agreed(spoken), values, silently), "protocol": spoken})
 
 
@@ -203,6 +205,12 @@ def _not_the_runs(own: Spoken, name: object, digest: str) -> str:
     if digest and name == own.name:
         return f"{shown(name)} is another file than the run's: its SHA-256 is {own.digest[:12]}, that {digest[:12]!a}"
     return f"must be the run's, {shown(name)}, got {shown(own.name)}"
+
+
+def _not_the_runs_arguments(own: str, said: object) -> str:
+    """The error for a newcomer whose task has other arguments than the run's. They are not taken from the run: they
+    come from a stranger, and a task may open files by them."""
+    return f"must be the run's, {shown(said)}, got {shown(own)}: give the same after --"
 
 
 class _Given(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -23,6 +24,8 @@ from ...protocols.limits import VIEW_MEMBERS_MAX
 from .link_text import parse_size, parse_span
 
 T = TypeVar("T")
+
+_ARGUMENTS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,20 @@ def address() -> Rule:
 def host() -> Rule:
     pattern = r"(?!0\.0\.0\.0$)[A-Za-z0-9_.-]{1,253}|\[(?!::\])[A-Za-z0-9_:.%-]{2,100}\]"
     return text("a host name or an IP address that others can dial, without tcp:// and port", "HOST", pattern)
+
+
+def arguments() -> Rule:
+    """Words for a task's own command line, as one text for a shell; a list of words is taken too."""
+
+    def take(value: object) -> str:
+        words = shlex.split(value) if isinstance(value, str) else value
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise ValueError
+        if len(said := shlex.join(words)) > _ARGUMENTS_MAX or "\0" in said:
+            raise ValueError
+        return said
+
+    return Rule(take, f"words as in a shell, of at most {_ARGUMENTS_MAX} characters", "WORDS", str)
 
 
 def devices() -> Rule:

@@ -161,7 +161,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
-    common = ["peers", "protocol", "steps", "seed", "compute_patience_s", "evaluate_every"]
+    common = ["peers", "protocol", "steps", "arguments", "seed", "compute_patience_s", "evaluate_every"]
     own = [field.name for field in dataclasses.fields(LocalSGDSettings)]  # another value of any makes another algorithm
     assert list(Settings().agreed()) == [*common, *own]
 
