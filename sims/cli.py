@@ -87,7 +87,7 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
         functions = load_task(task, settings.arguments)
         folder = make_folder(settings.run, task)
-        output = Output(steps=settings.steps, columns=columns_of(settings), as_json=as_json, quiet=quiet)
+        output = Output(steps=settings.steps_max or 0, columns=columns_of(settings), as_json=as_json, quiet=quiet)
         if idle := settings.own.idle_sites(settings):
             output.say(idle)
         if settings.step_time == MEASURED:
@@ -110,7 +110,7 @@ def _scenario(
         wished = found.scenario.settings
         functions = load_task(task, wished.arguments) if task else toy_task(found.scenario.toy_size)
         folder = make_folder(wished.run, file)
-        output = Output(steps=wished.steps, columns=columns_of(wished), as_json=as_json, quiet=quiet)
+        output = Output(steps=wished.steps_max or 0, columns=columns_of(wished), as_json=as_json, quiet=quiet)
         result, last = play(functions, found.scenario, folder, output, judged=True, within_s=within_s)
     unwritten = output.end(result)
     if result.broken is not None:

@@ -102,6 +102,7 @@ def play(
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=simulated.metrics,
+        end=simulated.end,
         lost=lost_in(scene),
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,

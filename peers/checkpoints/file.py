@@ -138,6 +138,18 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return _parsed(whole)
 
 
+def read_numbers(path: Path) -> dict[str, Any]:
+    """The numbers alone, without reading the tensors or checking the hash. Raises OSError and ValueError."""
+    with open(path, "rb") as file:
+        if _HEAD.match(head := file.read(_HEAD_BYTES_MAX)) is None:
+            raise ValueError("it is not a checkpoint of Samovar, or its beginning is damaged")
+        length = int.from_bytes(head[:8], "little")
+        file.seek(8)
+        table = json.loads(file.read(min(length, _HEADER_BYTES_MAX)))
+    numbers = from_plain({}, json.loads(table["__metadata__"]["samovar"])["numbers"])
+    return dict(numbers)
+
+
 def _parsed(whole: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
     data = 8 + int.from_bytes(whole[:8].numpy().tobytes(), "little")
     table = json.loads(whole[8:data].numpy().tobytes())

@@ -90,7 +90,7 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
     if session is None:
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
-    output = Output(steps=session.settings.steps, columns=columns, as_json=as_json, quiet=quiet)
+    output = Output(steps=session.settings.steps_max or 0, columns=columns, as_json=as_json, quiet=quiet)
     file, record = session.recorder()
 
     def tell(what: Record) -> None:
@@ -106,6 +106,7 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=ended.metrics,
+        end=ended.end,
         report=settings.report,
     )
     unwritten = output.end(result)

@@ -154,6 +154,7 @@ def final_table(result: Result) -> RenderableType:
 def _headline(result: Result) -> Phrases:
     head = [
         *metric_texts(result.metrics, result.metrics_at, result.exchanges, result.noun),
+        *([f"best {told}" for told in _best(result)]),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
         count_text(len(result.peers), "peer")
@@ -162,8 +163,14 @@ def _headline(result: Result) -> Phrases:
         + (f", {len(result.lost):,} lost" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
+        *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
     ]
     return Phrases(head)
+
+
+def _best(result: Result) -> list[str]:
+    best = result.best
+    return [] if best is None else metric_texts({best.metric: best.value}, best.at, result.exchanges, result.noun)
 
 
 def _peer_table(result: Result) -> Folded:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from ...protocols.addresses import split_address
+from ...protocols.conversation import End
 from ..checkpoints.checkpoint import CheckpointError
 from ..conversations.registry import conversation
 from ..launch.launcher import Launch, LaunchError, script_command
@@ -59,13 +60,15 @@ def train(
         folder = resume
     else:
         settings = Settings.read(config, flags, tell)
+        if script and (why := settings.own.tasks_only()):
+            raise TaskError(f"{task}: {why}")
         if not script:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)
         folder = make_folder(settings.run, task)
     all_orders, invite = founding_orders(task, settings, folder, resume=resume is not None)
     spoken = conversation(settings)
-    steps = 0 if script else settings.steps
+    steps = 0 if script else settings.steps_max or 0
     output = Output(steps=steps, columns=spoken.columns, as_json=as_json, quiet=quiet)
     command = script_command(task, arguments) if script else None
     launch = Launch(all_orders, settings, command, output.put, ends_together=spoken.ends_together)
@@ -95,7 +98,7 @@ def train(
         resumable = not script and _has_checkpoint(folder, settings.peers)
         output.say(f"stopped; go on with: {again}" if resumable else "stopped")
     elif code == 0 and resume is not None and not launch.going:
-        output.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
+        output.say(_over_before(_end(launch), settings))
     return code
 
 
@@ -158,6 +161,19 @@ async def _train(
     return STOPPED if stop.is_set() else code
 
 
+def _over_before(end: End | None, settings: Settings) -> str:
+    """The line for a run that was resumed and had nothing to do any more."""
+    if end is None or end.by == "steps":
+        return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
+    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
+
+
+def _end(launch: Launch) -> End | None:
+    """Why the run is over, as its peers tell; None: they do not."""
+    told = [end for peer in launch.peers if (end := (peer.ended or {}).get("end"))]
+    return End(**told[0]) if told else None
+
+
 def _conclude(
     launch: Launch, output: Output, folder: Path, settings: Settings, before_s: float, began: float
 ) -> Result:
@@ -177,6 +193,7 @@ def _conclude(
         output.heard,
         wall_s=before_s + time.monotonic() - began,
         metrics=metrics[-1] if metrics else None,
+        end=_end(launch),
         lost=failed,
         report=settings.report,
     )

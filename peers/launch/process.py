@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoints.best import BestModel, best_path
 from ..checkpoints.checkpoint import Snapshot, load, save
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
@@ -47,19 +48,23 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, session))
         resumed = None if orders.resume is None else await compute.run(partial(_restored, trainer, Path(orders.resume)))
+        facts = await compute.run(trainer.facts)
         peer = Peer(
             endpoint,
             settings,
             session.place,
-            await compute.run(trainer.facts),
-            steps=settings.steps,
+            facts,
+            steps=settings.steps_max,
             resumed=resumed,
             record=record,
         )
         replica = TaskReplica(trainer, compute)
-        training = Training(peer, replica, session.stop, _keeper(session))
+        folder, headline = Path(orders.folder), facts.headline
+        keep, best = _keeper(session, checkpoint_path(folder, orders.name)), best_path(folder)
+        kept = None if headline is None else BestModel(best, headline.name, headline.better, _keeper(session, best))
+        training = Training(peer, replica, session.stop, keep, kept)
         if orders.founder or session.control is None:  # of a launcher's peers only the founder
-            await replica.rehearse(peer.stalls)
+            settings.own.check_metrics(await replica.rehearse(peer.stalls))
         session.ready(peer)
         ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):
@@ -78,9 +83,8 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         compute.close()
 
 
-def _keeper(session: Session) -> Callable[[Snapshot], None]:
-    """A function that writes this peer's checkpoint. It is to be called on the compute thread."""
-    path = checkpoint_path(Path(session.orders.folder), session.orders.name)
+def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
+    """A function that writes a checkpoint to `path`. It is to be called on the compute thread."""
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
     def keep(snapshot: Snapshot) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...protocols.conversation import End
+from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
-from ..records.result import Lost, Result
+from ..records.result import Best, Lost, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
 from ..records.tally import Tally
 from ..report.trace import write_trace
@@ -111,6 +113,7 @@ def conclude(
     *,
     wall_s: float,
     metrics: Mapping[str, float] | None = None,
+    end: End | None = None,
     lost: Sequence[Lost] = (),
     virtual_s: float | None = None,
     digest: str | None = None,
@@ -120,7 +123,8 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model; without them the result has those of the records. `lost`: peers that the
+    `metrics`: metrics of the final model; without them the result has those of the records. `end`: why the run is over,
+    None: it is not, or nobody tells. `lost`: peers that the
     launcher knows to be lost. Their reasons replace those in the records, because peers record when another one went
     silent but cannot know why.
     """
@@ -135,6 +139,9 @@ def conclude(
     return Result(
         metrics=metrics or told.metrics,
         metrics_at=told.exchanges if metrics else told.metrics_at,
+        best=_best_in(folder),
+        ended_by=None if end is None else end.by,
+        ended_why="" if end is None else end.why,
         loss=told.loss,
         wall_s=wall_s,
         noun=noun,
@@ -148,6 +155,12 @@ def conclude(
         digest=digest,
         broken=broken,
     )
+
+
+def _best_in(folder: Path) -> Best | None:
+    path = best_path(folder)
+    kept = kept_best(path)
+    return None if kept is None else Best(metric=kept.metric, value=kept.value, at=kept.version, file=str(path))
 
 
 def keep_result(result: Result, heard: Tally) -> None:

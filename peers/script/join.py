@@ -72,7 +72,7 @@ def _settings(wished: dict[str, Any]) -> Settings:
     if idle := of_tasks(wished):
         raise SettingsError(f"a training script decides that itself: leave out {idle}")
     try:
-        return Settings.from_entries(
+        settings = Settings.from_entries(
             [
                 Entry(key, str(value) if isinstance(value, os.PathLike) else value, "samovar.join")
                 for key, value in wished.items()
@@ -82,6 +82,14 @@ def _settings(wished: dict[str, Any]) -> Settings:
         )
     except SettingsError as error:
         raise SettingsError(error.problem, error.name) from None  # without the place: the caller's traceback shows it
+    return _for_scripts(settings)
+
+
+def _for_scripts(settings: Settings) -> Settings:
+    """These settings, if a script can train with them. Raises SettingsError."""
+    if why := settings.own.tasks_only():
+        raise SettingsError(why)
+    return settings
 
 
 async def _launched() -> Session:
@@ -109,6 +117,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 async def _joined(target: JoinTarget, settings: Settings, name: str | None) -> Session:
     raise_file_limit()
     session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script())
+    _for_scripts(session.settings)
     torch.set_num_threads(session.orders.threads)
     return session
 

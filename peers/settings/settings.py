@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .common import CommonSettings
+from .common import USUAL_STEPS, CommonSettings
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .groups import without_groups
 from .link_text import one_of
@@ -62,6 +62,12 @@ class Settings(CommonSettings):
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
+
+    @property
+    def steps_max(self) -> int | None:
+        """Local steps of each peer after which the run is over: `steps`, or the usual number if no end is given. None:
+        the run has another end, and no number of steps."""
+        return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
 
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, its own settings take their

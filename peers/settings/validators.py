@@ -7,12 +7,13 @@ import math
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.codecs.registry import CODECS, parse_codec
+from ...aggregation.goals import parse_goal
 from ...aggregation.options import spelled
 from ...aggregation.outer import OUTER_STEPS, parse_outer
 from ...aggregation.periods.fixed import Fixed
@@ -167,6 +168,16 @@ def codec() -> Rule:
 
     said = f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01"
     return Rule(_parsed(parse), said, "none|CODEC", str)
+
+
+def goal() -> Rule:
+    said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
+    return Rule(_parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
+
+
+def passes() -> Rule:
+    """A number of passes over the data, whole or not."""
+    return replace(times(1e-6, 1e9), metavar="E")
 
 
 def outer() -> Rule:

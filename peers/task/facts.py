@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...aggregation.vector import Layout
 from .constants import Agreement
+from .headline import Headline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,8 @@ class Facts:
     `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: the first so many of its n
     elements are parameters, which local steps change; None: all n. `agreement`: the properties in which all peers'
     models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of "steps",
-    "gradients" and "evaluation".
+    "gradients" and "evaluation". `headline`: the metric by which evaluated models are compared; None: it does not
+    evaluate.
     """
 
     layout: Layout
@@ -25,3 +27,4 @@ class Facts:
     parameters: int | None = None
     agreement: Agreement | None = None
     can: frozenset[str] = frozenset({"steps"})
+    headline: Headline | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,10 +17,12 @@ from ...protocols.conversation import Begin, Evaluate, Position, Steps, Update, 
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of
 from ..task.facts import Facts
+from ..task.headline import headline_of
 from ..task.model_copy import MEND, Diverged, ModelCopy
 from ..task.rng import Chance, derive
 from ..task.task import Task, TaskError, made_by, shown
-from ..task.tensors import check_values, load_tensors, moved, samples_in, tensors_of
+from ..task.tensors import check_values, load_tensors, moved, samples_in, saved_tensors
+from .passes import Passes
 from .replica import Write
 
 
@@ -48,7 +51,7 @@ class Trainer:
         self._samples = 0
         self._losses: list[Tensor] = []
         self._halfway: Tensor | None = None
-        self._epoch, self._batch = 0, 0
+        self._epoch, self._batch, self._passes = 0, 0, Passes()
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self._chance = Chance(derive(seed, "steps", data_shard), device)
@@ -65,15 +68,15 @@ class Trainer:
 
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
-        evaluates = () if self.task.evaluate is None else ("evaluation",)
-        return self.copy.facts(self.vector, "steps", *evaluates)
+        headline = headline_of(self.task)
+        return replace(self.copy.facts(self.vector, "steps", *((headline and ["evaluation"]) or ())), headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
         if (data_shard, data_shards) != (self._data_shard, self._data_shards):
             self._data_shard, self._data_shards = data_shard, data_shards
             self._epoch = self._batch = 0
-            self._data = self._batches = None
+            self._data, self._batches, self._passes = None, None, Passes()
             self._chance = Chance(derive(self._seed, "steps", data_shard), self.device)
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
@@ -150,6 +153,7 @@ class Trainer:
             learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
             halfway=self._halfway,
+            epochs=self._passes.since(self._epoch, self._batch),
         )
 
     def _mean_loss(self) -> float:
@@ -159,6 +163,7 @@ class Trainer:
     def begin_round(self) -> None:
         """Reset the counts of the round; the model stays as it is."""
         self.steps_in_round = self._samples = 0
+        self._passes.begin(self._epoch, self._batch)
         self._losses.clear()
         self._halfway = None
 
@@ -166,16 +171,17 @@ class Trainer:
     def _as_brought(self, update: Update) -> Iterator[None]:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
-        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses)
+        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses, self._passes)
         self.copy.load(update.vector)
         self.steps -= self.steps_in_round
         self.steps_in_round, self._samples = update.steps, int(update.weight)
         self._losses = [torch.tensor(update.loss, device=self.device)]
+        self._passes = self._passes.with_so_many(update.epochs, self._epoch, self._batch)
         try:
             yield
         finally:
             self.copy.load(vector)
-            self.steps, self.steps_in_round, self._samples, self._losses = now
+            self.steps, self.steps_in_round, self._samples, self._losses, self._passes = now
 
     def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """See `Replica.save`."""
@@ -205,19 +211,25 @@ class Trainer:
     def evaluate(self, vector: Tensor | None = None) -> dict[str, float]:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
-        if vector is not None and not self.copy.holds(vector):
-            now = self.vector
-            self.copy.load(vector)
-            try:
-                return self.evaluate()
-            finally:
-                self.copy.load(now)
         Chance(derive(self._seed, "evaluate"), self.device).take()
-        return metrics_of(self.model, self.task)
+        with self.holding(vector):
+            return metrics_of(self.model, self.task)
+
+    @contextmanager
+    def holding(self, vector: Tensor | None) -> Iterator[None]:
+        """A context in which the model is `vector` [n]; None: as it is."""
+        now = None if vector is None or self.copy.holds(vector) else self.vector
+        if now is not None and vector is not None:
+            self.copy.load(vector)
+        try:
+            yield
+        finally:
+            if now is not None:
+                self.copy.load(now)
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
-        tensors = {f"model/{name}": tensor.detach() for name, tensor in tensors_of(self.model).items()}
+        tensors = saved_tensors(self.model)
         optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, drawn_numbers = self._chance.to_plain()
@@ -232,6 +244,7 @@ class Trainer:
             "samples": self._samples,
             "epoch": self._epoch,
             "batch": self._batch,
+            "passes": self._passes.to_plain(self._epoch, self._batch),
             "part": self._data_shard,
             "parts": self._data_shards,
             "layout": self.layout.to_plain(),
@@ -262,6 +275,7 @@ class Trainer:
         self._chance.take()
         for _ in range(numbers["batch"]):
             self._next_batch()
+        self._passes = Passes.from_plain(numbers.get("passes"), self._epoch, self._batch)
         drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
         self._chance = Chance.from_plain(drawn, numbers["random"], self.device)
 
@@ -271,11 +285,13 @@ class Trainer:
                 self._chance.begin(derive(self._seed, "data", self._data_shard, self._epoch))
                 if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
                     self._data = self.task.data(self._data_shard, self._data_shards)
+                self._passes.has(self._data)
                 self._batches = iter(self._data)
             try:
                 batch = next(self._batches)
             except StopIteration:
                 self._batches = None
+                self._passes.ended(self._batch)
                 self._epoch, self._batch = self._epoch + 1, 0
                 continue
             self._batch += 1

@@ -34,11 +34,14 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
     hints = typing.get_type_hints(CommonSettings) | typing.get_type_hints(LocalSGDSettings)
     for name, field in FIELDS.items():
         kind = field.metadata["rule"].kind
-        if issubclass(typing.get_origin(hints[name]) or type(None), Parsed) or hints[name] is Spoken:
+        hint = typing.get_args(hints[name])[0] if field.default is None else hints[name]
+        if issubclass(typing.get_origin(hint) or type(None), Parsed) or hint is Spoken:
             assert kind is str, f"{name} is given as text, and parsed once"
         else:
             assert hints[name] == (kind | None if field.default is None else kind), name
-        assert field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN")), name
+        assert (
+            field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN", "2000"))
+        ), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
