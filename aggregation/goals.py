@@ -2,7 +2,6 @@
 
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,9 +12,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_GOAL = re.compile(
-    r"\s*([^\s<>=](?:[^<>=]{0,58}[^\s<>=])?)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:e[-+]?\d+)?)\s*", re.ASCII | re.I
-)
+_NAME_LETTERS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,9 @@ class Goal:
 
 def parse_goal(text: str) -> Goal:
     """The goal in a text such as ``accuracy >= 0.97``. Raises ValueError."""
-    found = _GOAL.fullmatch(text)
-    if found is None or not math.isfinite(value := float(found[3])):
+    sign = next((sign for sign in _COMPARE if sign in text), "")
+    metric, _, value = text.partition(sign) if sign else (text, "", "")
+    metric, number = metric.strip(), float(value.strip() or math.nan)
+    if not (0 < len(metric) <= _NAME_LETTERS_MAX and metric.isprintable() and math.isfinite(number)):
         raise ValueError(f"a goal is a metric, one of {', '.join(_COMPARE)}, and a number, got {text!r:.80}")
-    return Goal(found[1], found[2], value)
+    return Goal(metric, sign, number)

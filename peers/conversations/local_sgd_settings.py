@@ -31,11 +31,11 @@ class LocalSGDSettings(OwnSettings):
     first: ClassVar[tuple[str, ...]] = ("period",)
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "When peers average": ("period", "period_initial", "period_block_s", "overlap", "overlap_share"),
+        "When the run ends, beside --steps": _ENDS,
         "What they average": ("average", "outer", "inner", "fragments"),
         "Peers that differ": ("pace", "drift", "site_period"),
         "Connections": ("schedule", "codec"),
         "Faults, in seconds": ("norm_limit",),
-        "Computing": _ENDS,
     }
 
     schedule: Parsed[Schedule | None] = setting(

@@ -51,7 +51,7 @@ class Trainer:
         self._samples = 0
         self._losses: list[Tensor] = []
         self._halfway: Tensor | None = None
-        self._epoch, self._batch, self._passes = 0, 0, Passes()
+        self._passes = Passes()
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self._chance = Chance(derive(seed, "steps", data_shard), device)
@@ -75,7 +75,6 @@ class Trainer:
         """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
         if (data_shard, data_shards) != (self._data_shard, self._data_shards):
             self._data_shard, self._data_shards = data_shard, data_shards
-            self._epoch = self._batch = 0
             self._data, self._batches, self._passes = None, None, Passes()
             self._chance = Chance(derive(self._seed, "steps", data_shard), self.device)
 
@@ -153,7 +152,7 @@ class Trainer:
             learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
             halfway=self._halfway,
-            epochs=self._passes.since(self._epoch, self._batch),
+            epochs=self._passes.in_round,
         )
 
     def _mean_loss(self) -> float:
@@ -163,7 +162,7 @@ class Trainer:
     def begin_round(self) -> None:
         """Reset the counts of the round; the model stays as it is."""
         self.steps_in_round = self._samples = 0
-        self._passes.begin(self._epoch, self._batch)
+        self._passes.begin_round()
         self._losses.clear()
         self._halfway = None
 
@@ -171,17 +170,18 @@ class Trainer:
     def _as_brought(self, update: Update) -> Iterator[None]:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
-        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses, self._passes)
+        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses)
         self.copy.load(update.vector)
         self.steps -= self.steps_in_round
         self.steps_in_round, self._samples = update.steps, int(update.weight)
         self._losses = [torch.tensor(update.loss, device=self.device)]
-        self._passes = self._passes.with_so_many(update.epochs, self._epoch, self._batch)
+        passes, self._passes.in_round = self._passes.in_round, update.epochs
         try:
             yield
         finally:
             self.copy.load(vector)
-            self.steps, self.steps_in_round, self._samples, self._losses, self._passes = now
+            self.steps, self.steps_in_round, self._samples, self._losses = now
+            self._passes.in_round = passes
 
     def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """See `Replica.save`."""
@@ -242,9 +242,9 @@ class Trainer:
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._samples,
-            "epoch": self._epoch,
-            "batch": self._batch,
-            "passes": self._passes.to_plain(self._epoch, self._batch),
+            "epoch": self._passes.epoch,
+            "batch": self._passes.batch,
+            "passes": self._passes.to_plain(),
             "part": self._data_shard,
             "parts": self._data_shards,
             "layout": self.layout.to_plain(),
@@ -270,30 +270,28 @@ class Trainer:
         self._losses = list(tensors["losses"].to(self.device))
         self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
         self._samples, self._data_shard, self._data_shards = numbers["samples"], numbers["part"], numbers["parts"]
-        self._epoch, self._batch = numbers["epoch"], 0
-        self._data = self._batches = None
+        self._data, self._batches, self._passes = None, None, Passes(numbers["epoch"])
         self._chance.take()
         for _ in range(numbers["batch"]):
             self._next_batch()
-        self._passes = Passes.from_plain(numbers.get("passes"), self._epoch, self._batch)
+        self._passes.restore(numbers.get("passes"))
         drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
         self._chance = Chance.from_plain(drawn, numbers["random"], self.device)
 
     def _next_batch(self) -> Any:
         for _ in range(2):
             if self._batches is None:
-                self._chance.begin(derive(self._seed, "data", self._data_shard, self._epoch))
+                self._chance.begin(derive(self._seed, "data", self._data_shard, self._passes.epoch))
                 if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
                     self._data = self.task.data(self._data_shard, self._data_shards)
-                self._passes.has(self._data)
+                self._passes.begin(self._data)
                 self._batches = iter(self._data)
             try:
                 batch = next(self._batches)
             except StopIteration:
                 self._batches = None
-                self._passes.ended(self._batch)
-                self._epoch, self._batch = self._epoch + 1, 0
+                self._passes.end()
                 continue
-            self._batch += 1
+            self._passes.batch += 1
             return moved(batch, self.device)
         raise TaskError(f"{self.task.path}: data({self._data_shard}, {self._data_shards}) gives no batches")

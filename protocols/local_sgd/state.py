@@ -86,9 +86,8 @@ def from_snapshot(snapshot: Snapshot) -> State:
             raise ValueError("its links and speeds make no sense")
         links, speeds = LinkCosts(*means[: -len(Speeds._fields)]), Speeds(*means[-len(Speeds._fields) :])
         vector, *outer = snapshot.tensors.values()
-        return State(
-            snapshot.version, step, vector, tuple(outer), PeriodState.from_plain(period), links, speeds, counts
-        )
+        agreed = PeriodState.from_plain(period)
+        return State(snapshot.version, step, vector, tuple(outer), agreed, links, speeds, counts)
     except (ValueError, TypeError) as error:
         raise PeerMisbehaved(f"not a state of this run: {error}") from None
 
