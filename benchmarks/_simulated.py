@@ -13,6 +13,7 @@ from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.vector import Layout, Part
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.local_sgd.ends import Ends
 from samovar.protocols.local_sgd.local_sgd import LocalSGD
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.local_sgd.state import State
@@ -57,7 +58,7 @@ async def joined(
     sgd = LocalSGD(
         Channel(one, LOCAL_SGD), membership, stalls,
         layout=layout, schedule=lambda view: SCHEDULES[schedule], period=Fixed(1), outer=Plain(),
-        state=State(0, 0, torch.zeros(layout.size), (), Fixed(1).start()), steps=steps, buckets=buckets,
+        state=State(0, 0, torch.zeros(layout.size), (), Fixed(1).start()), ends=Ends(steps=steps), buckets=buckets,
     )  # fmt: skip
     if index == first:
         sgd.membership.found()

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 
 from .errors import MODULE_PREFIX
+
+
+@contextlib.contextmanager
+def called_with(path: Path, arguments: str) -> Iterator[None]:
+    """A context in which `sys.argv` is that of the script `path` with these `arguments`, words as in a shell. It is of
+    the whole process, so that the task's functions and the workers of its DataLoaders see it in any thread."""
+    before, sys.argv = sys.argv, [str(path), *shlex.split(arguments)]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def quits(error: BaseException) -> str:
+    """The reason why the user's code ended by `error`, e.g. SystemExit, as one line. For an error of usage that
+    argparse found this is argparse's own message, which it prints and does not raise."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == "argparse"]
+    said = frames[-1].f_locals.get("message") if frames and isinstance(error, SystemExit) else None
+    if said:
+        return " ".join(str(said).partition("error: ")[2].split())
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def imported(path: Path, refused: type[ValueError], kind: str = "") -> ModuleType:
@@ -28,6 +52,5 @@ def imported(path: Path, refused: type[ValueError], kind: str = "") -> ModuleTyp
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == spec.origin]
         place = f"{path}, line {lines[-1]}" if lines else f"{path}"
         mend = f"; install it for {sys.executable}" if isinstance(error, ModuleNotFoundError) else ""
-        why = " ".join(str(error).split())
-        raise refused(f"{place}: cannot be imported: {type(error).__name__}: {why}{mend}") from error
+        raise refused(f"{place}: cannot be imported: {quits(error)}{mend}") from error
     return module

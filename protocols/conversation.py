@@ -169,7 +169,8 @@ class Update:
     """The result of a work. `vector` [n]: the model, or the gradient; `weight`: samples behind it; `loss`: their mean
     loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
     of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
-    replica takes no more steps."""
+    replica takes no more steps. `epochs`: passes over the data since the round began, with the fraction where the
+    number of batches is known."""
 
     vector: Tensor
     weight: float = 0.0
@@ -181,6 +182,7 @@ class Update:
     filling: Filling | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     final: bool = False
+    epochs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,14 @@ class Position:
     begin: Begin | Update
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a run is over. `by`: the name of the setting that ended it, e.g. "steps"; `why`: in words for the user."""
+
+    by: str
+    why: str
+
+
 Came = Literal["started", "joined", "resumed"]
 """How a peer entered a run."""
 
@@ -259,8 +269,9 @@ class Conversation(Protocol):
         by a later call."""
         ...
 
-    async def finish(self) -> None:
-        """After the last work: wait for the peers that still need this one. `next` may then give an evaluation."""
+    async def finish(self) -> End | None:
+        """After the last work: wait for the peers that still need this one. `next` may then give an evaluation. Returns
+        why the run is over; None: the conversation does not tell."""
         ...
 
     async def leave(self, why: str) -> None:

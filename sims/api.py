@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ def simulate(
     *,
     scenario: PathText | None = None,
     config: PathText | None = None,
+    arguments: Sequence[str] = (),
     quiet: bool = False,
     **settings: Unpack[SimulateSettings],
 ) -> Result:
@@ -56,9 +58,9 @@ def simulate(
 
     `task`: as for `samovar.train`, but no script. `scenario`: TOML file with peers, links and faults, and perhaps a
     task, which `task` replaces; then promises are checked, and `result.broken` names the first that did not hold.
-    `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``,
-    ``link="10mbit,40ms"``). The same seed gives the same run, to the last bit: `result.digest` says so. The random
-    generators of the caller are left as they were.
+    `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`: show
+    nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed gives the
+    same run, to the last bit: `result.digest` says so. The random generators of the caller are left as they were.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; RunFailed when the result cannot be
     written; Stopped on Ctrl-C.
@@ -68,13 +70,14 @@ def simulate(
         named = "" if file is None else file.named
         command = call_text("simulate", named, {**settings, "scenario": scenario, "config": config})
         path = None if file is None else file.path
+        given = {**settings, "arguments": shlex.join(map(str, arguments)) or None}
         if scenario is not None:
             if twice := [name for name in IN_GROUPS if {**settings, "config": config}.get(name) is not None]:
                 raise SettingsError(f"scenario says it in the file: leave out {twice[0]}")
-            wished = play_of_scenario(Path(scenario), path, settings, tell, command)
+            wished = play_of_scenario(Path(scenario), path, given, tell, command)
         else:
             assert path is not None
-            read = Settings.read(None if config is None else Path(config), {"device": "cpu", **settings}, tell)
+            read = Settings.read(None if config is None else Path(config), {"device": "cpu", **given}, tell)
             wished = play_of_task(path, read, command)
         if file is not None:
             wished = replace(wished, task=replace(wished.task, path=file.within(wished.folder)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..peers.cli.command_line import fail
-from ..peers.cli.flags import OWN, SettingsCommand
+from ..peers.cli.flags import OWN, SettingsCommand, of_task
 from ..peers.cli.output import Output, exits, prints_aside, run_options
 from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell, aloud, silently
@@ -19,6 +19,7 @@ from .sweeps.show import show_sweep
 
 @click.command(cls=SettingsCommand, verb="simulate", first=("peers", "link", "steps", OWN, "scenario", "run"))
 @click.argument("task", type=click.Path(path_type=Path), required=False)
+@click.argument("arguments", nargs=-1)
 @click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Peers, links, faults: a TOML file.")
 @click.option(
     "--sweep", type=click.IntRange(1, 1_000_000), metavar="N", help="Draw N scenarios from --seed on; judge them."
@@ -28,6 +29,7 @@ from .sweeps.show import show_sweep
 @exits
 def simulate(
     task: Path | None,
+    arguments: tuple[str, ...],
     scenario: Path | None,
     sweep: int | None,
     minimise: bool,
@@ -36,10 +38,11 @@ def simulate(
     quiet: bool,
     **flags: object,
 ) -> int:
-    """Run TASK with many peers in virtual time, on links of your choice (100mbit,5ms).
+    """Run TASK with many peers in virtual time, on links of your choice (100mbit,5ms). ARGUMENTS, after --, are TASK's.
 
     The same seed gives the same run, to the last bit: its digest says so. Exit code 1: a promise was broken.
     """
+    flags["arguments"] = None if task is None else of_task(task, arguments)
     given = {name: value for name, value in {"config": config, **flags}.items() if value is not None}
     if sweep is not None:
         drawn = [name for name in given if name not in ("seed", "protocol")]

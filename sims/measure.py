@@ -11,27 +11,35 @@ import torch
 from ..peers.settings.settings import Settings
 from ..peers.task.task import Task
 from ..peers.training.trainer import Trainer
+from ..peers.user_code import called_with
 
 _WARM_UP, _STEPS = 3, 20
+_CPU = torch.device("cpu")
 
 
 def measured_step_time(task: Task, settings: Settings) -> str:
     """The median time of 20 local steps of one peer, as a text for `--step-time`. A run with this text has the same
     digest as the measured one."""
     torch.set_num_threads(settings.threads or 1)  # as in the world
-    trainer = Trainer(
-        task,
-        seed=settings.seed,
-        data_shard=0,
-        data_shards=settings.peers,
-        device=torch.device("cpu"),
-        steps=settings.steps,
-    )
-    trainer.hooks.setup("0", None)
+    with called_with(task.path, settings.arguments):
+        trainer = Trainer(
+            task,
+            seed=settings.seed,
+            data_shard=0,
+            data_shards=settings.peers,
+            device=_CPU,
+            steps=settings.steps_max,
+        )
+        trainer.hooks.setup("0", None)
+        times_s = _times_s(trainer)
+    return f"{max(1, round(1e6 * statistics.median(times_s)))}us"
+
+
+def _times_s(trainer: Trainer) -> list[float]:
     trainer.train(_WARM_UP)
     times_s = []
     for _ in range(_STEPS):
         began = time.perf_counter()
         trainer.train(1)
         times_s.append(time.perf_counter() - began)
-    return f"{max(1, round(1e6 * statistics.median(times_s)))}us"
+    return times_s

@@ -20,6 +20,7 @@ from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell
 from ..peers.settings.validators import MEASURED
 from ..peers.task.task import Task, check_trainable, load_task
+from ..peers.user_code import called_with
 from .measure import measured_step_time
 from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
@@ -93,14 +94,14 @@ class Play:
 
     @property
     def steps(self) -> int:
-        """Local steps of each peer."""
-        return self.scenario.settings.steps
+        """Local steps of each peer; 0: another end."""
+        return self.scenario.settings.steps_max or 0
 
 
 def play_of_task(task: Path, settings: Settings, command: str | None = None) -> Play:
     """A simulation of the task with these settings, without faults. `command`: how it was started, for its report;
     None: by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
-    functions = load_task(task)
+    functions = load_task(task, settings.arguments)
     folder = make_folder(settings.run, task, command)
     if settings.step_time == MEASURED:
         settings = settings.changed(step_time=measured_step_time(functions, settings))
@@ -116,7 +117,7 @@ def play_of_scenario(
     task = task or found.task
     # The toy task has a known bound on its duration; a user's own task has none.
     within_s = None if task else bound_s(found.scenario)
-    functions = load_task(task) if task else toy_task(found.scenario.toy_size)
+    functions = load_task(task, found.scenario.settings.arguments) if task else toy_task(found.scenario.toy_size)
     folder = make_folder(found.scenario.settings.run, file, command)
     return Play(task=functions, scenario=found.scenario, folder=folder, judged=True, within_s=within_s)
 
@@ -132,7 +133,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
     (folder / SCENARIO_FILE).write_text(scenario_text(again, task_file), encoding="utf-8")
     records = _Records(folder, output, scenario.peers, wished.columns)
     began, wrong = time.monotonic(), None
-    with output, records, _telling(output, folder):
+    with output, records, _telling(output, folder), called_with(task.path, settings.arguments):
         world = World(task, scenario, records.put)
         world.log.judged = wished.judged
         if wished.judged:
@@ -147,6 +148,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         wall_s=time.monotonic() - began,
         metrics=simulated.metrics,
         scales=simulated.scales,
+        end=simulated.end,
         lost=lost_in(scene),
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,

@@ -38,9 +38,10 @@ def train(
     must stand under ``if __name__ == "__main__":``. Classes and notebooks are sent as source, with everything that they
     use: functions, classes, imports and plain values, of the main module.
 
-    `arguments`: of a script. `resume`: folder of a stopped run, with which to go on. `config`: TOML file with settings.
-    `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``);
-    ``help(samovar.Settings)`` tells all of them. A call works while an event loop runs, as one does in a notebook.
+    `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run, with which
+    to go on. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings`
+    (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. A call works while an
+    event loop runs, as one does in a notebook.
 
     Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
     so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ from ..conversations.loading import of_another
 from ..launch.run_folder import SETTINGS_FILE
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, Spoken, checked
-from ..settings.settings import fields_of
+from ..settings.names import fields_of
 from ..settings.toml_file import read_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,6 +36,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Heading -> names of the options under it, in the order of the help. A conversation's own settings are appended to
 these groups, or stand in groups before them (`OwnSettings.groups`)."""
+_DASHED: Final = f"{__name__}.dashed"
+"""The key under which a context says whether its command line has a --."""
 OWN: Final = "(the conversation's)"
 """Stands in `GroupedCommand.first` for the options of `OwnSettings.first`."""
 
@@ -107,7 +110,7 @@ class SettingsCommand(GroupedCommand):
             spoken = _spoken(args)
         except SettingsError as error:
             raise click.ClickException(str(error)) from None
-        ctx.meta[__name__] = spoken
+        ctx.meta[__name__], ctx.meta[_DASHED] = spoken, "--" in args
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -134,6 +137,15 @@ class SettingsCommand(GroupedCommand):
         own[f"Of {spoken.name}"] = tuple(name for name in fields_of(spoken) if name not in grouped)
         before = {title: names for title, names in own.items() if title not in GROUPS}
         return before | {title: (*names, *own.get(title, ())) for title, names in GROUPS.items()}
+
+
+def of_task(task: Path, arguments: Sequence[str]) -> str | None:
+    """The words of a command line that are for the `task`, as the setting `arguments`; None: there are none. Raises
+    UsageError when they do not stand after --, as a word by mistake would."""
+    ctx = click.get_current_context()
+    if arguments and not ctx.meta[_DASHED]:
+        raise click.UsageError(f"{task}: a task's own arguments go after --: {' '.join(arguments):.80}", ctx)
+    return shlex.join(arguments) if arguments else None
 
 
 def _chosen(ctx: click.Context) -> Spoken:

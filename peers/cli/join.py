@@ -23,13 +23,14 @@ from ..settings.settings import Settings, aloud, silently
 from ..task.task import TaskError, kind_of
 from ..training.stop import Stop
 from .command_line import STOPPED, fail
-from .flags import SettingsCommand
+from .flags import SettingsCommand, of_task
 from .output import Output, exits, prints_aside, run_options
 
 
 @click.command(cls=SettingsCommand, verb="join", first=("invite", "name", "device", "run"))
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1)
 @click.option(
     "--invite",
     metavar="TEXT|FILE|-",
@@ -44,6 +45,7 @@ from .output import Output, exits, prints_aside, run_options
 def join(
     address: str,
     task: Path,
+    arguments: tuple[str, ...],
     invite: str | None,
     peer_key: str | None,
     insecure: bool,
@@ -53,13 +55,14 @@ def join(
     quiet: bool,
     **flags: object,
 ) -> int:
-    """Join the run at ADDRESS with TASK, the same file as there.
+    """Join the run at ADDRESS with TASK, the same file as there, and its ARGUMENTS after --.
 
     Period, steps, seed and protocol are the run's; only what concerns this machine is set here. Others on this machine
     can see an invite in the list of processes, but not one in a file, on stdin or in the variable SAMOVAR_INVITE.
     """
     if kind_of(task) != "task":
         raise TaskError(f"{task}: a training script joins by itself: samovar.join({address!r}, invite=...)")
+    flags["arguments"] = of_task(task, arguments)
     settings = Settings.read(config, flags, silently if quiet else aloud).changed(insecure=insecure)
     target = JoinTarget.of(address, _read_invite(invite), peer_key, settings)
     raise_file_limit()
@@ -87,7 +90,7 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
     if session is None:
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
-    output = Output(steps=session.settings.steps, columns=columns, as_json=as_json, quiet=quiet)
+    output = Output(steps=session.settings.steps_max or 0, columns=columns, as_json=as_json, quiet=quiet)
     file, record = session.recorder()
 
     def tell(what: Record) -> None:
@@ -104,6 +107,7 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
         wall_s=time.monotonic() - began,
         metrics=ended.metrics,
         scales=ended.scales,
+        end=ended.end,
         report=settings.report,
     )
     unwritten = output.end(result)

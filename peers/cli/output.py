@@ -22,6 +22,7 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Result
 from ..records.tally import Tally
+from ..user_code import quits
 from .command_line import STOPPED, fail
 from .flags import Command
 from .progress import Progress, final_table
@@ -41,6 +42,8 @@ def exits(command: Callable[P, int]) -> Callable[P, None]:
             raise
         except KeyboardInterrupt:
             code = STOPPED
+        except SystemExit as error:  # of a task's function, in a simulation
+            code = fail(": ".join(filter(None, [users_line(error), quits(error)])))
         except Exception as error:
             if not is_plain(error) and users_line(error) is None:
                 traceback.print_exc()

@@ -172,6 +172,7 @@ def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
+        *([f"best {told}" for told in _best(result)]),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
         count_text(len(result.peers), "peer")
@@ -180,7 +181,14 @@ def headline(result: Result) -> list[str]:
         + (f", {len(result.lost):,} lost" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
+        *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
     ]
+
+
+def _best(result: Result) -> list[str]:
+    if (best := result.best) is None:
+        return []
+    return metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
 
 
 def _peer_table(result: Result) -> Folded:

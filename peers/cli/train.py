@@ -10,8 +10,9 @@ import click
 
 from ..launch.local_run import Ended, LocalRun, prepared
 from ..settings.settings import aloud, silently
+from ..task.task import kind_of
 from .command_line import STOPPED, fail
-from .flags import OWN, SettingsCommand
+from .flags import OWN, SettingsCommand, of_task
 from .output import Output, exits, run_options
 
 
@@ -33,8 +34,10 @@ def train(
     """Train TASK with peers on this machine; others may join.
 
     TASK is a Python file with model(), data(part, parts) and loss(model, batch), or a training script of yours that
-    calls samovar.join(); ARGUMENTS are handed on to a script (after --).
+    calls samovar.join(). ARGUMENTS, after --, are the task's or script's own, as in sys.argv.
     """
+    if kind_of(task) == "task":
+        of_task(task, arguments)
     run = prepared(task, arguments, flags, config=config, resume=resume, tell=silently if quiet else aloud)
     output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
     ended = asyncio.run(_until_signalled(run, output))

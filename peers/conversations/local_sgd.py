@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 from torch import Tensor
@@ -14,11 +15,13 @@ from ...aggregation.periods.fixed import Fixed
 from ...protocols.channel import Channel
 from ...protocols.local_sgd.checkpoint import state_of
 from ...protocols.local_sgd.conversation import LocalSGDConversation
+from ...protocols.local_sgd.ends import Ends
 from ...protocols.local_sgd.local_sgd import LocalSGD
 from ...protocols.local_sgd.options import Options
 from ...protocols.local_sgd.rounds import LOCAL_SGD
 from ...protocols.local_sgd.state import State
 from ..records.columns import ROUNDS
+from ..task.facts import Facts
 from .local_sgd_schedules import schedule_for, uneven
 from .local_sgd_settings import LocalSGDSettings
 from .registry import Registered, Setup
@@ -32,6 +35,8 @@ def build(setup: Setup) -> LocalSGDConversation:
     state, residual = first_state(wished, facts.vector), None
     if setup.resumed is not None:
         state, residual = state_of(setup.resumed.tensors, setup.resumed.numbers)
+    ends = ends_of(wished, facts, steps)
+    state = replace(state, counts=ends.begun(state.counts, state.step))
     if steps is not None and state.step > steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
@@ -45,7 +50,7 @@ def build(setup: Setup) -> LocalSGDConversation:
         period=wished.period.value,
         outer=outer_step(wished, facts.parameters, state),
         state=state,
-        steps=steps,
+        ends=ends,
         codec=wished.codec.value,
         residual=residual,
         buckets=buckets(facts.layout) if wished.brings_gradients() else (),
@@ -68,6 +73,25 @@ def build(setup: Setup) -> LocalSGDConversation:
         leaves_within_s=settings.patience_s,
     )
     return LocalSGDConversation(averaging, setup.clock, options, resumed=setup.resumed is not None)
+
+
+def ends_of(wished: LocalSGDSettings, facts: Facts, steps: int | None) -> Ends:
+    """When the run is over. `steps`: local steps of the run; None: a script decides, or it ends otherwise. Raises
+    ValueError when it is to end by a metric, and the replica cannot evaluate."""
+    goal, headline = None if wished.stop is None else wished.stop.value, facts.headline
+    if headline is None and (goal is not None or wished.stop_patience is not None):
+        flag = "--stop-patience" if goal is None else "--stop"
+        raise ValueError(f"{flag} goes by what evaluate(model) returns, and the task has none")
+    return Ends(
+        steps=steps,
+        samples=wished.samples,
+        epochs=wished.epochs,
+        goal=goal,
+        patience=wished.stop_patience,
+        headline="" if headline is None else headline.name,
+        higher=headline is None or headline.higher,
+        own_pace=wished.pace == "own",
+    )
 
 
 def _meanwhile(wished: LocalSGDSettings) -> int | None:

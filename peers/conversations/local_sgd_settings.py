@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from ...aggregation.codecs.codec import Codec
+from ...aggregation.goals import Goal
 from ...aggregation.outer import OuterStep
 from ...aggregation.periods.adacomm import AdaComm
 from ...aggregation.periods.fixed import Fixed
@@ -20,6 +21,8 @@ from ..settings.fields import OwnSettings, SettingsError, setting
 from ..settings.link_text import one_of
 from ..settings.validators import Parsed
 
+_ENDS = ("samples", "epochs", "stop", "stop_patience")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGDSettings(OwnSettings):
@@ -28,6 +31,7 @@ class LocalSGDSettings(OwnSettings):
     first: ClassVar[tuple[str, ...]] = ("period",)
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "When peers average": ("period", "period_initial", "period_block_s", "overlap", "overlap_share"),
+        "When the run ends, beside --steps": _ENDS,
         "What they average": ("average", "outer", "inner", "fragments"),
         "Peers that differ": ("pace", "drift", "site_period"),
         "Connections": ("schedule", "codec"),
@@ -74,6 +78,13 @@ class LocalSGDSettings(OwnSettings):
         agreed=True,
     )
 
+    samples: int | None = setting(None, rules.whole(1, 10**15), "End: samples of all peers together.", agreed=True)
+    epochs: float | None = setting(None, rules.passes(), "End: passes of a peer over its data, as 2.5.", agreed=True)
+    stop: Parsed[Goal] | None = setting(None, rules.goal(), "End: as in 'accuracy >= 0.97'.", agreed=True)
+    stop_patience: int | None = setting(
+        None, rules.whole(1, 10**9, "ROUNDS"), "End: rounds without a better metric.", agreed=True
+    )
+
     def __post_init__(self) -> None:
         OwnSettings.__post_init__(self)
         if self.period.text == "adaptive":
@@ -112,6 +123,17 @@ class LocalSGDSettings(OwnSettings):
     def scripts_only(self) -> str:
         why = "a task's peers average its model; gradients are for a script's own loop"
         return why if self.brings_gradients() else ""
+
+    def tasks_only(self) -> str:
+        given = next((name for name in _ENDS if getattr(self, name) is not None), None)
+        return "" if given is None else f"a training script decides its end itself: leave out {given}"
+
+    def has_an_end(self) -> bool:
+        return self.samples is not None or self.epochs is not None
+
+    def check_metrics(self, names: Collection[str]) -> None:
+        if self.stop is not None and (metric := self.stop.value.metric) not in names:
+            raise SettingsError(f"goes by {metric!r}, and evaluate() gives {', '.join(names)}", "stop", "--stop")
 
     def brings_gradients(self) -> bool:
         return self.average == "gradients"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ...protocols.addresses import split_address
+from ...protocols.conversation import End
 from ..checkpoints.checkpoint import CheckpointError
 from ..conversations.registry import conversation
 from ..errors import RunFailed
@@ -61,7 +63,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
-    """A run that is ready to begin in its `folder`. `script`: its peers run the script `task` with `arguments`;
+    """A run that is ready to begin in its `folder`. `script`: its peers run the script `task` with these `arguments`;
     `resumed`: it goes on from its checkpoints."""
 
     task: Path
@@ -77,8 +79,8 @@ class LocalRun:
 
     @property
     def steps(self) -> int:
-        """Local steps of each peer; 0: a script decides."""
-        return 0 if self.script else self.settings.steps
+        """Local steps of each peer; 0: a script decides, or another end."""
+        return 0 if self.script else self.settings.steps_max or 0
 
     async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         """Train to the end, or until `stop` is set, and write the result. `again`: how the user goes on with a stopped
@@ -94,8 +96,9 @@ class LocalRun:
         command = script_command(self.task, self.arguments) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
+        protocol, own = settings.protocol.file, settings.arguments
         ways_in = WaysIn(
-            self.task, folder, invite, launch.reinvite, script=self.script, protocol=settings.protocol.file
+            self.task, folder, invite, launch.reinvite, script=self.script, protocol=protocol, arguments=own
         )
         async with answered(folder, ways_in.answer, display.say):
             with display:
@@ -110,7 +113,7 @@ class LocalRun:
             resumable = again and _has_checkpoint(folder, settings.peers)
             display.say(f"stopped; go on with: {again}" if resumable else "stopped")
         elif not ended.wrong and self.resumed and not launch.going:
-            display.say(f"all {settings.steps:,} steps were taken before; for more give --steps")
+            display.say(_over_before(_end(launch), settings))
         return Ended(ended.result, ended.wrong, stop.is_set())
 
     def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:
@@ -150,6 +153,7 @@ class LocalRun:
             wall_s=wall_s,
             metrics=metrics,
             scales=scales,
+            end=_end(launch),
             lost=failed,
             report=self.settings.report,
         )
@@ -175,8 +179,7 @@ def prepared(
     None: by this process's command line. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each
     with one line of text."""
     script = kind_of(task) == "script"
-    if arguments and not script:
-        raise TaskError(f"{task}: only a script is given arguments, not a task: {' '.join(arguments):.80}")
+    given = {**given, "arguments": None if script else shlex.join(arguments) or None}
     if resume is not None and script:
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
@@ -186,6 +189,8 @@ def prepared(
         folder = resume
     else:
         settings = Settings.read(config, given, tell)
+        if script and (why := settings.own.tasks_only()):
+            raise TaskError(f"{task}: {why}")
         if not script:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)
@@ -211,7 +216,23 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
+    if given["arguments"] not in (None, settings.arguments):
+        own = f"{settings.arguments!r:.80}"
+        raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
     return settings.with_flags(given, tell)
+
+
+def _over_before(end: End | None, settings: Settings) -> str:
+    """The line for a run that was resumed and had nothing to do any more."""
+    if end is None or end.by == "steps":
+        return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
+    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
+
+
+def _end(launch: Launch) -> End | None:
+    """Why the run is over, as its peers tell; None: they do not."""
+    told = [end for peer in launch.peers if (end := (peer.ended or {}).get("end"))]
+    return End(**told[0]) if told else None
 
 
 def _has_checkpoint(folder: Path, peers: int) -> bool:

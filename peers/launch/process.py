@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoints.best import BestModel, best_path
 from ..checkpoints.checkpoint import Snapshot, load, save
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
@@ -27,6 +28,7 @@ from ..training.devices import pick_device, take_seat
 from ..training.loop import Ended, Training
 from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
+from ..user_code import called_with
 from .control import LEAVE_S
 from .session import Session, open_for_launcher, orders_of_launcher, tell_failure
 from .spec import checkpoint_path
@@ -35,25 +37,34 @@ from .spec import checkpoint_path
 async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
     """Train the session's task to its end, or until the session is stopped, and close its endpoint. `record` is called
     with each record. Raises the errors of the task, the conversation and the checkpoint."""
+    with called_with(Path(session.orders.task), session.settings.arguments):
+        return await _run_peer(session, record)
+
+
+async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
     orders, settings, endpoint = session.orders, session.settings, session.endpoint
     torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
     compute, peer = ThreadCompute(), None
     try:
         trainer = await compute.run(lambda: _build_trainer(settings, session))
         resumed = None if orders.resume is None else await compute.run(partial(_restored, trainer, Path(orders.resume)))
+        facts = await compute.run(trainer.facts)
         peer = Peer(
             endpoint,
             settings,
             session.place,
-            await compute.run(trainer.facts),
-            steps=settings.steps,
+            facts,
+            steps=settings.steps_max,
             resumed=resumed,
             record=record,
         )
         replica = TaskReplica(trainer, compute)
-        training = Training(peer, replica, session.stop, _keeper(session))
+        folder, headline = Path(orders.folder), facts.headline
+        keep, best = _keeper(session, checkpoint_path(folder, orders.name)), best_path(folder)
+        kept = None if headline is None else BestModel(best, headline.name, headline.better, _keeper(session, best))
+        training = Training(peer, replica, session.stop, keep, kept)
         if orders.founder or session.control is None:  # of a launcher's peers only the founder
-            await replica.rehearse(peer.stalls)
+            settings.own.check_metrics(await replica.rehearse(peer.stalls))
         session.ready(peer)
         ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):
@@ -72,9 +83,8 @@ async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
         compute.close()
 
 
-def _keeper(session: Session) -> Callable[[Snapshot], None]:
-    """A function that writes this peer's checkpoint. It is to be called on the compute thread."""
-    path = checkpoint_path(Path(session.orders.folder), session.orders.name)
+def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
+    """A function that writes a checkpoint to `path`. It is to be called on the compute thread."""
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
     def keep(snapshot: Snapshot) -> None:
@@ -94,7 +104,7 @@ def _restored(trainer: Trainer, source: Path) -> Snapshot:
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:
-    task = load_task(Path(session.orders.task))
+    task = load_task(Path(session.orders.task), settings.arguments)
     check_trainable(task.path, settings.own.scripts_only())
     data_shard = session.orders.data_shard
     device = pick_device(settings.device, take_seat(None if session.control is None else data_shard))

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...protocols.conversation import End
+from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
-from ..records.result import Lost, Result
+from ..records.result import Best, Lost, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
 from ..records.tally import Tally
 from ..report.trace import write_trace
@@ -51,13 +53,15 @@ def _empty_folder(wished: str | None, task: Path) -> Path:
 
 def _command_line() -> str:
     """The command line that started the run, without its secrets and its run folder."""
-    words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *sys.argv[1:]]
+    given = sys.argv[1:]
+    own = given.index("--") if "--" in given else len(given)  # behind it are the task's, which keeps them as they are
+    words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *given[:own]]
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]
     # A run folder cannot be used twice.
     words = [word for before, word in zip(["", *words], words, strict=False) if "--run" not in (before, word)]
-    return shlex.join(words)
+    return shlex.join([*words, *given[own:]])
 
 
 def keep_settings(folder: Path, settings: Settings) -> None:
@@ -111,6 +115,7 @@ def conclude(
     wall_s: float,
     metrics: Mapping[str, float] | None = None,
     scales: Mapping[str, str] | None = None,
+    end: End | None = None,
     lost: Sequence[Lost] = (),
     virtual_s: float | None = None,
     digest: str | None = None,
@@ -120,9 +125,9 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records.
-    `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records, because peers record
-    when another one went silent but cannot know why.
+    `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records. `end`:
+    why the run is over, None: it is not, or nobody tells. `lost`: peers that the launcher knows to be lost. Their
+    reasons replace those in the records, because peers record when another one went silent but cannot know why.
     """
     try:
         run = read_run(folder)
@@ -136,6 +141,9 @@ def conclude(
         metrics=metrics or told.metrics,
         metric_scales=(scales or {}) if metrics else told.scales,
         metrics_at=told.exchanges if metrics else told.metrics_at,
+        best=_best_in(folder),
+        ended_by=None if end is None else end.by,
+        ended_why="" if end is None else end.why,
         loss=told.loss,
         wall_s=wall_s,
         noun=noun,
@@ -149,6 +157,12 @@ def conclude(
         digest=digest,
         broken=broken,
     )
+
+
+def _best_in(folder: Path) -> Best | None:
+    path = best_path(folder)
+    kept = kept_best(path)
+    return None if kept is None else Best(metric=kept.metric, value=kept.value, at=kept.version, file=str(path))
 
 
 def keep_result(result: Result, heard: Tally) -> None:

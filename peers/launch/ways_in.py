@@ -21,7 +21,8 @@ Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 class WaysIn:
     """The join lines of one run. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a
     peer of the run. `script`: others join by `samovar.join`, not by `samovar join`. `protocol`: the user's file with
-    the run's conversation, of which others need a copy; None: others have the conversation."""
+    the run's conversation, of which others need a copy; None: others have the conversation. `arguments`: those of the
+    task, which others have to give too."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class WaysIn:
         *,
         script: bool,
         protocol: str | None = None,
+        arguments: str = "",
     ) -> None:
         self._task, self._folder, self._invite, self._asks, self._script = task, folder, invite, asks, script
-        self._protocol = protocol
+        self._protocol, self._arguments = protocol, arguments
         self._encrypted, self._answering = invite is not None, asyncio.Lock()
         self._members: list[dict[str, str]] = []
 
@@ -58,6 +60,7 @@ class WaysIn:
             return f"samovar.join({address!r}, {how})"
         how = f"--invite {invite.to_text()}" if invite else f"--insecure --peer-key {key}"
         how += f" --protocol {self._protocol}" if self._protocol else ""
+        how += f" -- {self._arguments}" if self._arguments else ""
         return f"samovar join {address} {self._task} {how}"
 
     def _written(self) -> str:

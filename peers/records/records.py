@@ -31,6 +31,7 @@ EventName = Literal[
     "checkpoint",
     "resumed",
     "stopped",
+    "ended",
     "error",
     "restarted",
     "checkpoint_failed",
@@ -38,9 +39,9 @@ EventName = Literal[
     "refused",
     "invite",
 ]
-"""`stalled`: a live peer's contribution is missing because its own work takes far longer than usual. `refused`: this
-peer refused the messages of another peer. `invite`: the run's invite was revoked or replaced. `apart`, `together`: two
-members can no longer reach each other, or can again."""
+"""`stalled`: a live peer's contribution is missing because its own work takes far longer than usual. `ended`: the run
+is over, and not by its number of local steps. `refused`: this peer refused the messages of another peer. `invite`: the
+run's invite was revoked or replaced. `apart`, `together`: two members can no longer reach each other, or can again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,6 +46,19 @@ class Lost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """The best of the evaluated models."""
+
+    metric: str
+    """The metric by which it is the best."""
+    value: float
+    at: int
+    """Number of the exchange that gave this model."""
+    file: str
+    """Path of its checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """The result of a run: its metrics, the totals of its peers, its lost peers, and the paths of its files."""
 
@@ -55,6 +68,12 @@ class Result:
     """As in the records (`ExchangeRecord.metric_scales`)."""
     metrics_at: int | None = None
     """Number of the exchange that gave this model."""
+    best: Best | None = None
+    """None when no model was evaluated, and in a simulation, which writes no checkpoints."""
+    ended_by: str | None = None
+    """The setting that ended the run, e.g. "steps"; None: it was stopped, or its conversation does not tell."""
+    ended_why: str = ""
+    """Why it ended, in words."""
     loss: FloatOrNaN
     wall_s: float
     """Wall-clock seconds of the run, including the time before it was resumed."""

@@ -76,12 +76,19 @@ def _run(
     if idle := of_tasks(given):
         raise SettingsError(f"a training script decides that itself: leave out {idle}")
     wished = Settings.read(None, given)
+    _refuse_tasks_own(wished)
     if address is None:
         return Run(background, *background.call(_alone(wished, name)))
     way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
     invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
     target = JoinTarget.of(address, invite, peer_key, wished)
     return Run(background, background.call(_joined(target, wished, name)), invitation)
+
+
+def _refuse_tasks_own(settings: Settings) -> None:
+    """Raises SettingsError when only a task can train with these settings."""
+    if why := settings.own.tasks_only():
+        raise SettingsError(why)
 
 
 async def _launched() -> Session:
@@ -109,6 +116,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 async def _joined(target: JoinTarget, settings: Settings, name: str | None) -> Session:
     raise_file_limit()
     session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script())
+    _refuse_tasks_own(session.settings)
     torch.set_num_threads(session.orders.threads)
     return session
 

@@ -105,6 +105,9 @@ class ScriptReplica:
     async def do(self, work: Work, stop: Stop) -> Update | None:
         return await stop.unless(lambda: self._ask(work))
 
+    async def write_model(self, vector: Tensor, write: Write) -> None:
+        """Do nothing: a script evaluates its own models."""
+
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """Apply the begin of `position`, if the script is leaving. Nothing is written: a script saves its own
         checkpoints."""

@@ -8,6 +8,8 @@ from ...protocols.members.invitation import KEYS_MAX
 from . import validators as rules
 from .fields import Declared, SettingsError, Spoken, setting
 
+USUAL_STEPS = 2000
+"""Local steps of a peer in a run for which no end is given."""
 _HERE = "train join"
 _FOUNDING = "train simulate"
 _ALL = "train join simulate"
@@ -20,7 +22,10 @@ class CommonSettings(Declared):
 
     peers: int = setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
     protocol: Spoken = setting("allreduce", rules.protocol(), "What peers say to each other.", agreed=True, verbs=_ALL)
-    steps: int = setting(2000, rules.whole(1, 10**12), "Local steps that each peer takes.", agreed=True)
+    steps: int | None = setting(
+        None, rules.whole(1, 10**12), f"Local steps that each peer takes. [default: {USUAL_STEPS}]", agreed=True
+    )
+    arguments: str = setting("", rules.arguments(), "What the task is given, after --.", agreed=True, verbs="")
     seed: int = setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
     device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
     threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os.path
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ...aggregation.options import OptionError
@@ -95,6 +95,18 @@ class OwnSettings(Declared):
     def scripts_only(self) -> str:
         """The reason why these settings need a script's own loop, in one line; "": a task can train with them too."""
         return ""
+
+    def tasks_only(self) -> str:
+        """The reason why these settings need a task, in one line; "": a script can train with them too."""
+        return ""
+
+    def has_an_end(self) -> bool:
+        """Whether these settings give the run an end beside a number of local steps."""
+        return False
+
+    def check_metrics(self, names: Collection[str]) -> None:
+        """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
+        evaluation gives."""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

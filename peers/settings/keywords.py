@@ -60,7 +60,11 @@ class OfProcesses(TypedDict, total=False):
 class OfTasks(TypedDict, total=False):
     """The settings that a script decides in its own code."""
 
-    steps: int
+    steps: int | None
+    samples: int | None
+    epochs: float | None
+    stop: str | None
+    stop_patience: int | None
     seed: int
     evaluate_every: int
 
@@ -84,3 +88,5 @@ class SimulateSettings(Shared, OfTasks, total=False):
 
 class AllSettings(TrainSettings, SimulateSettings, total=False):
     """Every setting, for `samovar.Settings`."""
+
+    arguments: str

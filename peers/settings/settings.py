@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .common import CommonSettings
+from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .groups import without_groups
 from .link_text import one_of
+from .names import COMMON, PROTOCOL, agreed_of, fields_of, present_names, unknown
 from .toml_file import Entry, read_toml
 from .validators import shown
 
@@ -25,11 +23,9 @@ if TYPE_CHECKING:
 
     from .keywords import AllSettings
 
-_KNOWN_LETTERS = 380
-"""At most so many characters of setting names appear in an error's line."""
 Tell = Callable[[str], None]
 """Receives one line for the user, when a setting was given by its former name."""
-_OF_TASKS = ("steps", "seed", "device", "evaluate_every", "checkpoint_every_s")
+_OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -58,17 +54,23 @@ class Settings(CommonSettings):
         """`given`: common settings and the conversation's own, by name. `own`, if given and of this conversation's
         class: the values of own settings that are not given; otherwise these take their defaults."""
         values: dict[str, Any] = {**given}
-        common = {name: values.pop(name) for name in _COMMON if name in values}
+        common = {name: values.pop(name) for name in COMMON if name in values}
         CommonSettings.__init__(self, **common)
         before = values.pop("own") if isinstance(values.get("own"), OwnSettings) else None
         kind, own_fields = self.protocol.value, fields_of(self.protocol)
         for name in values:
             if name not in own_fields:
-                raise SettingsError(_unknown(name, self.protocol))
+                raise SettingsError(unknown(name, self.protocol))
         own = dataclasses.replace(before, **values) if type(before) is kind else kind(**values)
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
+
+    @property
+    def steps_max(self) -> int | None:
+        """Local steps of each peer after which the run is over: `steps`, or the usual number if no end is given. None:
+        the run has another end, and no number of steps."""
+        return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
 
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, its own settings take their
@@ -140,7 +142,7 @@ class Settings(CommonSettings):
         """Name -> value of the settings that all peers of a run share. The value of `protocol` includes the hash of its
         file."""
         values = {**self.plain(), "protocol": self.protocol.agreed}
-        return {name: values[name] for name in _agreed(self.protocol)}
+        return {name: values[name] for name in agreed_of(self.protocol)}
 
     def agreed_json(self) -> str:
         return json.dumps(self.agreed())
@@ -152,26 +154,12 @@ class Settings(CommonSettings):
         spoken = self.protocol
         if isinstance(values, Mapping) and "protocol" in values:
             spoken = _agreed_protocol(self.protocol, values["protocol"])
-        return self.changed(**{**_exactly(_agreed(spoken), values, silently), "protocol": spoken})
+        if isinstance(values, Mapping) and values.get("arguments", self.arguments) != self.arguments:
+            raise SettingsError(_not_the_runs_arguments(self.arguments, values["arguments"]), "arguments")
+        return self.changed(**{**_exactly(agreed_of(spoken), values, silently), "protocol": spoken})
 
 
-_COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
-PROTOCOL = _COMMON["protocol"]
 Settings.__doc__ = Described(Settings.__doc__, lambda: fields_of(checked(PROTOCOL, PROTOCOL.default)))  # type: ignore[assignment]
-
-
-def fields_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
-    """All settings of a run with this conversation: the common ones, then its own."""
-    return _COMMON | {field.name: field for field in dataclasses.fields(spoken.value)}
-
-
-def _agreed(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
-    return {name: field for name, field in fields_of(spoken).items() if field.metadata["agreed"]}
-
-
-def _present(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str]:
-    """Former name of a setting -> its present name."""
-    return {former: name for name, field in fields.items() if (former := field.metadata["former"])}
 
 
 def _said(entries: Iterable[Entry], flags: Mapping[str, object]) -> Spoken | None:
@@ -213,6 +201,12 @@ def _not_the_runs(own: Spoken, name: object, digest: str) -> str:
     return f"must be the run's, {shown(name)}, got {shown(own.name)}"
 
 
+def _not_the_runs_arguments(own: str, said: object) -> str:
+    """The error for a newcomer whose task has other arguments than the run's. They are not taken from the run: they
+    come from a stranger, and a task may open files by them."""
+    return f"must be the run's, {shown(said)}, got {shown(own)}: give the same after --"
+
+
 class _Given(NamedTuple):
     """A setting's value, the flag or file and line that gave it, and its name there: the present or the former one."""
 
@@ -224,12 +218,12 @@ class _Given(NamedTuple):
 def _of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
     fields = fields_of(spoken)
-    present = _present(fields)
+    present = present_names(fields)
     for entry in entries:
         key = entry.key.replace("-", "_")
         place = f"{entry.place}: {key}"
         if (name := present.get(key, key)) not in fields:
-            raise SettingsError(_unknown(entry.key, spoken), place=f"{entry.place}:")
+            raise SettingsError(unknown(entry.key, spoken), place=f"{entry.place}:")
         if name in found:
             other = found[name].key
             how = "with a dash and with an underscore" if key == other else f"as {other} and as {key}"
@@ -243,12 +237,12 @@ def _of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[st
 def _of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
     fields = fields_of(spoken)
-    present = _present(fields)
+    present = present_names(fields)
     for key, value in flags.items():
         if value is None:
             continue
         if (name := present.get(key, key)) not in fields:
-            raise SettingsError(_unknown(key, spoken))
+            raise SettingsError(unknown(key, spoken))
         if name in found:
             raise SettingsError(f"is given twice, as {_flag(found[name].key)} and as {_flag(key)}", place=_flag(name))
         if key != name:
@@ -259,16 +253,6 @@ def _of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[s
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _unknown(key: str, spoken: Spoken) -> str:
-    fields, name = fields_of(spoken), key[:100].replace("-", "_")
-    if other := import_module("..conversations.loading", __package__).of_another(name, spoken):
-        return f"{name} is a setting of --protocol {other}, not of {spoken.name}"
-    close = difflib.get_close_matches(name, fields, n=1)
-    known = textwrap.shorten(", ".join(fields), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
-    hint = f'did you mean "{close[0]}"?' if close else f"known are {known}"
-    return f"unknown key {json.dumps(key[:60])}; {hint}"
 
 
 def _parsed(text: str) -> object:
@@ -282,7 +266,7 @@ def _exactly(names: Mapping[str, dataclasses.Field[Any]], values: object, tell: 
     if not isinstance(values, Mapping):
         raise SettingsError(f"these settings are not a table: {shown(values)}")
     values = dict(values)
-    for former, name in _present(names).items():
+    for former, name in present_names(names).items():
         if former in values and name not in values:
             if values[former] is not None:
                 tell(f"{former} is called {name} now")

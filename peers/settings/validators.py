@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.codecs.registry import CODECS, parse_codec
+from ...aggregation.goals import parse_goal
 from ...aggregation.options import spelled
 from ...aggregation.outer import OUTER_STEPS, parse_outer
 from ...aggregation.periods.fixed import Fixed
@@ -24,6 +26,8 @@ from ...protocols.limits import VIEW_MEMBERS_MAX
 from .link_text import parse_size, parse_span
 
 T = TypeVar("T")
+
+_ARGUMENTS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,15 @@ def codec() -> Rule:
     return Rule(_parsed(parse), said, "none|CODEC", str)
 
 
+def goal() -> Rule:
+    said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
+    return Rule(_parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
+
+
+def passes() -> Rule:
+    return replace(times(1e-6, 1e9), metavar="E")
+
+
 def outer() -> Rule:
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
     return Rule(_parsed(parse_outer), said, "plain|STEP", str)
@@ -210,6 +223,20 @@ def address() -> Rule:
 def host() -> Rule:
     pattern = r"(?!0\.0\.0\.0$)[A-Za-z0-9_.-]{1,253}|\[(?!::\])[A-Za-z0-9_:.%-]{2,100}\]"
     return text("a host name or an IP address that others can dial, without tcp:// and port", "HOST", pattern)
+
+
+def arguments() -> Rule:
+    """Words for a task's own command line, as one text for a shell; a list of words is taken too."""
+
+    def take(value: object) -> str:
+        words = shlex.split(value) if isinstance(value, str) else value
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise ValueError
+        if len(said := shlex.join(words)) > _ARGUMENTS_MAX or "\0" in said:
+            raise ValueError
+        return said
+
+    return Rule(take, f"words as in a shell, of at most {_ARGUMENTS_MAX} characters", "WORDS", str)
 
 
 def devices() -> Rule:

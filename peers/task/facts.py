@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...aggregation.vector import Layout
 from .constants import Agreement
+from .headline import Headline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Facts:
     `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: the first so many of its n
     elements are parameters, which local steps change; None: all n. `agreement`: the properties in which all peers'
     models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of "steps",
-    "gradients" and "evaluation". `scales`: declared scales of its metrics, by name.
+    "gradients" and "evaluation". `scales`: declared scales of its metrics, by name; `headline`: the metric by which
+    evaluated models are compared; None: it does not evaluate.
     """
 
     layout: Layout
@@ -27,3 +29,4 @@ class Facts:
     agreement: Agreement | None = None
     can: frozenset[str] = frozenset({"steps"})
     scales: Mapping[str, str] = field(default_factory=dict)
+    headline: Headline | None = None

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 
 from ..records.metrics import fault
-from ..user_code import imported
+from ..user_code import called_with, imported
 
 REQUIRED = ("model", "data", "loss")
 _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -131,12 +131,13 @@ def check_trainable(path: Path, scripts_only: str) -> None:
         raise TaskError(f"{path}: {scripts_only}")
 
 
-def load_task(path: Path) -> Task:
-    """Import a task file. Raises TaskError when it is a script, cannot be imported, or a function of it is missing or
-    takes other arguments than it is called with."""
+def load_task(path: Path, arguments: str = "") -> Task:
+    """Import a task file. `arguments`: the words of its `sys.argv` meanwhile, as in a shell. Raises TaskError when it
+    is a script, cannot be imported, or a function of it is missing or takes other arguments than it is called with."""
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
-    module = imported(path, TaskError)
+    with called_with(path, arguments):
+        module = imported(path, TaskError)
     return task_of({name: getattr(module, name) for name in NAMES if hasattr(module, name)}, path)
 
 

@@ -42,6 +42,11 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **buffers_of(model)}
 
 
+def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of `model` by their names in a checkpoint."""
+    return {f"model/{name}": tensor.detach() for name, tensor in tensors_of(model).items()}
+
+
 def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
     """Copy `saved` into all of a model's tensors. Returns the name of a tensor that is missing or has another shape,
     without changing anything; None when all were copied."""

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from ..task.rng import Chance, derive
 from ..task.task import Task, TaskError
 from ..task.tensors import moved
+from .passes import Passes
 
 
 class Batches:
@@ -25,7 +26,7 @@ class Batches:
         self._begin()
 
     def _begin(self) -> None:
-        self._epoch = self._batch = 0
+        self.passes = Passes()
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
@@ -46,15 +47,15 @@ class Batches:
                 batch = next(self._batches)
             except StopIteration:
                 self._batches = None
-                self._epoch, self._batch = self._epoch + 1, 0
+                self.passes.end()
                 continue
-            self._batch += 1
+            self.passes.batch += 1
             return moved(batch, self._device)
         raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
 
     def _epochs_data(self) -> Iterable[Any]:
         """The data of an epoch, with all generators seeded for it."""
-        task, seed = self._task, derive(self._seed, "data", self.data_shard, self._epoch)
+        task, seed = self._task, derive(self._seed, "data", self.data_shard, self.passes.epoch)
         self.chance.begin(seed)
         if task.seed_everything is not None:
             task.seed_everything(seed)
@@ -62,6 +63,7 @@ class Batches:
             self._data = data = task.data(self.data_shard, self.data_shards)
             if task.seed_everything is not None and isinstance(data, DataLoader) and data.worker_init_fn is None:
                 data.worker_init_fn = partial(_seed_worker, task.seed_everything)
+        self.passes.begin(self._data)
         return self._data
 
     def first(self) -> Any:
@@ -71,17 +73,19 @@ class Batches:
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""
         drawn, numbers = self.chance.to_plain()
-        place = {"epoch": self._epoch, "batch": self._batch, "part": self.data_shard, "parts": self.data_shards}
-        return drawn, {**place, "random": numbers}
+        passes, shard = self.passes, {"part": self.data_shard, "parts": self.data_shards}
+        place = {"epoch": passes.epoch, "batch": passes.batch, "passes": passes.to_plain()}
+        return drawn, {**place, **shard, "random": numbers}
 
     def restore(self, drawn: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Restore what `to_plain` gave. Cost: the batches of the epoch so far are drawn again."""
         self.data_shard, self.data_shards = numbers["part"], numbers["parts"]
         self._begin()
-        self._epoch = numbers["epoch"]
+        self.passes = Passes(numbers["epoch"])
         self.chance.take()
         for _ in range(numbers["batch"]):
             self.next()
+        self.passes.restore(numbers.get("passes"))
         self.chance = Chance.from_plain(drawn, numbers["random"], self._device)
 
 

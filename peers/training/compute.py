@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from ..user_code import quits
+
 T = TypeVar("T")
 
 
@@ -36,7 +38,7 @@ class ThreadCompute:
             try:
                 return work()
             except (SystemExit, KeyboardInterrupt, StopIteration) as error:
-                raise Quit(f"{type(error).__name__}({error})").with_traceback(error.__traceback__) from None
+                raise Quit(quits(error)).with_traceback(error.__traceback__) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, whole)
 

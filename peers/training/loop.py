@@ -8,9 +8,12 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...protocols.conversation import Evaluate, Outcome, Steps, Update, Work
+from torch import Tensor
+
+from ...protocols.conversation import End, Evaluate, Outcome, Steps, Update, Work
 from ...protocols.stalls.works import EVALUATION, LOCAL_STEPS
 from ...protocols.transport import PeerId
+from ..checkpoints.best import BestModel
 from ..checkpoints.checkpoint import Snapshot
 from ..errors import one_line
 from ..peer import Peer
@@ -23,21 +26,29 @@ from .stop import Stop
 class Ended:
     """How a peer's training ended. `finished`: the run is over; False: it was stopped before. `metrics`: metrics of the
     final model, empty on a peer that did not evaluate it. `unsaved`: why the last checkpoint could not be written; "":
-    it was written. `scales`: those of the metrics, by name."""
+    it was written. `scales`: those of the metrics, by name. `end`: why the run is over; None: it is not, or its
+    conversation does not tell."""
 
     finished: bool
     metrics: Mapping[str, float]
     unsaved: str = ""
     scales: Mapping[str, str] = field(default_factory=dict)
+    end: End | None = None
 
 
 class Training:
-    """One peer's training, from joining to its end. `keep` writes a checkpoint; None: no checkpoints are written."""
+    """One peer's training, from joining to its end. `keep` writes a checkpoint; None: no checkpoints are written.
+    `best` writes the best model that this peer has evaluated; None: it is not kept."""
 
     def __init__(
-        self, peer: Peer, replica: Replica, stop: Stop, keep: Callable[[Snapshot], None] | None = None
+        self,
+        peer: Peer,
+        replica: Replica,
+        stop: Stop,
+        keep: Callable[[Snapshot], None] | None = None,
+        best: BestModel | None = None,
     ) -> None:
-        self.peer, self._replica, self._stop, self._keep = peer, replica, stop, keep
+        self.peer, self._replica, self._stop, self._keep, self._best = peer, replica, stop, keep, best
         self._conversation = peer.conversation
         self._saved_at = -math.inf
         """When the last periodic checkpoint was written, in seconds on the event loop's clock. The initial -inf makes
@@ -75,9 +86,11 @@ class Training:
         if self._stop.flag:
             peer.tell("stopped")
             return Ended(False, {}, unsaved)
-        await conversation.finish()
+        end = await conversation.finish()
         await self._work()
-        return Ended(True, self._metrics, unsaved, peer.scales(self._metrics))
+        if end is not None and end.by != "steps":
+            peer.tell("ended", why=end.why)
+        return Ended(True, self._metrics, unsaved, peer.scales(self._metrics), end)
 
     async def _enter(self, contact: Awaitable[PeerId | None]) -> bool:
         self.peer.came(await self._conversation.enter(await contact, self._replica.steps_taken))
@@ -93,6 +106,7 @@ class Training:
                 outcome = await self._stop.unless(lambda: conversation.bring(update))
                 if isinstance(work.job, Evaluate):
                     self._metrics = update.metrics
+                    await self._keep_best(work.job.vector, update.metrics)
                 elif outcome is not None:
                     self._metrics = {}
                 if outcome is not None:
@@ -119,6 +133,17 @@ class Training:
             else:
                 update.filling.when_whole(doing.end)
         return None if update is None else replace(update, seconds=now() - began)
+
+    async def _keep_best(self, vector: Tensor, metrics: Mapping[str, float]) -> None:
+        """Write the evaluated model `vector` [n], if it is the best so far."""
+        best, version = self._best, self._conversation.version
+        if best is None or not best.improved(metrics):
+            return
+        try:
+            with self.peer.stalls.at_work("writing the best model"):
+                await self._replica.write_model(vector, lambda model: best.write(model, metrics, version))
+        except Exception as error:
+            self.peer.tell_once("checkpoint_failed", why=one_line(error))
 
     async def _after(self, outcome: Outcome) -> None:
         """Write a checkpoint if one is due, and the record of the exchange."""

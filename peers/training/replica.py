@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from torch import Tensor
+
 from ...protocols.conversation import Position, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
@@ -39,6 +41,11 @@ class Replica(Protocol):
     async def do(self, work: Work, stop: Stop) -> Update | None:
         """Do `work` and return its update; None: `stop` was set before it was done. When `work.begin` is the same
         object as that of the last work, it is not applied again."""
+        ...
+
+    async def write_model(self, vector: Tensor, write: Write) -> None:
+        """Call `write` with the tensors of the model `vector` [n], by their names in a checkpoint. Training is not
+        affected. Asked only of a replica that evaluates."""
         ...
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:

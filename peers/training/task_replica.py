@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from ...protocols.conversation import Position, Steps, Update, Work
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
+from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
+from ..task.tensors import saved_tensors
 from .compute import Compute
 from .replica import Write
 from .stop import Stop
@@ -40,9 +46,16 @@ class TaskReplica:
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         await self._compute.run(lambda: self._trainer.save(position, write, failed=failed))
 
-    async def rehearse(self, stalls: Stalls) -> None:
+    async def write_model(self, vector: Tensor, write: Write) -> None:
+        def written() -> None:
+            with self._trainer.holding(vector):
+                write(Snapshot(saved_tensors(self._trainer.model), {}))
+
+        await self._compute.run(written)
+
+    async def rehearse(self, stalls: Stalls) -> Mapping[str, float]:
         """Try the task's functions once before training, so that a broken one ends the run now and not after the first
-        rounds. The model and the training are unchanged. `stalls`: the peer's. Raises EvaluationFailed and the errors
-        of the functions."""
+        rounds. The model and the training are unchanged. `stalls`: the peer's. Returns the metrics. Raises
+        EvaluationFailed and the errors of the functions."""
         with stalls.at_work(EVALUATION):
-            await self._compute.run(self._trainer.rehearse)
+            return await self._compute.run(self._trainer.rehearse)

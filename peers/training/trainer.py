@@ -17,11 +17,12 @@ from ...protocols.conversation import Begin, Evaluate, Position, Steps, Update, 
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
+from ..task.headline import headline_of
 from ..task.model_copy import MEND, Diverged, ModelCopy
 from ..task.precision import computing
 from ..task.rng import Chance, derive
 from ..task.task import Task, made_by
-from ..task.tensors import check_values, load_tensors, tensors_of
+from ..task.tensors import check_values, load_tensors, saved_tensors
 from .batches import Batches
 from .counts import Counts
 from .hooks import Hooks, TaskRun
@@ -88,8 +89,9 @@ class Trainer:
 
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
-        evaluates = () if self.task.evaluate is None else ("evaluation",)
-        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=self.task.metrics or {})
+        headline, scales = headline_of(self.task), self.task.metrics or {}
+        evaluates = () if headline is None else ("evaluation",)
+        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=scales, headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
@@ -169,26 +171,29 @@ class Trainer:
             learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
             halfway=self._counts.halfway,
+            epochs=self._batches.passes.in_round,
         )
 
     def begin_round(self) -> None:
         """Reset the counts of the round; the model stays as it is."""
         self._counts = Counts(self._counts.skips)
+        self._batches.passes.begin_round()
 
     @contextmanager
     def _as_brought(self, update: Update) -> Iterator[None]:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
-        vector, steps, now = self.vector, self.steps, self._counts
+        vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
         self.copy.load(update.vector)
         self.steps -= now.steps
         losses = [torch.tensor(update.loss, device=self.device)]
         self._counts = Counts(now.skips, update.steps, update.weight, losses)
+        made, passes.in_round = passes.in_round, update.epochs
         try:
             yield
         finally:
             self.copy.load(vector)
-            self.steps, self._counts = steps, now
+            self.steps, self._counts, passes.in_round = steps, now, made
 
     def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """See `Replica.save`."""
@@ -220,29 +225,35 @@ class Trainer:
     def evaluate(self, vector: Tensor | None = None) -> dict[str, float]:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
-        if vector is not None and not self.copy.holds(vector):
-            now = self.vector
-            self.copy.load(vector)
-            try:
-                return self.evaluate()
-            finally:
-                self.copy.load(now)
         Chance(derive(self._seed, "evaluate"), self.device).take()
-        with computing(self.task.precision, self.device):
+        with self.holding(vector), computing(self.task.precision, self.device):
             return metrics_of(self.model, self.task)
 
-    def rehearse(self) -> None:
-        """Try the task's functions on the first batch, and its evaluate(). The model, its gradients, the generators and
-        the place in the data are unchanged. Raises TaskError, EvaluationFailed and the functions' own errors."""
+    @contextmanager
+    def holding(self, vector: Tensor | None) -> Iterator[None]:
+        """A context in which the model is `vector` [n]; None: as it is."""
+        now = None if vector is None or self.copy.holds(vector) else self.vector
+        if now is not None and vector is not None:
+            self.copy.load(vector)
+        try:
+            yield
+        finally:
+            if now is not None:
+                self.copy.load(now)
+
+    def rehearse(self) -> dict[str, float]:
+        """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its
+        gradients, the generators and the place in the data are unchanged. Raises TaskError, EvaluationFailed and the
+        functions' own errors."""
         Chance(derive(self._seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
             self._step.rehearse(self._batches.first())
         self.optimizer.zero_grad()
-        self.evaluate()
+        return self.evaluate()
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
-        tensors = {f"model/{name}": tensor.detach() for name, tensor in tensors_of(self.model).items()}
+        tensors = saved_tensors(self.model)
         state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
         optimizer, plain = optimizer_to_plain(state)
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}

@@ -30,7 +30,7 @@ from ..collectives.reducer import Reducer
 from ..link.link import PeerLost
 from ..offload import off_loop
 from ..transfer.chunks import AttemptId
-from .rounds import SIGNALS, Contribution
+from .rounds import Contribution
 from .state import fingerprint
 
 Owed = tuple[int, Tensor]
@@ -84,9 +84,7 @@ def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None
     return message
 
 
-def mean_of(
-    reducer: Reducer, total: Tensor, anchor: Tensor, signals: int = SIGNALS, *, gain: float = 1.0
-) -> Mean | None:
+def mean_of(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int, *, gain: float = 1.0) -> Mean | None:
     """The mean of a summed message; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
     if total[-1] == 0:
         return None
@@ -95,9 +93,9 @@ def mean_of(
     return mean
 
 
-def _moved(reducer: Reducer, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+def _moved(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int) -> tuple[Mean | None, int]:
     """The mean of a sum of changes, and the sum's fingerprint."""
-    mark, mean = fingerprint(total), mean_of(reducer, total, anchor)
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor, signals)
     return None if mean is None else mean._replace(vector=anchor + mean.vector), mark
 
 
@@ -108,13 +106,13 @@ class PlainAverager:
         self._reducer = reducer
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        nbytes = anchor.nbytes
-        slot = await self._reducer.buffer(anchor.numel() + SIGNALS + 1, anchor.dtype, attempt)
+        nbytes, signals = anchor.nbytes, len(contribution.signals)
+        slot = await self._reducer.buffer(anchor.numel() + signals + 1, anchor.dtype, attempt)
         brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector, out=slot))
-        total = await self._reducer.sum(brought, attempt, tail=SIGNALS + 1)
+        total = await self._reducer.sum(brought, attempt, tail=signals + 1)
         # In place all peers read the same memory, so a fingerprint is not needed.
         mark = 0 if self._reducer.in_place else await off_loop(nbytes, lambda: fingerprint(total))
-        return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor)), mark
+        return await off_loop(nbytes, lambda: mean_of(self._reducer, total, anchor, signals)), mark
 
     def committed(self) -> None: ...
 
@@ -126,10 +124,10 @@ class HopAverager:
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        nbytes = anchor.nbytes
+        nbytes, signals = anchor.nbytes, len(contribution.signals)
         brought = await off_loop(nbytes, lambda: brought_by(contribution, contribution.vector - anchor))
-        total = await self._reducer.sum(brought, attempt, codec=self._codec, tail=SIGNALS + 1)
-        return await off_loop(nbytes, lambda: _moved(self._reducer, total, anchor))
+        total = await self._reducer.sum(brought, attempt, codec=self._codec, tail=signals + 1)
+        return await off_loop(nbytes, lambda: _moved(self._reducer, total, anchor, signals))
 
     def committed(self) -> None: ...
 
@@ -172,7 +170,7 @@ class GatherAverager(_Remembering):
         brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, attempt))
         self._next = (attempt[1], feedback.residual)
         payloads = await self._reducer.gather(brought, attempt)
-        return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor))
+        return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor, len(contribution.signals)))
 
     def _brought(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Tensor, ErrorFeedback]:
         """The encoded change, then signals and weight as float64; and the error feedback after it."""
@@ -184,24 +182,26 @@ class GatherAverager(_Remembering):
             brought_by(contribution, corrected[:0])  # checks signals and weight; encoding checks the vector
             coded = self._codec.encode(corrected, seed_of(attempt, self._reducer.group.rank))
             feedback.keep(corrected, self._codec.decode(coded, anchor.numel(), anchor.dtype))
-        tail = (*contribution.signals, weight) if weight else (0.0,) * (SIGNALS + 1)
+        tail = (*contribution.signals, weight) if weight else (0.0,) * (len(contribution.signals) + 1)
         return torch.cat((coded, torch.tensor(tail, dtype=torch.float64).view(torch.uint8))), feedback
 
-    def _combined(self, payloads: Sequence[tuple[str, Tensor]], anchor: Tensor) -> tuple[Mean | None, int]:
-        total = torch.zeros(anchor.numel() + SIGNALS + 1, dtype=anchor.dtype)
+    def _combined(
+        self, payloads: Sequence[tuple[str, Tensor]], anchor: Tensor, signals: int
+    ) -> tuple[Mean | None, int]:
+        total = torch.zeros(anchor.numel() + signals + 1, dtype=anchor.dtype)
         for sender, payload in payloads:
-            coded, tail = payload[: -8 * (SIGNALS + 1)], payload[-8 * (SIGNALS + 1) :]
-            *signals, weight = np.frombuffer(bytes(tail.numpy()), np.float64).tolist()
+            coded, tail = payload[: -8 * (signals + 1)], payload[-8 * (signals + 1) :]
+            *told, weight = np.frombuffer(bytes(tail.numpy()), np.float64).tolist()
             if weight == 0:
                 continue
             try:
-                message = contribute(self._codec.decode(coded, anchor.numel(), anchor.dtype), weight, signals)
+                message = contribute(self._codec.decode(coded, anchor.numel(), anchor.dtype), weight, told)
             except ValueError as error:
                 raise PeerLost(sender, f"it sent what {self._codec.name} does not decode: {error}") from None
             if self._reducer.guard is not None:
-                self._reducer.guard.check(sender, message.numpy(), Op.ADD, SIGNALS + 1)
+                self._reducer.guard.check(sender, message.numpy(), Op.ADD, signals + 1)
             total += message
-        return _moved(self._reducer, total, anchor)
+        return _moved(self._reducer, total, anchor, signals)
 
 
 class SketchAverager(_Remembering):
@@ -212,7 +212,7 @@ class SketchAverager(_Remembering):
         self._next_state: SketchState = ()
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        nbytes = anchor.nbytes
+        nbytes, signals = anchor.nbytes, len(contribution.signals)
         if self._begin(attempt):  # newcomers do not have the old sketch state
             self._state = self._codec.start(self._layout, seed_of(self._seed, attempt[0]))
         self._next_state = self._state
@@ -221,8 +221,10 @@ class SketchAverager(_Remembering):
         marks = []
         for stage in range(sketch.stages):
             brought = await off_loop(nbytes, partial(_projected, sketch, stage, contribution))
-            total = await self._reducer.sum(brought, attempt, stage=stage, tail=SIGNALS + 1, gain=_GAIN)
-            agreed, mark = await off_loop(nbytes, partial(_absorbed, self._reducer, sketch, stage, total, anchor))
+            total = await self._reducer.sum(brought, attempt, stage=stage, tail=signals + 1, gain=_GAIN)
+            agreed, mark = await off_loop(
+                nbytes, partial(_absorbed, self._reducer, sketch, stage, total, anchor, signals)
+            )
             marks.append(mark)
             if agreed is None:
                 return None, seed_of(marks)
@@ -261,9 +263,11 @@ def _projected(sketch: Sketch, stage: int, contribution: Contribution) -> Tensor
     return brought_by(contribution, sketch.project(stage))
 
 
-def _absorbed(reducer: Reducer, sketch: Sketch, stage: int, total: Tensor, anchor: Tensor) -> tuple[Mean | None, int]:
+def _absorbed(
+    reducer: Reducer, sketch: Sketch, stage: int, total: Tensor, anchor: Tensor, signals: int
+) -> tuple[Mean | None, int]:
     """The agreed mean of a stage, and the sum's fingerprint."""
-    mark, mean = fingerprint(total), mean_of(reducer, total, anchor, gain=_GAIN)
+    mark, mean = fingerprint(total), mean_of(reducer, total, anchor, signals, gain=_GAIN)
     if mean is not None:
         sketch.absorb(stage, mean.vector)
     return mean, mark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
 from ..conversation import Begin, Position, Update
+from .ends import Counts
 from .state import State
 
 
@@ -28,6 +30,7 @@ def position_of(state: State, residual: Tensor | None, begin: Begin | Update) ->
         "outer": len(state.outer),
         "links": list(state.links),
         "speeds": list(state.speeds),
+        "counts": list(state.counts or ()),
     }
     return Position(state.round, state.vector, tensors, {"state": agreed}, begin)
 
@@ -39,4 +42,6 @@ def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple
     period = PeriodState.from_plain(agreed["period"])
     links, speeds = LinkCosts(*agreed.get("links", UNKNOWN)), Speeds(*agreed.get("speeds", UNKNOWN_SPEEDS))
     state = State(agreed["round"], agreed["step"], tensors["state/vector"], outer, period, links, speeds)
+    if counts := agreed.get("counts"):
+        state = replace(state, counts=Counts(*counts))
     return state, tensors.get("residual")

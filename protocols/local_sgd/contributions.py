@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -33,6 +34,8 @@ class Contributions:
         self._variate = ControlVariate(options.parameters) if options.corrected else None
         self._averaging_s = 0.0
         """Seconds that the last average took."""
+        self._news: Mapping[str, float] | None = None
+        """Metrics that this peer has found and the others do not know yet."""
         self.correction: AfterStep | None = None
         """Correction of the local steps of the present round; None: there is none."""
 
@@ -52,6 +55,10 @@ class Contributions:
         if self._sampler is not None:
             self._sampler.begin(vector)
 
+    def evaluated(self, metrics: Mapping[str, float]) -> None:
+        """This peer has evaluated the agreed model; its next contribution tells the others."""
+        self._news = metrics
+
     def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:
         """`update` as a contribution. `began_s`: when the round's local steps began, on the run's clock. `bystander`:
         this peer takes no local steps in this round, so its motion is not sampled."""
@@ -69,11 +76,13 @@ class Contributions:
             update.filling,
             motion,
             steps=0 if update.final and update.steps < self.due else update.steps,  # not for an incomplete round
+            epochs=update.epochs,
         )
 
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
         """Average one round. `spent`: this peer's local steps since its last average, and their time."""
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
+        samples, news = contribution.weight, self._news
         contribution = await self._pace.brought(
             contribution, period, before, compute_s=spent.compute_s, steps=spent.steps
         )
@@ -81,7 +90,12 @@ class Contributions:
             step_s = spent.compute_s / spent.steps
             motion = contribution.motion._replace(step_s=step_s, averaging_s=self._averaging_s)
             contribution = replace(contribution, motion=motion)
-        outcome = await self._averaging.average(contribution)
+        counts = self._averaging.ends.brought(
+            samples=samples, weight=contribution.weight, epochs=contribution.epochs, metrics=news
+        )
+        outcome = await self._averaging.average(replace(contribution, counts=counts))
+        if news is self._news and contribution.weight > 0 and not outcome.caught_up:
+            self._news = None
         self._averaging_s = asyncio.get_running_loop().time() - began
         if self._variate is not None:
             await renew(self._variate, contribution, outcome, self._pace.effective(period, before))

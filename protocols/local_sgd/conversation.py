@@ -23,6 +23,7 @@ from ..clock import RunClock
 from ..conversation import (
     Begin,
     Came,
+    End,
     Evaluate,
     Gradient,
     Job,
@@ -61,7 +62,7 @@ class LocalSGDConversation:
         self._contributions = Contributions(averaging, options)
         self._farewell = Farewell(averaging)
         self._behind = Behind(averaging.meter, options.overlap_share, options.parameters)
-        self._evaluations = Evaluations(averaging, options.evaluate_every)
+        self._evaluations = Evaluations(averaging, options.evaluate_every, self._contributions.evaluated)
         self._resumed_from = self.state if resumed else None
         self._begin: Begin = Keep()
         self._job: Job = Steps(0)
@@ -118,9 +119,9 @@ class LocalSGDConversation:
             self._go_on_from(self.state.vector)
         return "resumed" if self._clock.before_s else "joined" if self._following else "started"
 
-    async def finish(self) -> None:
+    async def finish(self) -> End | None:
         """Wait for the others, which may still need this peer. A peer that leaves before the end of the run waits until
-        no member needs the result of the last round from it, for `leaves_within_s` at most."""
+        no member needs the result of the last round from it, for `leaves_within_s` at most. Returns why it is over."""
         if self._left:
             with contextlib.suppress(TimeoutError, MembershipError, Expelled):
                 async with asyncio.timeout(self._options.leaves_within_s):
@@ -129,6 +130,7 @@ class LocalSGDConversation:
             with self.averaging.stalls.waiting(lambda: set(self.membership.view.ids) - self.membership.finished):
                 await self.membership.finish()
             self._evaluations.finished()
+        return self.averaging.ends.reason(self.state.step, self.state.counts)
 
     async def leave(self, why: str) -> None:
         await self.membership.leave(why)
@@ -218,10 +220,10 @@ class LocalSGDConversation:
     @property
     def _meanwhile(self) -> int:
         """Local steps to take while the next round is averaged; 0: it is the last round, or there is no overlap."""
-        averaging, meanwhile = self.averaging, self._options.meanwhile
-        if meanwhile is None or averaging.steps is None:
+        left, meanwhile = self.averaging.ends.left(self.state.step, self.state.counts), self._options.meanwhile
+        if meanwhile is None or left is None:
             return meanwhile or 0
-        return max(0, min(meanwhile, averaging.steps - self.state.step - averaging.period))
+        return max(0, min(meanwhile, left - self.averaging.period))
 
     async def _end_behind(self, update: Update) -> Outcome | None:
         """The local steps that hid a round are taken: wait for the round's mean."""
@@ -231,12 +233,15 @@ class LocalSGDConversation:
             self._left = update.final
             self._go_on_from(self.state.vector if update.final else done.vector)
         else:
-            self._merge(done)
             self._taken = update.steps
+            self._merge(done)
         return self._ended(done, period, update)
 
     def _merge(self, done: rounds.Outcome) -> Update:
         update, self._begin = self._behind.merge(done)
+        if self.averaging.period == 0:  # nobody could know that it was the last round: all go back to its result
+            self._behind.merges = False
+            self._go_on_from(self.state.vector)
         return update
 
     async def _average_at_site(self, update: Update) -> Outcome | None:

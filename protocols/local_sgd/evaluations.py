@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -11,10 +12,11 @@ from .local_sgd import LocalSGD
 
 
 class Evaluations:
-    """One peer's side of this. `every`: rounds between two evaluations; 0: this peer cannot evaluate."""
+    """One peer's side of this. `every`: rounds between two evaluations; 0: this peer cannot evaluate. `tell` is called
+    with the metrics of each evaluation."""
 
-    def __init__(self, averaging: LocalSGD, every: int) -> None:
-        self._averaging, self._every = averaging, every
+    def __init__(self, averaging: LocalSGD, every: int, tell: Callable[[Mapping[str, float]], None]) -> None:
+        self._averaging, self._every, self._tell = averaging, every, tell
         self._outcome: Outcome | None = None
         """The outcome of the round whose model is being evaluated."""
         self._evaluated = -1
@@ -39,6 +41,7 @@ class Evaluations:
         """The model in `due` is evaluated. Returns the outcome of its round with the metrics."""
         outcome, self._outcome, self.due = self._outcome, None, None
         self._evaluated = self._averaging.state.round
+        self._tell(update.metrics)
         if outcome is None:
             return None
         return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)

@@ -50,6 +50,7 @@ from .attempts import Attempts
 from .averager_choice import chosen
 from .catch_up import fetching
 from .commit import BAD, Verdicts
+from .ends import ENDLESS, Ends
 from .inquest import Inquest
 from .lag import Behind, Lag
 from .learner import Learner
@@ -80,7 +81,7 @@ class LocalSGD:
         period: PeriodPolicy,
         outer: OuterStep,
         state: State,
-        steps: int | None = None,
+        ends: Ends = ENDLESS,
         codec: Codec | None = None,
         residual: Tensor | None = None,
         buckets: Sequence[Part] = (),
@@ -89,11 +90,11 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """Attaches itself to `membership`. `schedule` is called with a group. `steps`: local steps of the run, None: no
-        end. `codec` encodes vectors; `residual`: its compression residual at `state`; `buckets`: the order in which
+        """Attaches itself to `membership`. `schedule` is called with a group. `ends`: when the run is over.
+        `codec` encodes vectors; `residual`: its compression residual at `state`; `buckets`: the order in which
         contributions are filled; `fragments`: how many, averaged one a round; `seed`: the run's; `uneven`: parts are
         cut by the members' bandwidths; `norm_limit`: see `Bound`."""
-        self.channel, self.state, self.steps = channel, state, steps
+        self.channel, self.state, self.ends = channel, state, ends
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""
         self._fragments = Fragments.of(layout.size, fragments)
@@ -122,7 +123,7 @@ class LocalSGD:
         self._attempts = self._attempts_with(late, layout)
         bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(channel, self.membership, lambda: self.state.round, bandwidths)
-        self._results = Results(self._fragments, outer, period)
+        self._results = Results(self._fragments, outer, period, ends)
         self._trial = Trial(
             self.membership,
             self._averager,
@@ -167,8 +168,8 @@ class LocalSGD:
     @property
     def period(self) -> int:
         """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
-        period = self.state.period.period
-        return period if self.steps is None else max(0, min(period, self.steps - self.state.step))
+        period, left = self.state.period.period, self.ends.left(self.state.step, self.state.counts)
+        return period if left is None else min(period, left)
 
     def _over(self) -> bool:
         return self.period == 0

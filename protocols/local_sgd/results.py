@@ -12,24 +12,27 @@ from ...aggregation.vector import Part
 from ..members.view import View
 from ..meter import Meter
 from ..transfer.chunks import AttemptId
+from .ends import Ends
 from .rounds import Contribution, Outcome, Result, told
 from .state import State
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Computes results from the run's fragments, outer step and period policy."""
+    """Computes results from the run's fragments, outer step, period policy and ends."""
 
     fragments: Fragments
     outer: OuterStep
     period: PeriodPolicy
+    ends: Ends
 
     def of(self, before: State, steps: int, attempt: AttemptId, mean: Mean, mark: int) -> Result:
         """The result of a round. `steps`: local steps since `before`; `mark`: the fingerprint of the sum."""
-        numbers, links, speeds = told(mean.signals)
+        numbers, links, speeds, counts = told(mean.signals)
         vector, outer = self.fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
         period = self.period.update(before.period, numbers)
-        state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds)
+        ends = self.ends.counted(before.counts, counts, mean.weight, steps=steps, round=before.round)
+        state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds, ends)
         return Result(attempt, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
 
     @staticmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ class Contribution:
     it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has trained since the
     run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of the models in
     earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others. `steps`: local steps
-    that led to the model, 0: not counted. `speeds`: of these steps, where each peer has its own pace."""
+    that led to the model, 0: not counted. `speeds`: of these steps, where each peer has its own pace. `epochs`: passes
+    over the data in the round. `counts`: the signals by which the run may end (`ends`)."""
 
     vector: Tensor
     weight: float
@@ -45,11 +47,14 @@ class Contribution:
     links: LinkCosts = UNKNOWN
     steps: int = 0
     speeds: Speeds = UNKNOWN_SPEEDS
+    epochs: float = 0.0
+    counts: tuple[float, ...] = ()
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """The numbers that are averaged beside the model: the period policy's, link costs, and peers' speeds."""
-        return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds
+        """The numbers that are averaged beside the model: the period policy's, link costs, peers' speeds, and what may
+        end the run."""
+        return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds, *self.counts
 
     def check(self, *messages: Tensor) -> None:
         """Raises ValueError when `messages`, the weighted form of this contribution that is about to be sent
@@ -58,7 +63,8 @@ class Contribution:
             return
         most = torch.finfo(self.vector.dtype).max
         beyond = f"beyond the range of {str(self.vector.dtype)[6:]} when weighted by {self.weight:g} samples"
-        for name, number in zip((*_NAMES, "weight"), (*self.signals, self.weight), strict=True):
+        names = (*_NAMES, *("count towards the end",) * len(self.counts), "weight")
+        for name, number in zip(names, (*self.signals, self.weight), strict=True):
             if not math.isfinite(number):
                 raise ValueError(f"a contribution needs a finite {name}, got {number}")
             if name != "weight" and abs(number * self.weight) > most:
@@ -70,15 +76,25 @@ class Contribution:
 
 
 _MOTION, _LINKS, _SPEEDS = len(Motion._fields), len(LinkCosts._fields), len(Speeds._fields)
-SIGNALS = 3 + _MOTION + _LINKS + _SPEEDS
+_SIGNALS = 3 + _MOTION + _LINKS + _SPEEDS
 _NAMES = ("loss", "elapsed_s", "learning_rate", *Motion._fields, *LinkCosts._fields, *Speeds._fields)
 
 
-def told(signals: Sequence[float]) -> tuple[Numbers, LinkCosts, Speeds]:
+class Told(NamedTuple):
+    """The means of all peers' `Contribution.signals`."""
+
+    numbers: Numbers
+    links: LinkCosts
+    speeds: Speeds
+    counts: tuple[float, ...]
+
+
+def told(signals: Sequence[float]) -> Told:
     """Unpack the mean of all peers' `Contribution.signals`."""
-    loss, elapsed_s, learning_rate, *others = signals
+    loss, elapsed_s, learning_rate, *others = signals[:_SIGNALS]
     motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
-    return Numbers(loss, elapsed_s, learning_rate, Motion(*motion)), LinkCosts(*links), Speeds(*speeds)
+    numbers = Numbers(loss, elapsed_s, learning_rate, Motion(*motion))
+    return Told(numbers, LinkCosts(*links), Speeds(*speeds), tuple(signals[_SIGNALS:]))
 
 
 @dataclass(frozen=True, slots=True)

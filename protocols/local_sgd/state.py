@@ -16,6 +16,7 @@ from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
 from ...aggregation.vector import Layout
 from ..transfer.snapshot import Expected, Snapshot
 from ..wire.frames import PeerMisbehaved
+from .ends import Counts, counts_of
 
 _MEANS = len(LinkCosts._fields) + len(Speeds._fields)
 _COLUMNS = 64
@@ -25,9 +26,10 @@ _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`round`: number of the round, 0 before the first; `step`: local steps that each peer has taken; `vector` [n]: the
-    model; `outer`: the outer step's tensors [n]; `period`: the period policy's state; `links`, `speeds`: means of link
-    costs and peers' speeds. Its tensors are never written to: a new round makes new ones."""
+    """`round`: number of the round, 0 before the first; `step`: local steps that each peer has taken; `vector` [n]:
+    the model; `outer`: the outer step's tensors [n]; `period`: the period policy's state; `links`, `speeds`: means of
+    link costs and peers' speeds; `counts`: what may end the run beside its steps, None: nothing. Its tensors are
+    never written to: a new round makes new ones."""
 
     round: int
     step: int
@@ -36,6 +38,7 @@ class State:
     period: PeriodState
     links: LinkCosts = UNKNOWN
     speeds: Speeds = UNKNOWN_SPEEDS
+    counts: Counts | None = None
 
 
 def fingerprint(vector: Tensor) -> int:
@@ -63,7 +66,8 @@ def state_fingerprint(state: State) -> int:
 def to_snapshot(state: State) -> Snapshot:
     """The state as a snapshot that other peers can fetch."""
     tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
-    return Snapshot(state.round, tensors, [state.step, state.period.to_plain(), *state.links, *state.speeds])
+    numbers = [state.step, state.period.to_plain(), *state.links, *state.speeds, *(state.counts or ())]
+    return Snapshot(state.round, tensors, numbers)
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
@@ -74,14 +78,16 @@ def expected(layout: Layout, outer: int) -> dict[str, Expected]:
 def from_snapshot(snapshot: Snapshot) -> State:
     """The state in `snapshot`. Raises PeerMisbehaved when the numbers beside its tensors make no sense."""
     try:
-        step, period, *means = snapshot.extra
+        step, period, *others = snapshot.extra
+        means, counts = others[:_MEANS], counts_of(others[_MEANS:])
         if type(step) is not int or not 0 <= step < 2**62:
             raise ValueError("its number of steps makes no sense")
         if len(means) != _MEANS or any(type(mean) is not float or not 0 <= mean < math.inf for mean in means):
             raise ValueError("its links and speeds make no sense")
         links, speeds = LinkCosts(*means[: -len(Speeds._fields)]), Speeds(*means[-len(Speeds._fields) :])
         vector, *outer = snapshot.tensors.values()
-        return State(snapshot.version, step, vector, tuple(outer), PeriodState.from_plain(period), links, speeds)
+        agreed = PeriodState.from_plain(period)
+        return State(snapshot.version, step, vector, tuple(outer), agreed, links, speeds, counts)
     except (ValueError, TypeError) as error:
         raise PeerMisbehaved(f"not a state of this run: {error}") from None
 

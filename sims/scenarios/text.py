@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...peers.settings.link_text import duration_text, link_text, size_text
-from ...peers.settings.settings import PROTOCOL, Settings
+from ...peers.settings.names import PROTOCOL
+from ...peers.settings.settings import Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 

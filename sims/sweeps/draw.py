@@ -70,7 +70,8 @@ def draw(seed: int, protocol: str | None = None) -> Scenario:
     # So large a model exercises chunks and credit. All its vectors are kept for the checks, so a few rounds suffice.
     toy_size = chance.choices((TOY_SIZE, 2_000, 100_000), (14, 5, 1))[0]
     if toy_size > 2_000:
-        settings = settings.changed(steps=min(settings.steps, 3 * conversation.steps_an_exchange(settings)))
+        few = 3 * conversation.steps_an_exchange(settings)
+        settings = settings.changed(steps=min(settings.steps_max or few, few))
     scenario = Scenario(
         settings=settings,
         toy_size=toy_size,

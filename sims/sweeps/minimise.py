@@ -137,9 +137,9 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:
     """`scenario` with fewer local steps, or with simpler settings."""
     settings = scenario.settings
-    if settings.steps > 1:
-        yield replace(scenario, settings=settings.changed(steps=settings.steps // 2))
-        yield replace(scenario, settings=settings.changed(steps=settings.steps * 3 // 4))
+    if (steps := settings.steps_max or 0) > 1:
+        yield replace(scenario, settings=settings.changed(steps=steps // 2))
+        yield replace(scenario, settings=settings.changed(steps=steps * 3 // 4))
     values = settings.plain()
     for plainer in (*simulation_of(settings).simpler, {"checkpoint_every_s": 0.0}):
         if values.keys() >= plainer.keys() and any(values[name] != value for name, value in plainer.items()):

@@ -235,7 +235,7 @@ class Life:
                 store=self.disk.record if records else None,
             ),
             self.trainer.facts(),
-            steps=settings.steps,
+            steps=settings.steps_max,
             resumed=None if self.disk.kept is None else _begun_anew(self.disk.kept),
             record=self._tell,
         )
@@ -262,7 +262,7 @@ class Life:
             replica = TaskReplica(self.trainer, self._compute)
             training = Training(self.peer, replica, Stop(), self.disk.save)
             if contact is None:
-                await replica.rehearse(self.peer.stalls)
+                self.peer.settings.own.check_metrics(await replica.rehearse(self.peer.stalls))
             self.result = await training.run(whom)
             await self.endpoint.close()
         except Exception as error:

@@ -16,6 +16,7 @@ import torch
 from ...peers.records.records import Record
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
+from ...protocols.conversation import End
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Kind, Scenario
 from .event_log import Complained, Held, Log, Resumed
@@ -32,12 +33,14 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
-    by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries."""
+    by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is
+    over, None: no peer tells."""
 
     metrics: Mapping[str, float]
     scales: Mapping[str, str]
     virtual_s: float
     digest: str
+    end: End | None = None
 
 
 class Hung(Exception):
@@ -221,6 +224,7 @@ class World:
         return Simulated(
             metrics=ended[-1].metrics if ended else {},
             scales=ended[-1].scales if ended else {},
+            end=next((life.result.end for life in self.lives if life.result and life.result.end), None),
             virtual_s=virtual_s,
             digest=self.network.digest,
         )

@@ -37,7 +37,7 @@ from samovar.peers.training.stop import Stop
 from samovar.peers.training.task_replica import TaskReplica
 from samovar.protocols.conversation import Evaluate, Update, Work
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
-from samovar.sims.run import columns_of, play
+from samovar.sims.run import Play, play
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -258,8 +258,9 @@ def test_a_metric_has_its_own_name_and_scale_everywhere(
     """In records, in the order in which the task declares them, in result.json, in the last line and in the report."""
     task = replace(noisy_task(), evaluate=lambda model: returned, metrics=declared)
     settings = Settings(device="cpu", peers=2, steps=8, period="4", evaluate_every=1)
-    output = Output(steps=8, columns=columns_of(settings), as_json=False, quiet=True)
-    result, _ = play(task, Scenario.plain(settings), tmp_path, output, judged=False, within_s=None)
+    wished = Play(task=task, scenario=Scenario.plain(settings), folder=tmp_path)
+    output = Output(steps=8, columns=wished.columns, as_json=False, quiet=True)
+    result, _ = play(wished, output)
     output.end(result)
     run = read_run(tmp_path)
     evaluated = [record for record in run.exchanges if record.metrics]

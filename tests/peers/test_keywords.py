@@ -16,9 +16,12 @@ import samovar
 from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.in_python import in_python, python_words
 from samovar.peers.settings.keywords import AllSettings, JoinSettings, PathText, SimulateSettings, TrainSettings
-from samovar.peers.settings.settings import Settings, fields_of, of_tasks
+from samovar.peers.settings.names import fields_of
+from samovar.peers.settings.settings import Settings, of_tasks
 
 FIELDS = fields_of(Settings().protocol)
+ENDS = ("samples", "epochs", "stop", "stop_patience")
+"""A script decides its end itself."""
 
 
 def declared(field: dataclasses.Field[Any]) -> Any:
@@ -50,7 +53,7 @@ def in_order(hint: Any) -> Any:
     [
         (TrainSettings, {name for name, field in FIELDS.items() if "train" in field.metadata["verbs"]}),
         (SimulateSettings, {name for name, field in FIELDS.items() if "simulate" in field.metadata["verbs"]}),
-        (JoinSettings, {name for name in FIELDS if not of_tasks({name: 1}) and name != "step_time"}),
+        (JoinSettings, {name for name in FIELDS if not of_tasks({name: 1}) and name not in ("step_time", *ENDS)}),
         (AllSettings, {*FIELDS}),
     ],
 )

@@ -14,7 +14,8 @@ from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
 from samovar.peers.settings.common import CommonSettings
 from samovar.peers.settings.fields import SettingsError, Spoken
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings, fields_of
+from samovar.peers.settings.names import fields_of
+from samovar.peers.settings.settings import Settings
 from samovar.peers.settings.validators import Parsed
 from samovar.sims.cli import simulate
 from samovar.sims.scenarios.scenario import USUAL_LINK, Scenario
@@ -34,11 +35,14 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
     hints = typing.get_type_hints(CommonSettings) | typing.get_type_hints(LocalSGDSettings)
     for name, field in FIELDS.items():
         kind = field.metadata["rule"].kind
-        if issubclass(typing.get_origin(hints[name]) or type(None), Parsed) or hints[name] is Spoken:
+        hint = typing.get_args(hints[name])[0] if field.default is None else hints[name]
+        if issubclass(typing.get_origin(hint) or type(None), Parsed) or hint is Spoken:
             assert kind is str, f"{name} is given as text, and parsed once"
         else:
             assert hints[name] == (kind | None if field.default is None else kind), name
-        assert field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN")), name
+        assert (
+            field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN", "2000"))
+        ), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
@@ -161,7 +165,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
 
 
 def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
-    common = ["peers", "protocol", "steps", "seed", "compute_patience_s", "evaluate_every"]
+    common = ["peers", "protocol", "steps", "arguments", "seed", "compute_patience_s", "evaluate_every"]
     own = [field.name for field in dataclasses.fields(LocalSGDSettings)]  # another value of any makes another algorithm
     assert list(Settings().agreed()) == [*common, *own]
 

@@ -144,9 +144,10 @@ REFUSED = [
     ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),
     ("train good.py --resume nowhere", "nowhere: nothing to resume, there is no such folder"),
     ("train good.py --resume empty", "empty: nothing to resume, it has no settings.json"),
-    ("train script.py --epochs 3", "no such option '--epochs'; did you mean --steps? (a script's own go after --)"),
+    ("train script.py --epochs 3", "script.py: a training script decides its end itself: leave out epochs"),
     ("train good.py --resume begun", "these settings lack peers: is it the same version of Samovar"),
-    ("train good.py extra", "good.py: only a script is given arguments, not a task: extra"),
+    ("train good.py extra", "good.py: a task's own arguments go after --: extra; see samovar train --help"),
+    ("simulate good.py extra", "good.py: a task's own arguments go after --: extra; see samovar simulate --help"),
     ("train script.py --resume begun", "script.py: a script keeps its own checkpoints, --resume is for tasks"),
     (
         "simulate good.py --peers 0",

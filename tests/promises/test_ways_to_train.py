@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from live import ROOT, verb
+from live import verb
 from loops import STEPS, Bare, batch_loss, begin, network, nothing_runs_on, scheduled, together, union  # noqa: F401
 from two_peers import TwoPeers
 from ways import EQUAL, PERIOD, WAYS, Way, promised, promised_always
@@ -29,7 +29,6 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.simulated_peer import Life
 from samovar.sims.world.world import World
 
-UNION = ROOT / "tests/support/tasks/union.py"
 PEERS, STEPS_EACH, PATIENCE_S = 3, 24, 0.5
 COMMON = {
     "peers": PEERS, "period": str(PERIOD), "steps": STEPS_EACH, "device": "cpu", "link": "100mbit,5ms",
@@ -57,13 +56,15 @@ class Played:
             arrivals=((peers - 1, late_s),) if late_s else (),
             faults=faults,
         )
-        self.world = World(load_task(UNION), scenario, records.append)
+        self.world = World(load_task(way.task), scenario, records.append)
         run_virtual(self.world.run(within_s=100), seed=0)
         self.lives = [life for life in self.world.lives if life.result is not None and life.result.finished]
         self.exchanges: dict[str, list[ExchangeRecord]] = defaultdict(list)
         for record in records:
             if isinstance(record, ExchangeRecord):
                 self.exchanges[record.peer].append(record)
+        self.steps = self.settings.steps or max(told[-1].step for told in self.exchanges.values())
+        """Local steps of each peer when the run was over."""
         assert broken(scenario, self.world.log.entries) is None
 
     @property
@@ -78,7 +79,9 @@ class Played:
     def is_at_its_end(self, way: Way, *names: str) -> None:
         """These lives, and no others, have finished: all their steps are taken, and their models are one."""
         assert {life.name for life in self.lives} == set(names)
-        assert {self.exchanges[str(life.index)][-1].step for life in self.lives} == {self.settings.steps}
+        assert {self.exchanges[str(life.index)][-1].step for life in self.lives} == {self.steps}
+        if self.settings.protocol.registered.ends_together:
+            assert {life.result and life.result.end and life.result.end.by for life in self.lives} == {way.ended_by}
         if self.settings.protocol.registered.ends_together:
             members = {name.split(".")[0] for name in names}
             assert all({one.name for one in life.peer.membership.view.members} == members for life in self.lives)
@@ -128,7 +131,7 @@ def test_every_peer_takes_all_its_steps_and_says_so_at_each_exchange(way: Way) -
         assert [record.version for record in told] == list(range(1, told[-1].version + 1))
         steps = sum(round(record.steps_per_s * record.compute_s) for record in told if record.compute_s)
         if len(set(way.steps_ms)) == 1:
-            assert steps == played.settings.steps
+            assert steps == played.steps
             assert sum(record.compute_s for record in told) == pytest.approx(steps * way.steps_ms[0] / 1e3)
 
 
@@ -161,7 +164,7 @@ def test_the_command_line_simulates_it_and_writes_its_report(way: Way, tmp_path:
     for name, value in {**COMMON, **way.settings, "steps": 4 * PERIOD, "device": None}.items():
         flag = f"--{name.replace('_', '-')}"
         flags += [] if value is None else [flag] if value is True else [flag, value]
-    ended = verb("simulate", UNION, *flags, "--run", tmp_path / "run", "--json")
+    ended = verb("simulate", way.task, *flags, "--run", tmp_path / "run", "--json")
     assert ended.exit_code == 0, ended.output
     assert len(json.loads(ended.stdout)["peers"]) == PEERS
     run = read_run(tmp_path / "run")
@@ -231,7 +234,8 @@ def unbroken(way: Way) -> TwoPeers:
 
 
 def two(way: Way, **more: Any) -> TwoPeers:
-    return TwoPeers(load_task(UNION), settings_of(way, peers=2, steps=8 * PERIOD, link=None, **SAVED), **more)
+    steps = 8 * PERIOD if way.ended_by == "steps" else None
+    return TwoPeers(load_task(way.task), settings_of(way, peers=2, steps=steps, link=None, **SAVED), **more)
 
 
 @promised
@@ -246,12 +250,14 @@ def test_a_run_that_is_resumed_is_the_unbroken_one(way: Way) -> None:
 @promised
 def test_a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps(way: Way) -> None:
     stopped = two(way, stop_s=unbroken(way).took_s * (0.5 + way.some(40, "time") / 100))
-    assert max(end.steps for end in stopped.ends) < 8 * PERIOD
+    whole = unbroken(way).ends[0].steps
+    assert whole == 8 * PERIOD or way.ended_by != "steps"
+    assert max(end.steps for end in stopped.ends) < whole
     resumed = two(way, begun=stopped.kept)
-    assert [end.steps for end in resumed.ends] == [8 * PERIOD] * 2
+    assert [end.steps for end in resumed.ends] == [whole] * 2
     longest = 4  # the longest period of these ways, which is what a stop costs at most
     for before, after in zip(stopped.computes, resumed.computes, strict=True):
-        assert 0 <= before.steps + after.steps - 8 * PERIOD <= longest
+        assert 0 <= before.steps + after.steps - whole <= longest
     if EQUAL not in way.cannot:
         assert torch.equal(*(end.model for end in resumed.ends))
 
@@ -261,7 +267,9 @@ def test_a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_
 
 def of_script(way: Way) -> dict[str, Any]:
     settings = {"period": PERIOD, **way.settings, **({"site": "here"} if "site" in way.settings else {})}
-    return {name: value for name, value in settings.items() if value is not None and name != "steps"}
+    given = {name: value for name, value in settings.items() if value is not None and name != "steps"}
+    assert not Settings(**given).own.tasks_only()
+    return given
 
 
 @promised
@@ -269,7 +277,9 @@ def test_two_scripts_do_what_a_task_does(way: Way, tmp_path: Path) -> None:
     """Model and data are those of the task, and the loop is written by hand."""
     one, other = together(tmp_path, [union, union], **of_script(way))
     (as_task,) = [row for row in WAYS if row.name == (way.as_task or way.name)]
-    expected = TwoPeers(replace(load_task(UNION), model=network), settings_of(as_task, peers=2, steps=50)).ends[0].model
+    expected = (
+        TwoPeers(replace(load_task(way.task), model=network), settings_of(as_task, peers=2, steps=50)).ends[0].model
+    )
     assert torch.equal(one, other)
     assert torch.allclose(one, expected[: len(one)], atol=1e-6 if way.as_task else 0, rtol=0)
 

@@ -18,6 +18,7 @@ from samovar.aggregation.vector import Part
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.filling import Filling
+from samovar.protocols.local_sgd.ends import Ends
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
 from samovar.protocols.local_sgd.state import State
@@ -77,7 +78,7 @@ class Walker:
             period=company.period,
             outer=Plain(),
             state=State(0, 0, torch.zeros(company.layout.size), (), company.period.start()),
-            steps=company.steps,
+            ends=Ends(steps=company.steps),
             buckets=company.buckets,
             uneven=company.uneven,
             codec=None if company.codec == "none" else parse_codec(company.codec),

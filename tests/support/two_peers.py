@@ -99,7 +99,7 @@ class TwoPeers:
         place = Place(name=str(part), data_shard=part, site=settings.of_peer(part).site or "")
         peer = Peer(
             endpoint, settings, place, trainer.facts(),
-            steps=settings.steps, resumed=begun, record=self._record,
+            steps=settings.steps_max, resumed=begun, record=self._record,
         )  # fmt: skip
         contact: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         contact.set_result("p0" if part else None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ STEP_MS = 40.0
 @dataclass(frozen=True, eq=False)
 class Way:
     """`settings`: as `samovar train` takes them. `cannot`: the promises that it cannot give, with the reason.
-    `by_chance`: those that it gives or not by measured times; they are not tried. `as_task`: the way by which a task
+    `by_chance`: those that it gives or not by measured times; they are not tried. `ended_by`: the setting that ends its
+    runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
     `steps_ms`: the duration of a local step on each peer in turn."""
@@ -31,9 +33,15 @@ class Way:
     settings: Mapping[str, Any] = field(default_factory=dict)
     cannot: Mapping[str, str] = field(default_factory=dict)
     by_chance: Mapping[str, str] = field(default_factory=dict)
+    ended_by: str = "steps"
     as_task: str = ""
     nightly: bool = False
     steps_ms: tuple[float, ...] = (STEP_MS,)
+
+    @property
+    def task(self) -> Path:
+        """The task with which it is tried."""
+        return ROOT / "tests/support/tasks" / ("judged.py" if self.ended_by.startswith("stop") else "union.py")
 
     def some(self, choices: int, what: str) -> int:
         """A number below `choices`, another one for each way: which peer is killed, and when."""
@@ -43,6 +51,8 @@ class Way:
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
+SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
+STOP = {"stop": "accuracy >= 0.94", "evaluate_every": 2, "steps": None}
 UNEVEN = (STEP_MS, STEP_MS, 3 * STEP_MS)
 
 # Reasons
@@ -69,6 +79,17 @@ MIXES = {
 }
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
+IN_A_SCRIPT = dict.fromkeys(
+    (AS_A_TASK, ALONE, "a_script_that_fails_and_one_that_goes_early_hold_nobody_up"), "a script decides its end itself"
+)
+
+DROPPED = dict.fromkeys(
+    (
+        "every_peer_takes_all_its_steps_and_says_so_at_each_exchange",
+        "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps",
+    ),
+    "local steps behind a round are dropped when it turns out to be the last",
+)
 IN_SIMULATION = (
     EQUAL,
     "every_peer_takes_all_its_steps_and_says_so_at_each_exchange",
@@ -138,6 +159,13 @@ WAYS = (
     Way("sign", {"codec": "sign"}, nightly=True),
     Way("random_k", {"codec": "random_k:0.1"}, nightly=True),
     Way("power_sgd", {"codec": "power_sgd:2"}, nightly=True),
+    Way("samples", SAMPLES, IN_A_SCRIPT, ended_by="samples"),
+    Way("samples, overlap", SAMPLES | {"overlap": True}, IN_A_SCRIPT, ended_by="samples", nightly=True),
+    Way("samples, pace", SAMPLES | {"pace": "own"}, IN_A_SCRIPT, BY_SPEED, "samples", steps_ms=UNEVEN, nightly=True),
+    Way("epochs", EPOCHS, IN_A_SCRIPT, ended_by="epochs"),
+    Way("epochs, sites, top_k", EPOCHS | SITES | {"codec": "top_k:0.1"}, IN_A_SCRIPT, ended_by="epochs", nightly=True),
+    Way("stop", STOP, IN_A_SCRIPT, ended_by="stop"),
+    Way("stop, overlap", STOP | {"overlap": True}, IN_A_SCRIPT | DROPPED, ended_by="stop", nightly=True),
     Way("ring mixing", RING, MIXES, BY_ORDER),
     Way(
         "gradients",

@@ -1,0 +1,41 @@
+"""Goals: a comparison of a metric with a number, by which a run may end."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_NAME_LETTERS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``metric`` is to be ``sign`` (one of >=, <=, > and <) ``value``."""
+
+    metric: str
+    sign: str
+    value: float
+
+    def met(self, value: float) -> bool:
+        """Whether this value of the metric reaches the goal."""
+        return _COMPARE[self.sign](value, self.value)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.sign} {self.value:g}"
+
+
+def parse_goal(text: str) -> Goal:
+    """The goal in a text such as ``accuracy >= 0.97``. Raises ValueError."""
+    sign = next((sign for sign in _COMPARE if sign in text), "")
+    metric, _, value = text.partition(sign) if sign else (text, "", "")
+    metric, number = metric.strip(), float(value.strip() or math.nan)
+    if not (0 < len(metric) <= _NAME_LETTERS_MAX and metric.isprintable() and math.isfinite(number)):
+        raise ValueError(f"a goal is a metric, one of {', '.join(_COMPARE)}, and a number, got {text!r:.80}")
+    return Goal(metric, sign, number)

@@ -1,0 +1,62 @@
+"""The best model of a run so far, in a file beside the checkpoints of the last.
+
+The peer that evaluates writes it when the headline metric is better than that in the file. Peers of one run folder
+share the file, so another coordinator, or a resumed run, goes on from its metric. Its tensors have the names of a
+checkpoint's model, and its numbers tell the metric, the value and the exchange.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .checkpoint import Snapshot
+from .file import read_numbers
+
+
+def best_path(folder: Path) -> Path:
+    """The path of the best model in a run folder."""
+    return folder / "checkpoint" / "best.safetensors"
+
+
+class Kept(NamedTuple):
+    """What a file of the best model tells: the headline metric's name and value, and the number of the exchange whose
+    model it is."""
+
+    metric: str
+    value: float
+    version: int
+
+
+def kept_best(path: Path) -> Kept | None:
+    """What the file at `path` tells; None: there is no such file, or it tells no metric. The hash is not checked."""
+    try:
+        numbers = read_numbers(path)
+        return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class BestModel:
+    """Writes the best model to `path`, by the metric `headline`. `better`: whether one value of it is better than
+    another; `keep` writes a snapshot to the path, and raises CheckpointError."""
+
+    def __init__(
+        self, path: Path, headline: str, better: Callable[[float, float], bool], keep: Callable[[Snapshot], None]
+    ) -> None:
+        self._path, self._headline, self._better, self._keep = path, headline, better, keep
+
+    def improved(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the model with these metrics is better than the one in the file."""
+        value, kept = metrics.get(self._headline, math.nan), kept_best(self._path)
+        if not math.isfinite(value):
+            return False
+        return kept is None or kept.metric != self._headline or self._better(value, kept.value)
+
+    def write(self, model: Snapshot, metrics: Mapping[str, float], version: int) -> None:
+        """Write the tensors of `model`, the model after exchange `version`. Raises CheckpointError."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
+        self._keep(Snapshot(model.tensors, {**numbers, "metrics": finite}))

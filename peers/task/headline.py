@@ -1,0 +1,34 @@
+"""The headline: the metric of a task by which its models are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..records.columns import ACCURACY
+from ..records.metrics import Scale, scale_of
+from .task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A metric's name and scale."""
+
+    name: str
+    scale: Scale
+
+    @property
+    def higher(self) -> bool:
+        """Whether the higher of two values is the better one."""
+        return self.scale.better == "higher"
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether `value` is better than another one; NaN never is."""
+        return self.scale.improves(value, than)
+
+
+def headline_of(task: Task) -> Headline | None:
+    """The headline of `task`: the first metric that it declares, else its accuracy; None: it has no `evaluate`."""
+    if task.evaluate is None:
+        return None
+    name = next(iter(task.metrics), ACCURACY) if task.metrics else ACCURACY
+    return Headline(name, scale_of(name, task.metrics or {}))

@@ -1,0 +1,54 @@
+"""A peer's place in its data, and the passes over the data that it has made in a round, whole and in fractions. A
+fraction needs the number of batches of a pass, which `len` tells, or else the pass before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class Passes:
+    """`epoch`: whole passes; `batch`: batches that were taken since."""
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch, self.batch = epoch, 0
+        self._batches = 0
+        """Batches in a pass; 0: unknown."""
+        self._began = 0.0
+
+    def begin(self, data: Iterable[Any]) -> None:
+        """A pass over `data` begins."""
+        try:
+            self._batches = len(data)  # type: ignore[arg-type]
+        except (TypeError, NotImplementedError):  # a generator, or a DataLoader of one: as many as the last time
+            return
+
+    def end(self) -> None:
+        """The pass is over."""
+        self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
+
+    def begin_round(self) -> None:
+        self._began = self._at
+
+    @property
+    def in_round(self) -> float:
+        """Passes since the round began."""
+        return max(0.0, self._at - self._began)
+
+    @in_round.setter
+    def in_round(self, passes: float) -> None:
+        self._began = self._at - passes
+
+    @property
+    def _at(self) -> float:
+        return self.epoch + (min(1.0, self.batch / self._batches) if self._batches else 0.0)
+
+    def to_plain(self) -> list[float]:
+        """What `restore` takes, for a checkpoint."""
+        return [self._batches, self.in_round]
+
+    def restore(self, plain: list[float] | None) -> None:
+        """Go on at the same place from what `to_plain` wrote; None, in a checkpoint of before: none in this round."""
+        batches, passes = plain or (0, 0.0)
+        self._batches = int(batches) or self._batches
+        self.in_round = passes

@@ -1,0 +1,225 @@
+"""The end of a run: after so many local steps, samples or epochs, or by a metric.
+
+All peers decide it alike, because they count with numbers that the round itself has averaged:
+
+    samples     the sum of the contributions' weights; with peers at paces of their own, where weights are other
+                numbers, each peer's samples over its weight are a signal beside the model
+    epochs      each peer's passes over its own data in the round are a signal; the mean of all is added up
+    metrics     the peer that has evaluated a model brings its metrics as signals of its next contribution, with a 1
+                that the others have not: the mean over the mean of that 1 is what it brought
+
+The counts are part of the agreed state. So whoever catches up, takes over as coordinator or resumes decides as the
+others do. The last period is cut to the local steps that are left by the last round's counts a step. A run therefore
+overshoots by less than a local step of each peer, unless it ends in its first round, or by a change of the peers.
+
+Cost: 4 to 8 bytes in a round for each signal, and none in a run that ends by its steps or by equal samples alone.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...aggregation.goals import Goal
+from ..conversation import End
+
+NOT_COUNTED = -1.0
+_SLACK = 0.01
+"""A run is over when less than this share of a local step is left: counts are sums of rounded means."""
+_DIGITS = 6
+"""Significant digits to which a metric is rounded after its way as a signal of 32 bits: a goal of 0.97 is then reached
+by 0.97."""
+
+
+class Counts(NamedTuple):
+    """What all peers have counted since the run began. `samples`: of all peers together; `epochs`: passes of a peer
+    over its data, a mean over the peers; both are `NOT_COUNTED` where no setting needs them. `samples_a_step`,
+    `epochs_a_step`: in the last round, by its local steps. `told`: the round whose model was evaluated last, 0: none;
+    `goal`, `headline`: the metrics of the goal and of the headline then. `best`: the best headline so far, of round
+    `best_round`. `about`: which metrics these are, as a checksum of their names."""
+
+    samples: float = NOT_COUNTED
+    epochs: float = NOT_COUNTED
+    samples_a_step: float = 0.0
+    epochs_a_step: float = 0.0
+    goal: float = 0.0
+    headline: float = 0.0
+    told: int = 0
+    best: float = 0.0
+    best_round: int = 0
+    about: int = 0
+
+
+def counts_of(plain: object) -> Counts | None:
+    """The counts in a list of their numbers, None in an empty one. Raises ValueError on anything else."""
+    if not isinstance(plain, list | tuple) or len(plain) not in (0, len(Counts._fields)):
+        raise ValueError("its counts make no sense")
+    for number in plain:
+        if type(number) not in (int, float) or not -1e300 <= number <= 1e300:
+            raise ValueError("its counts make no sense")
+    if not plain:
+        return None
+    counts = Counts(*plain)
+    if any(type(number) is not int for number in (counts.told, counts.best_round, counts.about)):
+        raise ValueError("its counts make no sense")
+    return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """When a run is over: at the first of these, None: not by this. `steps`: local steps of each peer; `samples`: of
+    all peers together; `epochs`: passes of a peer over its data; `goal`: of a metric; `patience`: rounds without a
+    better headline. `headline`: that metric; `higher`: more of it is better. `own_pace`: see `fednova`."""
+
+    steps: int | None = None
+    samples: float | None = None
+    epochs: float | None = None
+    goal: Goal | None = None
+    patience: int | None = None
+    headline: str = ""
+    higher: bool = True
+    own_pace: bool = False
+
+    @property
+    def judges(self) -> bool:
+        """Whether metrics may end the run."""
+        return self.goal is not None or self.patience is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything but local steps may end the run."""
+        return self.judges or self.samples is not None or self.epochs is not None
+
+    def begun(self, counts: Counts | None, step: int) -> Counts | None:
+        """The counts of a run that goes on from `counts` after `step` local steps. Raises ValueError when they lack
+        what is to end the run now."""
+        if not self.counts:
+            return counts
+        if step == 0:
+            return Counts(
+                samples=NOT_COUNTED if self.samples is None else 0.0,
+                epochs=NOT_COUNTED if self.epochs is None else 0.0,
+            )
+        found = counts or Counts()
+        for name, wished, counted in (
+            ("samples", self.samples, found.samples),
+            ("epochs", self.epochs, found.epochs),
+        ):
+            if wished is not None and counted == NOT_COUNTED:
+                raise ValueError(f"this run has not counted its {name} from the beginning: leave out --{name}")
+        return found
+
+    def brought(
+        self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
+    ) -> tuple[float, ...]:
+        """The signals of a peer's contribution. `samples`, `epochs`: of this peer in the round; `weight`: of the
+        contribution; `metrics`: of an evaluation that the others do not know yet, None: there is none."""
+        signals = list[float]()
+        if self._scaled:
+            signals.append(samples / weight if weight else 0.0)
+        if self.epochs is not None:
+            signals.append(epochs)
+        if self.judges:
+            signals += self._told(metrics)
+        return tuple(signals)
+
+    @property
+    def _scaled(self) -> bool:
+        return self.samples is not None and self.own_pace
+
+    def _told(self, metrics: Mapping[str, float] | None) -> tuple[float, float, float]:
+        headline = math.nan if metrics is None else metrics.get(self.headline, math.nan)
+        goal = headline if metrics is None or self.goal is None else metrics.get(self.goal.metric, math.nan)
+        return (1.0, goal, headline) if math.isfinite(goal) and math.isfinite(headline) else (0.0, 0.0, 0.0)
+
+    def counted(
+        self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
+    ) -> Counts | None:
+        """The counts after a round of `steps` local steps whose contributions had these mean `signals` and this total
+        `weight`. `round`: the number of the round before."""
+        if before is None or not self.counts:
+            return before
+        found, left = before, list(signals)
+        samples = _exactly(weight * left.pop(0)) if self._scaled else weight
+        if before.samples != NOT_COUNTED:
+            found = found._replace(samples=before.samples + samples, samples_a_step=samples / max(1, steps))
+        if self.epochs is not None:
+            epochs = left.pop(0)
+            found = found._replace(epochs=before.epochs + epochs, epochs_a_step=epochs / max(1, steps))
+        if self.judges and left[0] > 0:
+            found = self._heard(found, _tidy(left[1] / left[0]), _tidy(left[2] / left[0]), round)
+        return found
+
+    def _heard(self, counts: Counts, goal: float, headline: float, round: int) -> Counts:
+        better = counts.best_round == 0 or counts.about != self._about
+        better = better or (headline > counts.best if self.higher else headline < counts.best)
+        if better:
+            counts = counts._replace(best=headline, best_round=round)
+        return counts._replace(goal=goal, headline=headline, told=round, about=self._about)
+
+    @property
+    def _about(self) -> int:
+        return zlib.crc32(f"{self.goal and self.goal.metric}\n{self.headline}".encode())
+
+    def left(self, step: int, counts: Counts | None) -> int | None:
+        """Local steps of each peer until the end, as far as is known after `step` local steps: 0: the run is over;
+        None: the end is not known, or there is none."""
+        if counts is not None and (self._reached(counts) or self._stuck(counts)):
+            return 0
+        found = [None if self.steps is None else max(0, self.steps - step)]
+        if counts is not None:
+            found.append(_left(self.samples, counts.samples, counts.samples_a_step))
+            found.append(_left(self.epochs, counts.epochs, counts.epochs_a_step))
+        return min((known for known in found if known is not None), default=None)
+
+    def _reached(self, counts: Counts) -> bool:
+        return self.goal is not None and self._knows(counts) and self.goal.met(counts.goal)
+
+    def _stuck(self, counts: Counts) -> bool:
+        return self.patience is not None and self._knows(counts) and counts.told - counts.best_round >= self.patience
+
+    def _knows(self, counts: Counts) -> bool:
+        return counts.told > 0 and counts.about == self._about
+
+    def reason(self, step: int, counts: Counts | None) -> End | None:
+        """Why the run is over after `step` local steps; None: it is not."""
+        if self.left(step, counts) != 0:
+            return None
+        if counts is not None and self.goal is not None and self._reached(counts):
+            found = f"{self.goal.metric} {counts.goal:.6g} in round {counts.told:,}"
+            return End("stop", f"{found}, and the goal is {self.goal}")
+        if counts is not None and self._stuck(counts):
+            rounds = f"for {counts.told - counts.best_round:,} rounds"
+            why = f"no better {self.headline} {rounds} than {counts.best:.6g} in round {counts.best_round:,}"
+            return End("stop_patience", why)
+        if counts is not None and _left(self.samples, counts.samples, counts.samples_a_step) == 0:
+            return End("samples", f"all peers together have trained on {counts.samples:,.0f} samples")
+        if counts is not None and _left(self.epochs, counts.epochs, counts.epochs_a_step) == 0:
+            return End("epochs", f"each peer has gone through its data {counts.epochs:.4g} times")
+        return End("steps", f"each peer has taken {step:,} local steps")
+
+
+ENDLESS = Ends()
+"""Peers go on until all have left."""
+
+
+def _left(most: float | None, counted: float, a_step: float) -> int | None:
+    """Local steps until `most` are counted, at `a_step` each; None: unknown, or there is no such end."""
+    if most is None:
+        return None
+    missing = most - counted
+    if missing <= _SLACK * a_step:
+        return 0
+    return max(1, math.ceil(missing / a_step - _SLACK)) if a_step > 0 else None
+
+
+def _exactly(samples: float) -> float:
+    """A number of samples without the rounding of its mean, where it was whole."""
+    return round(samples) if abs(samples - round(samples)) < _SLACK else samples
+
+
+def _tidy(metric: float) -> float:
+    return float(f"{metric:.{_DIGITS}g}")
