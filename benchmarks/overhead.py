@@ -80,7 +80,7 @@ Loop = Callable[[Task, int], tuple[float, torch.Tensor]]
 def bare(task: Task, steps: int) -> tuple[float, torch.Tensor]:
     torch.manual_seed(derive(0, "model"))
     model = task.model()
-    optimizer = task.optimizer(model.parameters())
+    optimizer = task.optimizer_of(model)
     batches = list(task.data(0, 1))
     began = time.perf_counter()
     for step in range(steps):

@@ -3,7 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..protocols.channel import Channel
 from ..protocols.clock import RunClock
@@ -20,6 +20,7 @@ from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
 from .place import Place
 from .records.comings import Comings
+from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
 from .settings.settings import Settings
 from .task.constants import Agreement
@@ -44,12 +45,12 @@ class Peer:
         """`facts`: what the peer's replica tells of its model; `steps`: local steps of the whole run, None when a
         script decides; `resumed`: the checkpoint from which the replica was restored. Raises ValueError when the
         settings do not fit the replica or the checkpoint."""
-        self.endpoint, self.settings, self.name = endpoint, settings, place.name
+        self.endpoint, self.settings = endpoint, settings
         self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
         self.membership = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
-        self._record, self._place = record, place
+        self._record, self._place, self._scales = record, place, facts.scales
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,
@@ -72,13 +73,19 @@ class Peer:
         self._bytes = (0, 0, 0)
         self._told: set[str] = set()
 
+    @property
+    def name(self) -> str:
+        """This peer's name in the run."""
+        return self._place.name
+
     def came(self, how: Came) -> None:
         """Begin to record members, and record how this peer came into the run. Called once, when it has entered."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
 
-    def note(self, outcome: Outcome) -> None:
-        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last."""
+    def note(self, outcome: Outcome) -> ExchangeRecord:
+        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last.
+        Returns it."""
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.version, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
@@ -104,10 +111,16 @@ class Peer:
             waited_for="" if waited_for is None else self.membership.view.name(waited_for),
             caught_up=outcome.caught_up,
             metrics=dict(outcome.metrics),
+            metric_scales=self.scales(outcome.metrics),
             details=dict(outcome.details),
         )
         self._record(record)
         self._comings.were_there(outcome.members)
+        return record
+
+    def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
+        """Name -> scale of these metrics of the replica."""
+        return scales_told(metrics, self._scales)
 
     def tell(self, event: EventName, **said: str) -> None:
         """Write an event to the records. `said`: the keywords of `Tell`."""

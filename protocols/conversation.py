@@ -124,12 +124,14 @@ Correction = AfterStep | OnGradient
 @dataclass(frozen=True, slots=True)
 class Steps:
     """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
-    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `halfway`: the update also
+    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local steps of a peer
+    in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the update also
     carries the model after half of the steps. `portion`: another shard of the data than the peer's own."""
 
     count: int
     taken: int = 0
     total: int = 0
+    step: int | None = None
     halfway: bool = False
     correction: Correction | None = None
     portion: tuple[int, int] | None = None

@@ -19,7 +19,15 @@ def measured_step_time(task: Task, settings: Settings) -> str:
     """The median time of 20 local steps of one peer, as a text for `--step-time`. A run with this text has the same
     digest as the measured one."""
     torch.set_num_threads(settings.threads or 1)  # as in the world
-    trainer = Trainer(task, seed=settings.seed, data_shard=0, data_shards=settings.peers, device=torch.device("cpu"))
+    trainer = Trainer(
+        task,
+        seed=settings.seed,
+        data_shard=0,
+        data_shards=settings.peers,
+        device=torch.device("cpu"),
+        steps=settings.steps,
+    )
+    trainer.hooks.setup("0", None)
     trainer.train(_WARM_UP)
     times_s = []
     for _ in range(_STEPS):

@@ -146,6 +146,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=simulated.metrics,
+        scales=simulated.scales,
         lost=lost_in(scene),
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,

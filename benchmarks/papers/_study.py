@@ -117,7 +117,7 @@ def far_link(latency_s: float) -> str:
 def at_first(task: Task) -> float:
     """The loss of the model that all begin with."""
     assert task.evaluate is not None
-    return task.evaluate(task.model())
+    return float(task.evaluate(task.model()))
 
 
 def smoothed(begins: float, rounds: Sequence[ExchangeRecord], until_s: float) -> list[float]:

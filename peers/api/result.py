@@ -16,6 +16,9 @@ from ..records.run import Run, read_run
 from ..report.plot import plotted
 from ..settings.keywords import PathText
 
+_NESTED = ("metrics", "metric_scales", "details")
+"""Fields of a record that are no column."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result(written.Result):
@@ -54,7 +57,7 @@ class Result(written.Result):
         """The records as columns of equal length, a row for each record, as ``pandas.DataFrame`` takes them. Metrics
         and the conversation's own numbers have columns of their own, with NaN where there is none. A metric that is
         called like a field of a record (`loss`) has the column ``metrics.loss``."""
-        fields = [one.name for one in dataclasses.fields(ExchangeRecord) if one.name not in ("metrics", "details")]
+        fields = [one.name for one in dataclasses.fields(ExchangeRecord) if one.name not in _NESTED]
         records = self._run.exchanges
         found = {name: [getattr(record, name) for record in records] for name in fields}
         found["missing"] = [[one.peer for one in record.missing] for record in records]

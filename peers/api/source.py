@@ -115,6 +115,11 @@ class Source:
             self._paths[str(root)] = None
 
 
+def sendable(value: object) -> bool:
+    """Whether `value` is a function, a class or a plain value."""
+    return callable(value) or _literal(value) is not None
+
+
 def _definition(value: object, user: str) -> tuple[ast.stmt, str]:
     """The statement that defines a function or class of the main module, and its text. Raises TaskError."""
     name = getattr(value, "__name__", "")

@@ -16,8 +16,8 @@ from types import FrameType, ModuleType, SimpleNamespace
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
 from ..settings.keywords import PathText
-from ..task.task import OPTIONAL, REQUIRED, TaskError, load_task
-from .source import Source
+from ..task.task import NAMES, REQUIRED, TaskError, load_task
+from .source import Source, sendable
 
 TaskLike = PathText | ModuleType | type | SimpleNamespace | None
 TASK_FILE = "task.py"
@@ -116,10 +116,13 @@ def _wanted() -> str:
 
 
 def _of_main(module: ModuleType) -> str:
-    source, names = Source(vars(module)), [name for name in (*REQUIRED, *OPTIONAL) if name in vars(module)]
+    source, names = Source(vars(module)), [name for name in NAMES if name in vars(module)]
     if missing := [name for name in REQUIRED if name not in names]:
         raise TaskError(f"a task needs {_wanted()}; nothing here is called {missing[0]}")
     for name in names:
+        if name not in REQUIRED and not sendable(vars(module)[name]):
+            kind = type(vars(module)[name]).__name__
+            raise TaskError(f"a task may have {name}, which is a {kind} here: give one of the two another name")
         source.add(name, vars(module)[name], "the task")
     return source.text("The task, collected from a notebook.")
 

@@ -103,6 +103,7 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=ended.metrics,
+        scales=ended.scales,
         report=settings.report,
     )
     unwritten = output.end(result)

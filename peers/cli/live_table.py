@@ -178,7 +178,8 @@ class Board:
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
         if (evaluated := self._evaluated) is not None:
-            texts += metric_texts(evaluated.metrics, evaluated.version, self.version, self._noun)
+            metrics, scales = evaluated.metrics, evaluated.metric_scales
+            texts += metric_texts(metrics, scales, evaluated.version, self.version, self._noun)
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")

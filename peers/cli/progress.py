@@ -171,7 +171,7 @@ def final_table(result: Result) -> RenderableType:
 def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
-        *metric_texts(result.metrics, result.metrics_at, result.exchanges, result.noun),
+        *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
         count_text(len(result.peers), "peer")

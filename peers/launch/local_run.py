@@ -133,7 +133,7 @@ class LocalRun:
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-        metrics = [end["metrics"] for end in ended if end["metrics"]]
+        last = next(((end["metrics"], end["scales"]) for end in reversed(ended) if end["metrics"]), (None, None))
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -147,7 +147,8 @@ class LocalRun:
             self.folder,
             display.heard,
             wall_s=wall_s,
-            metrics=metrics[-1] if metrics else None,
+            metrics=last[0],
+            scales=last[1],
             lost=failed,
             report=self.settings.report,
         )

@@ -98,14 +98,17 @@ def _build_trainer(settings: Settings, session: Session) -> Trainer:
     check_trainable(task.path, settings.own.scripts_only())
     data_shard = session.orders.data_shard
     device = pick_device(settings.device, take_seat(None if session.control is None else data_shard))
-    return Trainer(
+    trainer = Trainer(
         task,
         seed=settings.seed,
         data_shard=data_shard,
         data_shards=settings.peers,
         device=device,
         inner=settings.own.optimizer_state(),
+        steps=settings.steps,
     )
+    trainer.hooks.setup(session.orders.name, Path(session.orders.folder))
+    return trainer
 
 
 async def _spawned() -> int:

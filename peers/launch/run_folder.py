@@ -110,6 +110,7 @@ def conclude(
     *,
     wall_s: float,
     metrics: Mapping[str, float] | None = None,
+    scales: Mapping[str, str] | None = None,
     lost: Sequence[Lost] = (),
     virtual_s: float | None = None,
     digest: str | None = None,
@@ -119,9 +120,9 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model; without them the result has those of the records. `lost`: peers that the
-    launcher knows to be lost. Their reasons replace those in the records, because peers record when another one went
-    silent but cannot know why.
+    `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records.
+    `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records, because peers record
+    when another one went silent but cannot know why.
     """
     try:
         run = read_run(folder)
@@ -133,6 +134,7 @@ def conclude(
     missed = [replace(peer, why=why.get(peer.peer, peer.why)) for peer in told.lost]
     return Result(
         metrics=metrics or told.metrics,
+        metric_scales=(scales or {}) if metrics else told.scales,
         metrics_at=told.exchanges if metrics else told.metrics_at,
         loss=told.loss,
         wall_s=wall_s,

@@ -98,7 +98,11 @@ class ExchangeRecord:
     caught_up: bool = False
     """This peer did not take part in the exchange, but fetched its result from a donor."""
     metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
-    """Results of evaluating this exchange's model, by name; empty on a peer that did not evaluate."""
+    """Results of evaluating this exchange's model, by name; empty on a peer that did not evaluate. The first is the
+    headline."""
+    metric_scales: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
+    unit. Empty text: not declared."""
     details: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
     """The conversation's own numbers, by the names of its columns."""
 

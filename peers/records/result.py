@@ -50,7 +50,9 @@ class Result:
     """The result of a run: its metrics, the totals of its peers, its lost peers, and the paths of its files."""
 
     metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
-    """Metrics of the latest evaluated model, by name; empty when none was evaluated."""
+    """Metrics of the latest evaluated model, by name; empty when none was evaluated. The first is the headline."""
+    metric_scales: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """As in the records (`ExchangeRecord.metric_scales`)."""
     metrics_at: int | None = None
     """Number of the exchange that gave this model."""
     loss: FloatOrNaN

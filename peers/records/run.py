@@ -47,6 +47,12 @@ class Run:
     """Simulations only: the world around the peers."""
 
     @property
+    def scales(self) -> Mapping[str, str]:
+        """Scales of all metrics, by name (`metrics`)."""
+        told = [record.metric_scales for record in self.exchanges]
+        return {name: text for scales in told for name, text in scales.items()}
+
+    @property
     def noun(self) -> Noun:
         """The word for an exchange in texts about this run."""
         return noun(self.columns)

@@ -58,6 +58,8 @@ class Tally:
         self._lost: dict[str, Lost] = {}
         self.metrics: Mapping[str, float] = {}
         """Metrics of the latest evaluated model, by name; empty: none was evaluated."""
+        self.scales: Mapping[str, str] = {}
+        """Scales of all metrics, by name (`metrics`)."""
         self.metrics_at: int | None = None
         """Number of the exchange that gave that model."""
         self._last = (0, -math.inf, math.nan)
@@ -80,7 +82,7 @@ class Tally:
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and record.version >= (self.metrics_at or 0):
-                same = record.version == self.metrics_at
+                same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
                 self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
             if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
                 self._last = (record.version, record.time_s, record.loss)

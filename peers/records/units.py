@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from .columns import ACCURACY, Noun
+from .columns import Noun
 from .elsewhere import Elsewhere
+from .metrics import Scale, scale_of
 from .records import EventRecord
 
 T = TypeVar("T")
@@ -73,20 +74,23 @@ def metric_label(name: str) -> str:
     return "evaluated loss" if name == "loss" else plain(name, 40)
 
 
-def is_share(name: str) -> bool:
-    """Whether a metric of this name is a share of 1 and shown in percent: it is if it has 'accuracy' in its name."""
-    return ACCURACY in name
+def metric_text(value: float, scale: Scale) -> str:
+    """A metric's value with its unit: '92.22%' for a share, '12.5 ms'; the number as `loss_text` gives it."""
+    if scale.unit == "%" and math.isfinite(value):
+        return f"{value:.2%}"
+    unit = "" if scale.unit == "%" else scale.unit
+    return f"{loss_text(value)} {plain(unit, 12)}".rstrip()
 
 
-def metric_text(name: str, value: float) -> str:
-    """A metric's value: '92.22%' for an accuracy, any other as `loss_text` gives it."""
-    return f"{value:.2%}" if is_share(name) and math.isfinite(value) else loss_text(value)
-
-
-def metric_texts(metrics: Mapping[str, float], at: int | None, latest: int, noun: Noun) -> list[str]:
+def metric_texts(
+    metrics: Mapping[str, float], scales: Mapping[str, str], at: int | None, latest: int, noun: Noun
+) -> list[str]:
     """'accuracy 92.22%' for each metric that is shown. If they were measured at an exchange `at` before the `latest`
     one, the last text says so: 'accuracy 92.22% after round 30'."""
-    told = [f"{metric_label(name)} {metric_text(name, value)}" for name, value in first_metrics(metrics.items())]
+    told = [
+        f"{metric_label(name)} {metric_text(value, scale_of(name, scales))}"
+        for name, value in first_metrics(metrics.items())
+    ]
     return [*told[:-1], told[-1] + after_text(at, latest, noun)] if told else []
 
 

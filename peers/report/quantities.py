@@ -8,8 +8,9 @@ from functools import partial
 from typing import Final, Literal
 
 from ..records.columns import Noun, heading, shown, unit
+from ..records.metrics import Scale, scale_of
 from ..records.run import Run
-from ..records.units import first_metrics, is_share, loss_text, metric_label, metric_text, number_text, plain
+from ..records.units import first_metrics, loss_text, metric_label, metric_text, number_text, plain
 from .overview import Point
 
 MOST_COLUMNS: Final = 6
@@ -45,8 +46,9 @@ def quantities(run: Run, points: Sequence[Point]) -> Mapping[str, Quantity]:
             noun=run.noun,
         )
     }
+    scales = run.scales
     for name in first_metrics(dict.fromkeys(name for point in points for name in point.metrics)):
-        found[_free(metric_label(name), found)] = _metric(name, run.noun)
+        found[_free(metric_label(name), found)] = _metric(name, scale_of(name, scales), run.noun)
     for name, title in [*shown(run.columns).items()][:MOST_COLUMNS]:
         found[_free(plain(name, 40), found)] = _column(name, plain(title, 80), run.noun)
     found[_free("members", found)] = Quantity(
@@ -61,15 +63,16 @@ def quantities(run: Run, points: Sequence[Point]) -> Mapping[str, Quantity]:
     return found
 
 
-def _metric(name: str, noun: Noun) -> Quantity:
-    label, share = metric_label(name), is_share(name)
+def _metric(name: str, scale: Scale, noun: Noun) -> Quantity:
+    label, share = metric_label(name), scale.unit == "%"
+    unit_ = f" ({plain(scale.unit, 12)})" if scale.unit and not share else ""
     return Quantity(
         heading=label[:1].upper() + label[1:],
-        title=label,
+        title=label + unit_,
         ink=_ACCURACY_INK if share else _METRIC_INK,
         kind="share" if share else "metric",
         of=partial(_metric_of, name),
-        text=partial(metric_text, name),
+        text=partial(metric_text, scale=scale),
         noun=noun,
     )
 

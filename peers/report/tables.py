@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from ..records.metrics import scale_of
 from ..records.result import PeerSummary
 from ..records.run import Run
 from ..records.tally import Tally
@@ -44,8 +45,9 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     result = run.result
     told = result or Tally(run.exchanges)
     measured = after_text(told.metrics_at, told.exchanges, run.noun).strip()
+    scales = result.metric_scales if result else run.scales
     metrics = [
-        _tile(_capital(metric_label(name)), metric_text(name, value), measured)
+        _tile(_capital(metric_label(name)), metric_text(value, scale_of(name, scales)), measured)
         for name, value in first_metrics(told.metrics.items())
     ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)

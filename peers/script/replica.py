@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ...protocols.conversation import Begin, Gradient, Position, Steps, StepWith, Update, Work
 from ...protocols.filling import Filling
+from ..records.records import ExchangeRecord
 from ..task.facts import Facts
 from ..task.model_copy import ModelCopy
 from ..task.tensors import check_values
@@ -97,6 +98,9 @@ class ScriptReplica:
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Do nothing: the script itself reads `Run.part` and chooses its data by it."""
+
+    def note(self, record: ExchangeRecord) -> None:
+        """Do nothing: a script has no hook for it."""
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
         return await stop.unless(lambda: self._ask(work))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -14,25 +14,43 @@ from .task import Task
 
 
 def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
-    """Metrics by name: the number that the task's `evaluate` returns for `model`; empty for a task without `evaluate`.
-    Raises EvaluationFailed."""
+    """Metrics by name, in the order in which the task declares them: what its `evaluate` returns for `model`; empty for
+    a task without `evaluate`. Raises EvaluationFailed."""
     if task.evaluate is None:
         return {}
-    with torch.no_grad(), _untouched(model):
+    with torch.no_grad(), untouched(model):
         try:
             found = task.evaluate(model)
         except Exception as error:
             raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
+    told = found if isinstance(found, Mapping) else {_only_name(task): found}
+    names = list(told) if task.metrics is None else list(task.metrics)
+    if not told or {*names} != {*told} or not all(isinstance(name, str) for name in told):
+        wanted = f"METRICS has {', '.join(names)}" if task.metrics else "it is to return a number, or numbers by name"
+        raise EvaluationFailed(f"{task.path}: evaluate() returned {', '.join(map(str, told)) or 'nothing'}; {wanted}")
     try:
-        return {ACCURACY: float(found)}
+        return {name: float(told[name]) for name in names}
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
-        raise EvaluationFailed(f"{task.path}: evaluate() is to return a number, not {found!r:.60}") from None
+        raise EvaluationFailed(
+            f"{task.path}: evaluate() is to return a number, or a dict of numbers by name, not {found!r:.60}"
+        ) from None
+
+
+def _only_name(task: Task) -> str:
+    """The name of a metric that `evaluate` returns as a plain number."""
+    if task.metrics is None:
+        return ACCURACY
+    if len(task.metrics) > 1:
+        names = ", ".join(task.metrics)
+        raise EvaluationFailed(f"{task.path}: evaluate() returned one number, and METRICS has {names}: return a dict")
+    return next(iter(task.metrics))
 
 
 @contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` is in eval mode and has copies of its buffers; afterwards its modes and its own buffers are
-    restored. Its parameters are not copied: that would take the memory of a second model."""
+def untouched(model: nn.Module, *, training: bool = False) -> Iterator[None]:
+    """Inside, `model` is in eval mode, or in training mode if `training`, and has copies of its buffers; afterwards its
+    modes and its own buffers are restored. Its parameters are not copied: that would take the memory of a second
+    model."""
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     copies: dict[Tensor, Tensor] = {}
     for module, _, buffers in before:
@@ -41,7 +59,7 @@ def _untouched(model: nn.Module) -> Iterator[None]:
                 if buffer not in copies:  # modules may share one
                     copies[buffer] = buffer.clone()
                 setattr(module, name, copies[buffer])
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -17,7 +18,7 @@ class Facts:
     `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: the first so many of its n
     elements are parameters, which local steps change; None: all n. `agreement`: the properties in which all peers'
     models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of "steps",
-    "gradients" and "evaluation".
+    "gradients" and "evaluation". `scales`: declared scales of its metrics, by name.
     """
 
     layout: Layout
@@ -25,3 +26,4 @@ class Facts:
     parameters: int | None = None
     agreement: Agreement | None = None
     can: frozenset[str] = frozenset({"steps"})
+    scales: Mapping[str, str] = field(default_factory=dict)

@@ -1,14 +1,33 @@
 """A task file: plain functions that define what to train. The same file serves `train`, `join` and `simulate`.
 
-model() -> nn.Module                      data(part, parts) -> iterable of batches, restarted after each epoch
-loss(model, batch) -> scalar tensor       optional: evaluate(model) -> accuracy, optimizer(parameters) -> Optimizer
+model() -> nn.Module                     data(part, parts) -> iterable of batches, restarted after each epoch
+loss(model, batch) -> scalar tensor
+
+Optional functions:
+
+optimizer(model) or (parameters) -> Optimizer       by the argument's name; default: SGD with a learning rate of 0.1
+lr_schedule(optimizer, steps) -> LRScheduler        stepped after each local step; `steps`: local steps of the run
+evaluate(model) -> accuracy, or dict of metrics     called on one peer, every so many rounds
+samples(batch) -> number                            the weight of a batch; default: the length of its first tensor
+clip(model)                                         changes the gradients between backward and the optimizer's step
+setup(run)                                          once on each peer, before the first batch: see `TaskRun`
+on_round(record) or (record, run)                   on each peer after each exchange, with the model that this gave
+seed_everything(seed)                               seeds generators beside those of torch, NumPy and Python
+
+Optional constants:
+
+clip = 1.0                                          the greatest norm of all gradients together
+accumulate = 4                                      batches to one local step, whose gradients are averaged
+METRICS = {"perplexity": "lower"}                   the names of what evaluate() returns: see `records.metrics`
+precision = "bf16"                                  of loss() and evaluate(), by torch.autocast; "fp16": with GradScaler
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,18 +35,25 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..records.metrics import fault
 from ..user_code import imported
 
 REQUIRED = ("model", "data", "loss")
-OPTIONAL = ("evaluate", "optimizer")
-_TAKES = {
-    "model": (),
-    "data": ("part", "parts"),
-    "loss": ("model", "batch"),
-    "evaluate": ("model",),
-    "optimizer": ("parameters",),
+_CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "model": ((),),
+    "data": (("part", "parts"),),
+    "loss": (("model", "batch"),),
+    "evaluate": (("model",),),
+    "optimizer": (("parameters",),),
+    "lr_schedule": (("optimizer", "steps"),),
+    "samples": (("batch",),),
+    "clip": (("model",),),
+    "setup": (("run",),),
+    "on_round": (("record",), ("record", "run")),
+    "seed_everything": (("seed",),),
 }
-"""The arguments that each function is called with."""
+"""The arguments that each function is called with; several: one of these."""
+Precision = Literal["bf16", "fp16"]
 
 
 class TaskError(ValueError):
@@ -35,18 +61,48 @@ class TaskError(ValueError):
 
 
 T = TypeVar("T")
+OptimizerMaker = (
+    Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer] | Callable[[nn.Module], torch.optim.Optimizer]
+)
+
+
+def _sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The functions of a task file."""
+    """The functions and constants of a task file. None: the file has none."""
 
     path: Path
     model: Callable[[], nn.Module]
     data: Callable[[int, int], Iterable[Any]]
     loss: Callable[[nn.Module, Any], Tensor]
-    evaluate: Callable[[nn.Module], float] | None
-    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+    evaluate: Callable[[nn.Module], Any] | None = None
+    optimizer: OptimizerMaker = _sgd
+    lr_schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler] | None = None
+    samples: Callable[[Any], float] | None = None
+    clip: float | Callable[[nn.Module], object] | None = None
+    accumulate: int = 1
+    precision: Precision | None = None
+    setup: Callable[[Any], object] | None = None
+    on_round: Callable[..., object] | None = None
+    seed_everything: Callable[[int], object] | None = None
+    metrics: Mapping[str, str] | None = None
+
+    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer of `model`. Raises TaskError when the task's function makes none, or hooks a schedule onto it
+        that nobody would step."""
+        makes: Callable[[Any], object] = self.optimizer
+        made = made_by(
+            self, "optimizer", torch.optim.Optimizer, makes(model if _takes_model(makes) else model.parameters())
+        )
+        if hasattr(made.step, "_wrapped_by_lr_sched"):
+            raise TaskError(
+                f"{self.path}: optimizer() hooks a learning-rate schedule onto the optimizer, and nothing steps it: "
+                "return it from lr_schedule(optimizer, steps)"
+            )
+        return made
 
 
 def kind_of(path: Path) -> Literal["task", "script"]:
@@ -81,15 +137,58 @@ def load_task(path: Path) -> Task:
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
     module = imported(path, TaskError)
-    given = {name: getattr(module, name, None) for name in (*REQUIRED, *OPTIONAL)}
-    for name, function in given.items():
-        if function is not None and not callable(function):
-            raise TaskError(f"{path}: {name} is not a function")
-    for name, function in given.items():
-        if function is not None:
-            _check_call(path, name, function)
-    optimizer = given["optimizer"] or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
-    return Task(path, given["model"], given["data"], given["loss"], given["evaluate"], optimizer)  # type: ignore[arg-type]
+    return task_of({name: getattr(module, name) for name in NAMES if hasattr(module, name)}, path)
+
+
+def task_of(given: Mapping[str, Any], path: Path) -> Task:
+    """The task of these functions and constants, by name. `path`: the file that has them, for error messages. Raises
+    TaskError when one is missing or cannot be used."""
+    if missing := [name for name in REQUIRED if given.get(name) is None]:
+        raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)}")
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if (why := _fault(name, value)) is not None:
+            raise TaskError(f"{path}: {name} {why}")
+    for name in given.keys() & _CALLS.keys():
+        if callable(given[name]):
+            _check_call(path, name, given[name])
+    return Task(path, **{_FIELDS.get(name, name): value for name, value in given.items()})
+
+
+def _fault(name: str, value: object) -> str | None:
+    """What is wrong with a value of this name; None: nothing."""
+    if name in _CALLS and callable(value):
+        return None
+    if name not in _CONSTANTS:
+        return "is not a function"
+    why = _CONSTANTS[name](value)
+    return f"must be {why}, got {value!r:.60}" if why else None
+
+
+def _clip_fault(value: object) -> str:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return "" if good else "a norm above 0, or a function clip(model)"
+
+
+def _accumulate_fault(value: object) -> str:
+    return "" if type(value) is int and value >= 1 else "a whole number of batches, 1 or more"
+
+
+def _precision_fault(value: object) -> str:
+    return "" if value in ("bf16", "fp16") else '"bf16" or "fp16"'
+
+
+_CONSTANTS: Mapping[str, Callable[[object], str]] = {
+    "clip": _clip_fault,
+    "accumulate": _accumulate_fault,
+    "precision": _precision_fault,
+    "METRICS": fault,
+}
+"""What is wrong with a value of each constant, as the words that follow "must be"; "": nothing."""
+_FIELDS = {"METRICS": "metrics"}
+"""Name in a file -> name in `Task`, where the two differ."""
+NAMES = tuple(dict.fromkeys((*_CALLS, *_CONSTANTS)))
+"""The names of all that a task may have."""
 
 
 def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
@@ -97,11 +196,34 @@ def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
         signature = inspect.signature(function)
     except ValueError:  # some functions in C have no signature
         return
+    if not any(_binds(signature, arguments) for arguments in _CALLS[name]):
+        wanted = f"{name}({', '.join(_CALLS[name][0])})"
+        raise TaskError(f"{path}: {wanted} is what is called, and it is {name}{signature}")
+
+
+def _binds(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
     try:
-        signature.bind(*_TAKES[name])
+        signature.bind(*arguments)
     except TypeError:
-        wanted = f"{name}({', '.join(_TAKES[name])})"
-        raise TaskError(f"{path}: {wanted} is what is called, and it is {name}{signature}") from None
+        return False
+    return True
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Whether `function` can be called with so many arguments."""
+    try:
+        return _binds(inspect.signature(function), ("",) * arguments)
+    except ValueError:
+        return False
+
+
+def _takes_model(function: Callable[..., Any]) -> bool:
+    """Whether a task's optimizer() is written for the model, and not for its parameters."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except ValueError:
+        return False
+    return first is not None and (first.name == "model" or first.annotation in (nn.Module, "nn.Module"))
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...protocols.conversation import Evaluate, Outcome, Steps, Update, Work
 from ...protocols.stalls.works import EVALUATION, LOCAL_STEPS
@@ -23,11 +23,12 @@ from .stop import Stop
 class Ended:
     """How a peer's training ended. `finished`: the run is over; False: it was stopped before. `metrics`: metrics of the
     final model, empty on a peer that did not evaluate it. `unsaved`: why the last checkpoint could not be written; "":
-    it was written."""
+    it was written. `scales`: those of the metrics, by name."""
 
     finished: bool
     metrics: Mapping[str, float]
     unsaved: str = ""
+    scales: Mapping[str, str] = field(default_factory=dict)
 
 
 class Training:
@@ -76,7 +77,7 @@ class Training:
             return Ended(False, {}, unsaved)
         await conversation.finish()
         await self._work()
-        return Ended(True, self._metrics, unsaved)
+        return Ended(True, self._metrics, unsaved, peer.scales(self._metrics))
 
     async def _enter(self, contact: Awaitable[PeerId | None]) -> bool:
         self.peer.came(await self._conversation.enter(await contact, self._replica.steps_taken))
@@ -128,7 +129,7 @@ class Training:
         if self._keep is not None and due and not outcome.last:
             await self._save()
             self._saved_at = now()
-        self.peer.note(outcome)
+        self._replica.note(self.peer.note(outcome))
 
     def _save_meanwhile(self) -> None:
         """Begin to write a checkpoint, unless one of the same agreed vector was begun. Called when this peer waits for
@@ -142,7 +143,7 @@ class Training:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
         if (self._stop.flag or failed) and (outcome := await self._conversation.settle()) is not None:
-            self.peer.note(outcome)
+            self._replica.note(self.peer.note(outcome))
         return await self._save_now(failed=failed)
 
     async def _save_now(self, *, failed: bool = False) -> str:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...protocols.conversation import Position, Update, Work
 from ..checkpoints.checkpoint import Snapshot
+from ..records.records import ExchangeRecord
 from .stop import Stop
 
 Write = Callable[[Snapshot], None]
@@ -29,6 +30,10 @@ class Replica(Protocol):
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set the index of this peer's data shard, from 0 to `data_shards` - 1. Called once the peer has joined."""
+        ...
+
+    def note(self, record: ExchangeRecord) -> None:
+        """An exchange is over, and has this record."""
         ...
 
     async def do(self, work: Work, stop: Stop) -> Update | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...protocols.conversation import Position, Steps, Update, Work
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
+from ..records.records import ExchangeRecord
 from .compute import Compute
 from .replica import Write
 from .stop import Stop
@@ -29,6 +30,9 @@ class TaskReplica:
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         self._trainer.set_data_shard(data_shard, data_shards)
 
+    def note(self, record: ExchangeRecord) -> None:
+        self._trainer.hooks.note(record)
+
     async def do(self, work: Work, stop: Stop) -> Update | None:
         steps = work.job.count if isinstance(work.job, Steps) else 0
         return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
@@ -37,7 +41,8 @@ class TaskReplica:
         await self._compute.run(lambda: self._trainer.save(position, write, failed=failed))
 
     async def rehearse(self, stalls: Stalls) -> None:
-        """Evaluate once before training, so that a broken `evaluate` ends the run now and not after the first rounds.
-        The model and the training are unchanged. `stalls`: the peer's. Raises EvaluationFailed."""
+        """Try the task's functions once before training, so that a broken one ends the run now and not after the first
+        rounds. The model and the training are unchanged. `stalls`: the peer's. Raises EvaluationFailed and the errors
+        of the functions."""
         with stalls.at_work(EVALUATION):
-            await self._compute.run(self._trainer.evaluate)
+            await self._compute.run(self._trainer.rehearse)

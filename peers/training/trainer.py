@@ -4,8 +4,9 @@ other peer."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,44 +15,66 @@ from torch import Tensor, nn
 from ...aggregation.vector import Layout, all_finite
 from ...protocols.conversation import Begin, Evaluate, Position, Steps, Update, Work
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
-from ..task.evaluation import metrics_of
+from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
 from ..task.model_copy import MEND, Diverged, ModelCopy
+from ..task.precision import computing
 from ..task.rng import Chance, derive
-from ..task.task import Task, TaskError, made_by, shown
-from ..task.tensors import check_values, load_tensors, moved, samples_in, tensors_of
+from ..task.task import Task, made_by
+from ..task.tensors import check_values, load_tensors, tensors_of
+from .batches import Batches
+from .counts import Counts
+from .hooks import Hooks, TaskRun
+from .local_step import LocalStep
 from .replica import Write
+from .schedule import Schedule
+
+_SCHEDULE = "schedule"
+"""The key of the schedule's state in a checkpoint, among those of the optimizer's."""
 
 
 class Trainer:
     """Takes local steps on one data shard, and counts the steps, samples and losses since the last average."""
 
     def __init__(
-        self, task: Task, *, seed: int, data_shard: int, data_shards: int, device: torch.device, inner: str = "kept"
+        self,
+        task: Task,
+        *,
+        seed: int,
+        data_shard: int,
+        data_shards: int,
+        device: torch.device,
+        inner: str = "kept",
+        steps: int | None = None,
     ) -> None:
         """All peers of one `seed` begin with the same weights; `data_shard`, from 0 to `data_shards` - 1, makes their
         data order and dropout differ. `inner` ("kept", "reset" or "averaged"): the treatment of the optimizer's own
-        state at an average. Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the
-        task's functions do not return a model and an optimizer."""
-        self.task, self.device = task, device
-        self._seed, self._data_shard, self._data_shards = seed, data_shard, data_shards
+        state at an average. `steps`: local steps of the whole run, for the task's lr_schedule(); None: not known.
+        Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the task's functions do
+        not return a model, an optimizer and a schedule."""
+        self.task, self.device, self._seed = task, device, seed
         Chance(derive(seed, "model"), device).take()
+        if task.seed_everything is not None:
+            task.seed_everything(derive(seed, "model"))
         made = made_by(task, "model", nn.Module, task.model())
         check_values(made)
         self.model = made.to(device)
-        self.optimizer = made_by(task, "optimizer", torch.optim.Optimizer, task.optimizer(self.model.parameters()))
+        self.optimizer = task.optimizer_of(self.model)
         self.copy = ModelCopy(self.model, self.optimizer, inner)
+        self._schedule = Schedule(task, self.optimizer, steps)
+        self._step = LocalStep(task, self.model, self.optimizer, self.copy, device)
+        self._batches = Batches(task, seed, data_shard, data_shards, device)
+        run = TaskRun("", seed, data_shard, data_shards, steps, device, self.model, self.optimizer)
+        self.hooks = Hooks(task, run)
         self.steps = 0
-        self.steps_in_round = 0
         self.at = "data()"
         """The function of the task that is running, as text for messages."""
-        self._samples = 0
-        self._losses: list[Tensor] = []
-        self._halfway: Tensor | None = None
-        self._epoch, self._batch = 0, 0
-        self._data: Iterable[Any] | None = None
-        self._batches: Iterator[Any] | None = None
-        self._chance = Chance(derive(seed, "steps", data_shard), device)
+        self._counts = Counts(skips=task.precision == "fp16")
+
+    @property
+    def steps_in_round(self) -> int:
+        """Local steps since the round began."""
+        return self._counts.steps
 
     @property
     def layout(self) -> Layout:
@@ -66,20 +89,18 @@ class Trainer:
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
         evaluates = () if self.task.evaluate is None else ("evaluation",)
-        return self.copy.facts(self.vector, "steps", *evaluates)
+        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=self.task.metrics or {})
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
-        if (data_shard, data_shards) != (self._data_shard, self._data_shards):
-            self._data_shard, self._data_shards = data_shard, data_shards
-            self._epoch = self._batch = 0
-            self._data = self._batches = None
-            self._chance = Chance(derive(self._seed, "steps", data_shard), self.device)
+        self._batches.of_shard(data_shard, data_shards)
+        self.hooks.run.part, self.hooks.run.parts = data_shard, data_shards
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
         """Do `work` and return its update; None: `stopping()` became true before it was done. Raises Diverged,
         EvaluationFailed, and ValueError for a gradient, which a task's trainer cannot bring."""
         self.begin(work.begin)
+        self.hooks.call()
         job = work.job
         if isinstance(job, Evaluate):
             return Update(vector=job.vector, metrics=self.evaluate(job.vector))
@@ -88,7 +109,7 @@ class Trainer:
         if job.taken == 0:
             self.begin_round()
         self.copy.correct(job.correction)
-        whole = self.train(job.count, stopping, halfway=job.halfway) == job.count
+        whole = self.train(job.count, stopping, halfway=job.halfway, step=job.step) == job.count
         return self.update() if whole else None
 
     def begin(self, begin: Begin) -> None:
@@ -97,85 +118,77 @@ class Trainer:
         if self.copy.begin(begin):
             self.begin_round()
 
-    def train(self, steps: int, stopping: Callable[[], bool] = lambda: False, *, halfway: bool = False) -> int:
+    def train(
+        self,
+        steps: int,
+        stopping: Callable[[], bool] = lambda: False,
+        *,
+        halfway: bool = False,
+        step: int | None = None,
+    ) -> int:
         """Take `steps` local steps, or fewer once `stopping()` is true. Returns the number taken. `halfway`: keep the
-        model after half of them for the update. Raises Diverged when a loss is not finite."""
-        taken = 0
-        self._chance.take()
+        model after half of them for the update. `step`: local steps of the run before these, for the learning rate;
+        None: this peer's own. Raises Diverged when a loss is not finite."""
+        taken, before = 0, self.steps if step is None else step
+        self._batches.chance.take()
         self.model.train()
         while taken < steps and not stopping():
-            self.at = "data()"
-            batch = self._next_batch()
-            self.at = "loss() and what follows"
-            self._step(batch)
+            self._schedule.go_to(before + taken)
+            loss, samples = self._step.take(self._next_batch)
+            self._counts.add(loss, samples)
+            self.steps += 1
             taken += 1
             if halfway and taken == steps // 2:
-                self._halfway = self.vector
-        if not math.isfinite(self._mean_loss()):
+                self._counts.halfway = self.vector
+        if not math.isfinite(self._counts.mean_loss()):
             raise self._diverged(taken)
         return taken
 
+    def _next_batch(self) -> Any:
+        self.at = "data()"
+        batch = self._batches.next()
+        self.at = "loss() and what follows"
+        return batch
+
     def _diverged(self, taken: int) -> Diverged:
         """The error for a loss that is not finite, found after `taken` steps whose losses had not been checked yet."""
-        finite_ones = torch.stack(self._losses[-taken:]).isfinite().tolist()
+        finite_ones = torch.stack(self._counts.losses[-taken:]).isfinite().tolist()
         step = self.steps - taken + 1 + finite_ones.index(False)
         if step == 1:  # there was no earlier step that could have been too large
             return Diverged("the loss of the first batch is not finite: look into data(), model() and loss()")
         rate = f"(learning rate {self.copy.learning_rate:g})"
         return Diverged(f"the loss is not finite any more at local step {step} {rate}; {MEND}")
 
-    def _step(self, batch: Any) -> None:
-        self.optimizer.zero_grad()
-        loss = self.task.loss(self.model, batch)
-        if not isinstance(loss, Tensor) or loss.dim():
-            raise TaskError(f"{self.task.path}: loss() must return a scalar tensor, got {shown(loss)}")
-        if not loss.requires_grad:
-            raise TaskError(f"{self.task.path}: what loss() returned does not depend on the model: was it detached?")
-        loss.backward()
-        self.copy.before_step()
-        self.optimizer.step()
-        self.copy.after_step()
-        self._losses.append(loss.detach())
-        self._samples += samples_in(batch)
-        self.steps += 1
-        self.steps_in_round += 1
-
     def update(self) -> Update:
         """This peer's update: its model, weighted by the number of samples that it has seen in the round. Raises
         Diverged when the model is not finite."""
         return Update(
             vector=self.copy.bring(),
-            weight=float(self._samples),
-            loss=self._mean_loss(),
+            weight=self._counts.samples,
+            loss=self._counts.mean_loss(),
             learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
-            halfway=self._halfway,
+            halfway=self._counts.halfway,
         )
-
-    def _mean_loss(self) -> float:
-        """Mean loss over the local steps of the round; 0 before the first. Only this call waits for the device."""
-        return torch.stack(self._losses).double().mean().item() if self._losses else 0.0
 
     def begin_round(self) -> None:
         """Reset the counts of the round; the model stays as it is."""
-        self.steps_in_round = self._samples = 0
-        self._losses.clear()
-        self._halfway = None
+        self._counts = Counts(self._counts.skips)
 
     @contextmanager
     def _as_brought(self, update: Update) -> Iterator[None]:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
-        vector, now = self.vector, (self.steps, self.steps_in_round, self._samples, self._losses)
+        vector, steps, now = self.vector, self.steps, self._counts
         self.copy.load(update.vector)
-        self.steps -= self.steps_in_round
-        self.steps_in_round, self._samples = update.steps, int(update.weight)
-        self._losses = [torch.tensor(update.loss, device=self.device)]
+        self.steps -= now.steps
+        losses = [torch.tensor(update.loss, device=self.device)]
+        self._counts = Counts(now.skips, update.steps, update.weight, losses)
         try:
             yield
         finally:
             self.copy.load(vector)
-            self.steps, self.steps_in_round, self._samples, self._losses = now
+            self.steps, self._counts = steps, now
 
     def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """See `Replica.save`."""
@@ -187,15 +200,17 @@ class Trainer:
         self.begin(position.begin)
         if failed:
             self.recover(position.vector)
+        else:
+            self.hooks.call()
         if write is not None:
             write(self.snapshot())
 
     def recover(self, vector: Tensor) -> None:
         """If the model or the loss is not finite, load `vector` [n], with which the round's local steps began, and
         discard these steps. The optimizer's state is cleared if it holds numbers that are not finite."""
-        if all_finite(self.vector) and math.isfinite(self._mean_loss()):
+        if all_finite(self.vector) and math.isfinite(self._counts.mean_loss()):
             return
-        self.steps -= self.steps_in_round
+        self.steps -= self._counts.steps
         self.copy.load(vector)
         self.begin_round()
         kept = (value for state in self.optimizer.state.values() for value in state.values())
@@ -213,28 +228,37 @@ class Trainer:
             finally:
                 self.copy.load(now)
         Chance(derive(self._seed, "evaluate"), self.device).take()
-        return metrics_of(self.model, self.task)
+        with computing(self.task.precision, self.device):
+            return metrics_of(self.model, self.task)
+
+    def rehearse(self) -> None:
+        """Try the task's functions on the first batch, and its evaluate(). The model, its gradients, the generators and
+        the place in the data are unchanged. Raises TaskError, EvaluationFailed and the functions' own errors."""
+        Chance(derive(self._seed, "rehearse"), self.device).take()
+        with untouched(self.model, training=True):
+            self._step.rehearse(self._batches.first())
+        self.optimizer.zero_grad()
+        self.evaluate()
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
         tensors = {f"model/{name}": tensor.detach() for name, tensor in tensors_of(self.model).items()}
-        optimizer, plain = optimizer_to_plain(self.optimizer.state_dict())
+        state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
+        optimizer, plain = optimizer_to_plain(state)
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
-        drawn, drawn_numbers = self._chance.to_plain()
+        drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
-        tensors |= {"losses": torch.stack(self._losses) if self._losses else torch.zeros(0)}
+        losses = self._counts.losses
+        tensors |= {"losses": torch.stack(losses) if losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
             "optimizer_kind": type(self.optimizer).__name__,
-            "random": drawn_numbers,
+            "scaler": self._step.to_plain(),
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
-            "samples": self._samples,
-            "epoch": self._epoch,
-            "batch": self._batch,
-            "part": self._data_shard,
-            "parts": self._data_shards,
+            "samples": self._counts.samples,
             "layout": self.layout.to_plain(),
+            **place,
         }
         return Snapshot(tensors, numbers)
 
@@ -252,32 +276,14 @@ class Trainer:
         if (odd := load_tensors(self.model, saved)) is not None:
             raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: tensor {odd!r} differs")
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
-        self.optimizer.load_state_dict(optimizer_from_plain(optimizer, numbers["optimizer"]))
+        state = optimizer_from_plain(optimizer, numbers["optimizer"])
+        self._schedule.check(schedule := state.pop(_SCHEDULE, None))
+        self.optimizer.load_state_dict(state)
+        self._schedule.restore(schedule)
         self.copy.restored()
-        self._losses = list(tensors["losses"].to(self.device))
-        self.steps, self.steps_in_round = numbers["steps"], numbers["steps_in_round"]
-        self._samples, self._data_shard, self._data_shards = numbers["samples"], numbers["part"], numbers["parts"]
-        self._epoch, self._batch = numbers["epoch"], 0
-        self._data = self._batches = None
-        self._chance.take()
-        for _ in range(numbers["batch"]):
-            self._next_batch()
+        losses = list(tensors["losses"].to(self.device))
+        self._counts = Counts(self._counts.skips, numbers["steps_in_round"], float(numbers["samples"]), losses)
+        self.steps = numbers["steps"]
+        self._step.restore(numbers.get("scaler"))
         drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
-        self._chance = Chance.from_plain(drawn, numbers["random"], self.device)
-
-    def _next_batch(self) -> Any:
-        for _ in range(2):
-            if self._batches is None:
-                self._chance.begin(derive(self._seed, "data", self._data_shard, self._epoch))
-                if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
-                    self._data = self.task.data(self._data_shard, self._data_shards)
-                self._batches = iter(self._data)
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                self._batches = None
-                self._epoch, self._batch = self._epoch + 1, 0
-                continue
-            self._batch += 1
-            return moved(batch, self.device)
-        raise TaskError(f"{self.task.path}: data({self._data_shard}, {self._data_shards}) gives no batches")
+        self._batches.restore(drawn, numbers)

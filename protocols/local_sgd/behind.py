@@ -30,7 +30,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...aggregation.vector import Part
-from ..conversation import Add, Begin, Blend, Update
+from ..conversation import Add, Begin, Blend, Steps, Update
 from ..meter import Meter
 from .rounds import Outcome
 
@@ -44,20 +44,20 @@ class Behind:
 
     def __init__(self, meter: Meter, overlap_share: float | None, parameters: int | None) -> None:
         self._meter, self._share, self._parameters = meter, overlap_share, parameters
-        self._meanwhile = 0
+        self._meanwhile = Steps(0)
         self._averaging: asyncio.Task[Done] | None = None
         self.brought: Update | None = None
         """The update that this peer contributed to the round under way; None: no round is under way."""
         self.merges = False
         """Whether a round is over and its mean is being merged into the replica's model."""
 
-    def begin(self, update: Update, meanwhile: int, averaging: Coroutine[Any, Any, Done]) -> None:
-        """Begin a round with `update`, to be hidden behind `meanwhile` local steps."""
+    def begin(self, update: Update, meanwhile: Steps, averaging: Coroutine[Any, Any, Done]) -> None:
+        """Begin a round with `update`, to be hidden behind these local steps."""
         self.brought, self._meanwhile = update, meanwhile
         self._averaging = asyncio.create_task(averaging, name="average")
 
-    def hide(self) -> int:
-        """The local steps begin. Returns how many to take."""
+    def hide(self) -> Steps:
+        """The local steps begin. Returns them."""
         self._meter.hide(True)
         return self._meanwhile
 

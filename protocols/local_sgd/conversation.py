@@ -170,13 +170,12 @@ class LocalSGDConversation:
         if self._taken == 0:
             self._round_began_s = self._clock.elapsed_s
         if self._behind.brought is not None:
-            meanwhile = self._behind.hide()
-            return Steps(meanwhile, total=meanwhile)
+            return self._behind.hide()
         mine = self._contributions
         total = mine.due
         site = self._options.site_period or total
-        count = max(0, min(total - self._taken, site - self._taken % site))
-        return Steps(count, self._taken, total, halfway=mine.watched, correction=mine.correction)
+        count, step = max(0, min(total - self._taken, site - self._taken % site)), self.state.step + self._taken
+        return Steps(count, self._taken, total, step, halfway=mine.watched, correction=mine.correction)
 
     def _go_on_from(self, vector: Tensor) -> None:
         """The next round begins from the model `vector` [n]."""
@@ -208,7 +207,8 @@ class LocalSGDConversation:
         self._behind.merges = False
         contribution, meanwhile = self._brought(update), self._meanwhile
         if meanwhile > 0 and not update.final:
-            self._behind.begin(update, meanwhile, self._average(contribution, Spent()))
+            steps = Steps(meanwhile, total=meanwhile, step=self.state.step + self.averaging.period)
+            self._behind.begin(update, steps, self._average(contribution, Spent()))
             self._begin, self._taken = Keep(), 0
             return None
         done, period = await self._average(contribution, self._spent)

@@ -218,7 +218,9 @@ class Life:
             data_shards=settings.peers,
             device=device,
             inner=settings.own.optimizer_state(),
+            steps=settings.steps,
         )
+        self.trainer.hooks.setup(str(self.index), None)
         if self.disk.kept is not None:
             self.trainer.restore(self.disk.kept)
         limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end

@@ -31,10 +31,11 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `virtual_s`: the
-    duration in virtual seconds; `digest`: hash over all deliveries."""
+    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
+    by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries."""
 
     metrics: Mapping[str, float]
+    scales: Mapping[str, str]
     virtual_s: float
     digest: str
 
@@ -216,10 +217,10 @@ class World:
             life.machine.clean_up()
 
     def _simulated(self, virtual_s: float) -> Simulated:
-        ended = [life.result.metrics for life in self.lives if life.result]
-        evaluated = [metrics for metrics in ended if metrics]
+        ended = [life.result for life in self.lives if life.result and life.result.metrics]
         return Simulated(
-            metrics=evaluated[-1] if evaluated else {},
+            metrics=ended[-1].metrics if ended else {},
+            scales=ended[-1].scales if ended else {},
             virtual_s=virtual_s,
             digest=self.network.digest,
         )

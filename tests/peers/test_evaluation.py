@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -17,9 +20,11 @@ from test_trainer import noisy_task
 from torch import nn
 
 from samovar.peers.cli.live_table import Board
+from samovar.peers.cli.output import Output
 from samovar.peers.cli.progress import final_table
 from samovar.peers.errors import EvaluationFailed
 from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.metrics import Scale
 from samovar.peers.records.record_file import RecordFile
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import RESULT_FILE, read_run
@@ -27,11 +32,12 @@ from samovar.peers.records.tally import Tally
 from samovar.peers.report.write import page
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.evaluation import metrics_of
-from samovar.peers.task.task import Task
+from samovar.peers.task.task import Task, TaskError, load_task
 from samovar.peers.training.stop import Stop
 from samovar.peers.training.task_replica import TaskReplica
 from samovar.protocols.conversation import Evaluate, Update, Work
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.sims.run import columns_of, play
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -115,12 +121,14 @@ def test_buffers_that_modules_share_are_shared_while_evaluated() -> None:
 # Before anything is trained
 
 
-@pytest.mark.parametrize("found", [torch.zeros(3), {"loss": 1.0}, None, "good"])
+@pytest.mark.parametrize("found", [torch.zeros(3), {"loss": "low"}, None, "good"])
 def test_what_is_no_number_is_refused_before_anything_is_trained(found: object) -> None:
     task = replace(noisy_task(), evaluate=lambda model: found)  # type: ignore[arg-type, return-value]
     records: list[Record] = []
     world = World(task, Scenario.plain(Settings(device="cpu", peers=3, steps=12)), records.append)
-    with pytest.raises(EvaluationFailed, match=r"noisy\.py: evaluate\(\) is to return a number, not "):
+    with pytest.raises(
+        EvaluationFailed, match=r"noisy\.py: evaluate\(\) is to return a number, or a dict of numbers by name, not "
+    ):
         run_virtual(world.run(), seed=0)
     assert records == []
     assert [life.trainer.steps for life in world.lives] == [0, 0, 0]
@@ -227,3 +235,89 @@ def test_a_result_says_of_which_round_its_accuracy_is(tmp_path: Path) -> None:
         assert said in shown.get()
     (tmp_path / RESULT_FILE).write_text(earlier.to_json())
     assert "after round 1<" in page(read_run(tmp_path), "")
+
+
+@pytest.mark.parametrize(
+    ("declared", "returned", "shown"),
+    [
+        (None, 0.5, {"accuracy": (0.5, "50.00%")}),
+        ({"perplexity": "lower"}, 12.25, {"perplexity": (12.25, "12.25")}),
+        ({"took": "lower ms"}, torch.tensor(3.0), {"took": (3.0, "3.000 ms")}),
+        ({"recall": "higher %"}, np.float32(0.25), {"recall": (0.25, "25.00%")}),
+        (None, {"bleu": 31.5, "loss": 2}, {"bleu": (31.5, "31.50"), "loss": (2.0, "2.000")}),
+        (
+            {"perplexity": "lower", "accuracy": "higher %"},
+            {"accuracy": 0.125, "perplexity": 8.0},
+            {"perplexity": (8.0, "8.000"), "accuracy": (0.125, "12.50%")},
+        ),
+    ],
+)
+def test_a_metric_has_its_own_name_and_scale_everywhere(
+    tmp_path: Path, declared: dict[str, str] | None, returned: object, shown: dict[str, tuple[float, str]]
+) -> None:
+    """In records, in the order in which the task declares them, in result.json, in the last line and in the report."""
+    task = replace(noisy_task(), evaluate=lambda model: returned, metrics=declared)
+    settings = Settings(device="cpu", peers=2, steps=8, period="4", evaluate_every=1)
+    output = Output(steps=8, columns=columns_of(settings), as_json=False, quiet=True)
+    result, _ = play(task, Scenario.plain(settings), tmp_path, output, judged=False, within_s=None)
+    output.end(result)
+    run = read_run(tmp_path)
+    evaluated = [record for record in run.exchanges if record.metrics]
+    assert evaluated
+    for told in (*evaluated, result, run.result):
+        assert told is not None
+        assert list(told.metrics.items()) == [(name, value) for name, (value, _) in shown.items()]
+    page = (tmp_path / "report.html").read_text("utf-8")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(final_table(result))
+    last_line = console.export_text()
+    for name, (_, text) in shown.items():
+        label = "evaluated loss" if name == "loss" else name
+        assert f"{label} {text}" in last_line
+        assert f">{text}<" in page
+
+
+@pytest.mark.parametrize(
+    ("declared", "returned", "line"),
+    [
+        ({"perplexity": "lower", "bleu": "higher"}, 1.0, "returned one number, and METRICS has perplexity, bleu"),
+        ({"perplexity": "lower"}, {"accuracy": 1.0}, "returned accuracy; METRICS has perplexity"),
+        (
+            {"perplexity": "lower"},
+            {"perplexity": 1.0, "more": 2.0},
+            "returned perplexity, more; METRICS has perplexity",
+        ),
+        (None, {}, "returned nothing; it is to return a number, or numbers by name"),
+        (None, {3: 1.0}, "returned 3; it is to return a number, or numbers by name"),
+    ],
+)
+def test_metrics_that_are_not_the_declared_ones_are_told(
+    declared: dict[str, str] | None, returned: object, line: str
+) -> None:
+    task = replace(noisy_task(), evaluate=lambda model: returned, metrics=declared)
+    with pytest.raises(EvaluationFailed) as told:
+        metrics_of(task.model(), task)
+    assert f"noisy.py: evaluate() {line}" in str(told.value)
+
+
+@pytest.mark.parametrize("declared", [{}, [], {"a": "up"}, {"a": "best"}, {"a": 1}, {"": "lower"}, {1: "lower"}])
+def test_metrics_that_are_declared_in_another_form_are_told(tmp_path: Path, declared: object) -> None:
+    file = tmp_path / "task.py"
+    file.write_text(
+        f"METRICS = {declared!r}\ndef model(): ...\ndef data(part, parts): ...\ndef loss(model, batch): ..."
+    )
+    with pytest.raises(TaskError, match="METRICS must be a dict of scales by name, as in"):
+        load_task(file)
+
+
+def test_a_scale_tells_which_value_is_better() -> None:
+    lower, higher, unknown = Scale("lower"), Scale("higher", "%"), Scale()
+    assert lower.improves(1.0, 2.0)
+    assert not lower.improves(2.0, 2.0)
+    assert higher.improves(3.0, 2.0)
+    assert not higher.improves(2.0, 2.0)
+    for scale in (lower, higher):
+        assert scale.improves(5.0, None)
+        assert scale.improves(5.0, math.nan)
+        assert not scale.improves(math.nan, None)
+    assert not unknown.improves(3.0, None)

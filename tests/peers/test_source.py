@@ -114,6 +114,8 @@ def test_a_class_of_a_module_is_imported_from_there(
         ("model = 3\n", "the task's collected source: model is not a function"),
         ("def data(part):\n    return []\n", "data(part, parts) is what is called, and it is data(part)"),
         ("loss = eval('lambda model, batch: 3')\n", "<lambda>() has no source that could be sent to the peers"),
+        ("optimizer = torch.optim.SGD(model().parameters())\n",
+         "a task may have optimizer, which is a SGD here: give one of the two another name"),
         ("del loss\n", "a task needs model(), data(), loss(); nothing here is called loss"),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ LARGE = {
     "Roster": (3, 23),
     "Run": (3, 14),
     "Stalls": (4, 17),
-    "Trainer": (6, 19),
+    "Trainer": (7, 13),
     "Trial": (9, 10),
     "World": (3, 19),
     "ZeroMQTransport": (3, 15),

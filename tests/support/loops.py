@@ -60,6 +60,8 @@ def rounds(folder: Path) -> list[int]:
 class Bare:
     """A run that does nothing: the loop without Samovar."""
 
+    part, parts = 0, 1
+
     def wrap(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
         return optimizer
 

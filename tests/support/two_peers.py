@@ -86,7 +86,9 @@ class TwoPeers:
             data_shards=2,
             device=torch.device("cpu"),
             inner=settings.own.optimizer_state(),
+            steps=settings.steps,
         )
+        trainer.hooks.setup(str(part), None)
         await endpoint.open()
         endpoint.admit(f"p{1 - part}")
         begun = self._begun.get(part)
@@ -123,9 +125,10 @@ class TwoPeers:
 
     @property
     def everything(self) -> list[dict[str, Any]]:
-        """What the last checkpoints hold: every tensor to the bit, and every number but the time."""
+        """What the last checkpoints hold: every tensor to the bit, and every number but the time and measured links."""
         return [
             {name: tensor.numpy().tobytes() for name, tensor in snapshot.tensors.items()}
-            | {name: number for name, number in snapshot.numbers.items() if name not in ("elapsed_s", "saved")}
+            | {name: number for name, number in snapshot.numbers.items() if name not in ("elapsed_s", "saved", "state")}
+            | {name: number for name, number in snapshot.numbers.get("state", {}).items() if name != "links"}
             for _, snapshot in sorted(self.kept.items())
         ]

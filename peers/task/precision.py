@@ -1,0 +1,20 @@
+"""The precision in which a task's loss() and evaluate() compute (``precision`` of a task)."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+
+import torch
+
+from .task import Precision
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def computing(precision: Precision | None, device: torch.device) -> AbstractContextManager[object]:
+    """A context in which matrix products and convolutions on `device` compute in `precision`; None: in that of their
+    operands. The weights keep their own type."""
+    if precision is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=_TYPES[precision])

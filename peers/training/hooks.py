@@ -1,0 +1,57 @@
+"""The task's own hooks into its training: ``setup(run)`` and ``on_round(record)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..records.records import ExchangeRecord
+from ..task.task import Task, takes
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """The argument of a task's ``setup(run)``. `name`: this peer's name; `part` of `parts`: its data shard; `folder`:
+    the run's folder, for files of the task's own; None: there is none. `steps`: local steps of each peer in the whole
+    run; None: not known. In a simulation all peers are in one process and share the task file's globals: keep what is
+    of one peer by its `name`."""
+
+    name: str
+    seed: int
+    part: int
+    parts: int
+    steps: int | None
+    device: torch.device
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    folder: Path | None = None
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The hooks of `task` on one peer. Records wait until the model is that of their exchange."""
+
+    task: Task
+    run: TaskRun
+    _due: list[ExchangeRecord] = field(default_factory=list)
+
+    def setup(self, name: str, folder: Path | None) -> None:
+        """Call the task's setup(). `name`: this peer's; `folder`: the run's."""
+        self.run.name, self.run.folder = name, folder
+        if self.task.setup is not None:
+            self.task.setup(self.run)
+
+    def note(self, record: ExchangeRecord) -> None:
+        """An exchange is over, and has this record."""
+        if self.task.on_round is not None:
+            self._due.append(record)
+
+    def call(self) -> None:
+        """Call the task's on_round() with the records that wait. The model must be that of their exchange."""
+        on_round = self.task.on_round
+        while self._due and on_round is not None:
+            record = self._due.pop(0)
+            on_round(*((record, self.run) if takes(on_round, 2) else (record,)))

@@ -1,0 +1,78 @@
+"""A task's learning-rate schedule. It follows the run's local steps, not this peer's own: a peer that catches up with
+the others goes on with their learning rate."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ..checkpoints.checkpoint import CheckpointError
+from ..task.task import Task, TaskError, made_by
+
+
+class Schedule:
+    """The schedule of `task`, hooked onto `optimizer`, for a run of `steps` local steps of each peer; no schedule for a
+    task without `lr_schedule`."""
+
+    def __init__(self, task: Task, optimizer: Any, steps: int | None) -> None:
+        """`steps` None: the number is not known. Raises TaskError when the task's function makes no schedule that can
+        follow the steps."""
+        self._path, self._optimizer = task.path, optimizer
+        self._scheduler: LRScheduler | None = None
+        self.step = 0
+        """The local steps of the run after which the optimizer's present learning rate is due."""
+        if task.lr_schedule is None:
+            return
+        if steps is None:
+            raise TaskError(f"{task.path}: lr_schedule() needs the number of local steps: give --steps")
+        made = made_by(task, "lr_schedule", LRScheduler, task.lr_schedule(optimizer, steps))
+        if isinstance(made, ReduceLROnPlateau):
+            raise TaskError(
+                f"{task.path}: lr_schedule() returns a ReduceLROnPlateau, which follows a metric that only one peer "
+                "has; return one that follows the steps"
+            )
+        self._scheduler = made
+        optimizer._opt_called = True  # a peer that catches up moves the schedule before its first step, on purpose
+        self._first = copy.deepcopy(made.state_dict()), _options(optimizer)
+
+    def go_to(self, step: int) -> None:
+        """Set the learning rate that is due after `step` local steps of the run. Cost: one call of the schedule for
+        each step between; from the beginning when `step` is before the present one."""
+        if self._scheduler is None:
+            return
+        if step < self.step:
+            state, options = self._first
+            self._scheduler.load_state_dict(copy.deepcopy(state))
+            for group, first in zip(self._optimizer.param_groups, options, strict=True):
+                group.update(first)
+            self.step = 0
+        while self.step < step:
+            self._scheduler.step()
+            self.step += 1
+
+    def to_plain(self) -> dict[str, Any] | None:
+        """The state for a checkpoint; None: there is no schedule. The optimizer's own state has the learning rates."""
+        return None if self._scheduler is None else {"step": self.step, "state": self._scheduler.state_dict()}
+
+    def check(self, plain: dict[str, Any] | None) -> None:
+        """Raises CheckpointError when only one of `plain`, which `to_plain` gave, and this peer's task has a
+        schedule."""
+        if (plain is None) != (self._scheduler is None):
+            had, has = ("no", "one") if plain is None else ("one", "none")
+            raise CheckpointError(f"the checkpoint is of a task with {had} lr_schedule(), and {self._path} has {has}")
+
+    def restore(self, plain: dict[str, Any] | None) -> None:
+        """Restore the state that `to_plain` gave."""
+        if plain is not None and self._scheduler is not None:
+            self._scheduler.load_state_dict(plain["state"])
+            self.step = plain["step"]
+
+
+def _options(optimizer: Any) -> list[dict[str, Any]]:
+    """The options of each parameter group, such as its learning rate and momentum."""
+    return [
+        {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
+        for group in optimizer.param_groups
+    ]

@@ -1,0 +1,191 @@
+"""Recipes of PyTorch, each in its usual form, in a task file and in a script: `support/recipes`.
+
+A recipe is a task file with one more function, `loop(run, model, part, parts)`: the same in a loop of one's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from live import ROOT
+from loops import Bare, begin, nothing_runs_on, together  # noqa: F401
+from torch import Tensor, nn
+from two_peers import TwoPeers
+
+import samovar
+from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.rng import derive
+from samovar.peers.task.task import Task, load_task
+from samovar.peers.training.schedule import Schedule
+from samovar.peers.training.trainer import Trainer
+from samovar.sims.scenarios.scenario import Group, Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+RECIPES = ROOT / "tests/support/recipes"
+USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora")
+STEPS = {"accumulation": 20, "lora": 8}
+CPU = torch.device("cpu")
+
+
+def task_of(recipe: str) -> Task:
+    return load_task(RECIPES / f"{recipe}.py")
+
+
+def module_of(task: Task) -> ModuleType:
+    return sys.modules[task.model.__module__]
+
+
+def steps_of(recipe: str) -> int:
+    return STEPS.get(recipe, 40)
+
+
+def first_model(task: Task) -> nn.Module:
+    """The model with which every peer of seed 0 begins."""
+    torch.manual_seed(derive(0, "model"))
+    return task.model()
+
+
+def weights(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(one for one in model.parameters() if one.requires_grad).detach()
+
+
+def plain(recipe: str) -> Tensor:
+    """The weights at the end of the loop, in one process and without Samovar."""
+    task = task_of(recipe)
+    module_of(task).loop(Bare(), model := first_model(task))
+    return weights(model)
+
+
+class Simulated:
+    """A simulated run of a recipe that is over."""
+
+    def __init__(self, recipe: str, **settings: Any) -> None:
+        self.records: list[Record] = []
+        wished = {"peers": 1, "period": "4", "steps": steps_of(recipe), "device": "cpu", "link": "100mbit,5ms"}
+        self.task = task_of(recipe)
+        scenario = Scenario.plain(Settings(**{**wished, **settings}))
+        world = World(self.task, scenario, self.records.append)
+        run_virtual(world.run(within_s=1000), seed=0)
+        assert all(life.result is not None and life.result.finished for life in world.lives)
+        self.trainers = [life.trainer for life in world.lives]
+
+    @property
+    def exchanges(self) -> list[ExchangeRecord]:
+        return [record for record in self.records if isinstance(record, ExchangeRecord)]
+
+
+@pytest.mark.parametrize("recipe", USUAL)
+def test_one_peer_of_a_task_trains_as_a_plain_loop(recipe: str) -> None:
+    assert torch.equal(weights(Simulated(recipe).trainers[0].model), plain(recipe))
+
+
+@pytest.mark.parametrize("recipe", USUAL)
+def test_one_peer_of_a_script_trains_as_a_plain_loop(recipe: str, tmp_path: Path) -> None:
+    task = task_of(recipe)
+    module_of(task).loop(begin(tmp_path, peers=1, period="4"), model := first_model(task))
+    assert torch.equal(weights(model), plain(recipe))
+
+
+@pytest.mark.parametrize("recipe", ["schedule", "ema"])
+def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_batches(recipe: str) -> None:
+    run = Simulated(recipe, peers=4, period="1")
+    for trainer in run.trainers:
+        torch.testing.assert_close(weights(trainer.model), plain(recipe), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["accumulation", "groups", "lora"])
+def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batches(recipe: str, tmp_path: Path) -> None:
+    task = task_of(recipe)
+
+    def loop(run: samovar.Run) -> Tensor:
+        model, more = first_model(task), {"apart": run.no_sync} if recipe == "accumulation" else {}
+        module_of(task).loop(run, model, **more)
+        return weights(model)
+
+    for found in together(tmp_path, [loop, loop], average="gradients", period="1"):
+        torch.testing.assert_close(found, plain(recipe), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora"])
+def test_a_recipe_that_is_resumed_goes_on_to_the_same_bits(recipe: str) -> None:
+    settings = Settings(peers=2, period="2", steps=steps_of(recipe), device="cpu", checkpoint_every_s=0)
+    whole = TwoPeers(task_of(recipe), settings)
+    halfway = whole.snapshots[max(whole.snapshots) // 2]
+    assert len(halfway) == 2
+    assert TwoPeers(task_of(recipe), settings, begun=halfway).everything == whole.everything
+
+
+@pytest.mark.parametrize("recipe", ["schedule", "groups"])
+def test_a_newcomer_goes_on_with_the_learning_rate_of_the_others(recipe: str) -> None:
+    """It joins after some rounds: the schedule follows the run's local steps, and not its own."""
+    task = task_of(recipe)
+    settings = Settings(peers=2, period="4", steps=steps_of(recipe), device="cpu", link="100mbit,5ms")
+    usual = Scenario.plain(settings)
+    groups = (Group(peers=3, link=usual.groups[0].link, step_s=0.05),)
+    world = World(task, replace(usual, groups=groups, arrivals=((2, 0.9),)), lambda record: None)
+    run_virtual(world.run(within_s=1000), seed=0)
+    assert world.lives[2].trainer.steps < steps_of(recipe)
+    groups_of = [[group["lr"] for group in life.trainer.optimizer.param_groups] for life in world.lives]
+    assert groups_of[2] == groups_of[0] == groups_of[1]
+
+
+def test_a_schedule_may_go_back_and_has_the_rates_of_the_steps_there() -> None:
+    task = task_of("schedule")
+    optimizer = task.optimizer_of(first_model(task))
+    schedule, rates = Schedule(task, optimizer, 40), []
+    for step in range(30):
+        schedule.go_to(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert len(set(rates)) == 30
+    for step in (7, 29, 0, 12):
+        schedule.go_to(step)
+        assert optimizer.param_groups[0]["lr"] == rates[step]
+
+
+def test_on_round_is_called_once_a_round_with_the_model_of_that_round() -> None:
+    task, first = task_of("ema"), Simulated("ema", peers=2)
+    average = {name: weights(model) for name, model in module_of(first.task).averages.items()}
+    bare = module_of(task).loop(Bare(), first_model(task))
+    assert set(average) == {"0", "1"}
+    assert torch.equal(average["0"], average["1"])
+    alone = Simulated("ema")
+    assert torch.equal(weights(module_of(alone.task).averages["0"]), weights(bare))
+
+
+def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
+    run = Simulated("lora", peers=2)
+    model = run.trainers[0].model
+    frozen = sum(one.numel() for one in model.parameters() if not one.requires_grad)
+    whole = frozen + weights(model).numel()
+    rounds = {record.version for record in run.exchanges}
+    sent = sum(record.bytes_sent for record in run.exchanges) / len(run.exchanges)
+    assert len(rounds) == 2
+    assert 20 * sent < whole * model.out.weight.element_size()
+
+
+def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
+    """Equal seeds give equal augmentations, other seeds and other peers others; a resumed peer goes on with them."""
+    task = task_of("workers")
+
+    def drawn(seed: int, part: int, steps: int = 6) -> Trainer:
+        trainer = Trainer(task, seed=seed, data_shard=part, data_shards=2, device=CPU)
+        trainer.train(steps)
+        return trainer
+
+    one = drawn(0, 0)
+    assert torch.equal(one.vector, drawn(0, 0).vector)
+    assert len({tuple(trainer.vector.tolist()) for trainer in (one, drawn(1, 0), drawn(0, 1))}) == 3
+    before = drawn(0, 0, 3)
+    snapshot = before.snapshot()
+    after = Trainer(task, seed=0, data_shard=0, data_shards=2, device=CPU)
+    after.restore(snapshot)
+    after.train(3)
+    assert torch.equal(one.vector, after.vector)
