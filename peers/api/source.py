@@ -74,9 +74,6 @@ class Source:
         own = getattr(value, "__name__", name)
         user = f"class {own}" if isinstance(value, type) else f"{own}()"
         tree, text = _definition(value, user)
-        if closure := inspect.unwrap(value).__closure__ if isinstance(value, types.FunctionType) else None:
-            del closure
-            raise TaskError(f"{user} uses variables of a function around it: give it what it needs as global names")
         for used in _globals_of(tree):
             if used in self._namespace and used != own:
                 self.add(used, self._namespace[used], user)

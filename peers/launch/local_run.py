@@ -29,7 +29,7 @@ from .ways_in import WaysIn
 
 
 class Display(Protocol):
-    """What a run is shown on. `heard`: totals of the records so far."""
+    """The port of a run's output. `heard`: totals of the records so far."""
 
     heard: Tally
 

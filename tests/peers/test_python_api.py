@@ -8,6 +8,7 @@ import json
 import math
 import re
 import signal
+import sys
 import threading
 import types
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_records_are_there_as_a_list_and_as_columns(here: Path) -> None:
     assert len(result.plot("loss").data) == 1
     with pytest.raises(ValueError, match="there is no curve 'los' of this run, only loss, accuracy, period, members"):
         result.plot("los")
+
+
+def test_a_report_that_could_not_be_made_is_not_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "line.py").write_text(TASK)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    result = trained("line.py", report=True)
+    assert result.report is None
+    with pytest.raises(ModuleNotFoundError, match=r"a plot needs plotly: pip install 'samovar\[report\]'"):
+        result.plot()
 
 
 def test_a_script_with_a_loop_of_its_own_is_trained_with_its_arguments(here: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_script_that_would_start_itself_again_is_refused(tmp_path: Path, monke
     """By the file itself before anything starts, and by a peer that imports such a file."""
     script, said = (
         tmp_path / "fit.py",
-        "line 10: each peer imports this file: put what calls samovar.train() under if __",
+        "line 10: each peer imports this file: put the call of samovar.train() under if __",
     )
     script.write_text("import samovar\n" + TASK + "samovar.train(peers=2, steps=2)\n")
     monkeypatch.chdir(tmp_path)

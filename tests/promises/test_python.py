@@ -116,7 +116,7 @@ def test_a_script_without_a_guard_is_refused_in_one_line_and_starts_nothing(tmp_
     kind, _, said = err.strip().splitlines()[-1].partition(": ")
     assert kind.endswith(".TaskError")
     assert said.startswith(
-        "fit.py, line 2: each peer imports this file: put what calls samovar.sweep() under if __name__"
+        "fit.py, line 2: each peer imports this file: put the call of samovar.sweep() under if __name__"
     )
 
 
