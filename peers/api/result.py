@@ -17,7 +17,7 @@ from ..report.plot import plotted
 from ..settings.keywords import PathText
 
 _NESTED = ("metrics", "metric_scales", "details")
-"""Fields of a record that are no column."""
+"""Fields of a record that hold several values, by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -29,7 +29,7 @@ from .ways_in import WaysIn
 
 
 class Display(Protocol):
-    """The port of a run's output. `heard`: totals of the records so far."""
+    """What a run is shown on. `heard`: totals of the records so far."""
 
     heard: Tally
 
@@ -133,7 +133,8 @@ class LocalRun:
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-        last = next(((end["metrics"], end["scales"]) for end in reversed(ended) if end["metrics"]), (None, None))
+        measured = [(end["metrics"], end["scales"]) for end in ended if end["metrics"]]
+        metrics, scales = measured[-1] if measured else (None, None)
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -147,8 +148,8 @@ class LocalRun:
             self.folder,
             display.heard,
             wall_s=wall_s,
-            metrics=last[0],
-            scales=last[1],
+            metrics=metrics,
+            scales=scales,
             lost=failed,
             report=self.settings.report,
         )

@@ -188,7 +188,7 @@ _CONSTANTS: Mapping[str, Callable[[object], str]] = {
 _FIELDS = {"METRICS": "metrics"}
 """Name in a file -> name in `Task`, where the two differ."""
 NAMES = tuple(dict.fromkeys((*_CALLS, *_CONSTANTS)))
-"""The names of all that a task may have."""
+"""The names of a task file's functions and constants, the required ones first."""
 
 
 def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
@@ -223,7 +223,9 @@ def _takes_model(function: Callable[..., Any]) -> bool:
         first = next(iter(inspect.signature(function).parameters.values()), None)
     except ValueError:
         return False
-    return first is not None and (first.name == "model" or first.annotation in (nn.Module, "nn.Module"))
+    return first is not None and (
+        first.name == "model" or first.annotation in (nn.Module, "nn.Module", "torch.nn.Module")
+    )
 
 
 def _parsed(path: Path) -> ast.Module:
