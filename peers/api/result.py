@@ -28,8 +28,9 @@ class Result(written.Result):
 
     @classmethod
     def of(cls, result: written.Result) -> Self:
-        """`result` with its run's records."""
-        return cls(**{field.name: getattr(result, field.name) for field in dataclasses.fields(result)})
+        """`result` with its run's records. It names the report only if that could be written."""
+        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        return cls(**fields | {"report": result.report if result.report and Path(result.report).exists() else None})
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
@@ -45,12 +46,12 @@ class Result(written.Result):
 
     @property
     def records(self) -> list[ExchangeRecord]:
-        """What each peer recorded of each exchange (a round of local SGD), in order of time."""
+        """The records of all peers, one for each exchange (a round of local SGD), in order of time."""
         return list(self._run.exchanges)
 
     @property
     def events(self) -> list[EventRecord]:
-        """What happened to the peers, in order of time."""
+        """The events of all peers, e.g. of one that joined, left or was lost, in order of time."""
         return list(self._run.events)
 
     def columns(self) -> dict[str, list[Any]]:

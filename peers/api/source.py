@@ -74,9 +74,6 @@ class Source:
         own = getattr(value, "__name__", name)
         user = f"class {own}" if isinstance(value, type) else f"{own}()"
         tree, text = _definition(value, user)
-        if closure := inspect.unwrap(value).__closure__ if isinstance(value, types.FunctionType) else None:
-            del closure
-            raise TaskError(f"{user} uses variables of a function around it: give it what it needs as global names")
         for used in _globals_of(tree):
             if used in self._namespace and used != own:
                 self.add(used, self._namespace[used], user)
@@ -113,6 +110,11 @@ class Source:
         everywhere = [Path(sysconfig.get_path(of)).resolve() for of in ("stdlib", "platstdlib", "purelib", "platlib")]
         if root not in everywhere and everywhere[0] / "lib-dynload" != root:
             self._paths[str(root)] = None
+
+
+def sendable(value: object) -> bool:
+    """Whether `value` is a function, a class or a plain value."""
+    return callable(value) or _literal(value) is not None
 
 
 def _definition(value: object, user: str) -> tuple[ast.stmt, str]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
 
+from ..cli.notebook import in_notebook
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
 from ..settings.keywords import PathText
 from ..task.task import NAMES, REQUIRED, TaskError, load_task
-from .source import Source
+from .source import Source, sendable
 
 TaskLike = PathText | ModuleType | type | SimpleNamespace | None
 TASK_FILE = "task.py"
@@ -54,8 +55,9 @@ def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
     elif task is None or isinstance(task, ModuleType):
         module = sys.modules[_MAIN] if task is None else task
         named = "" if task is None else module.__name__
-        if (file := getattr(module, "__file__", None)) is not None:
-            if module.__name__ == _MAIN:
+        main = module.__name__ == _MAIN
+        if (file := getattr(module, "__file__", None)) is not None and not (main and in_notebook()):
+            if main:
                 refuse_unguarded(call)
             yield TaskFile(_from_here(Path(file)), None, named)
         else:
@@ -102,7 +104,9 @@ def _modules() -> Iterator[FrameType]:
 
 
 def _unguarded(file: Path, line: int, call: str) -> str:
-    return f'{file}, line {line}: each peer imports this file: put what calls {call}() under if __name__ == "__main__":'
+    return (
+        f'{file}, line {line}: each peer imports this file: put the call of {call}() under if __name__ == "__main__":'
+    )
 
 
 def _from_here(file: Path) -> Path:
@@ -120,6 +124,9 @@ def _of_main(module: ModuleType) -> str:
     if missing := [name for name in REQUIRED if name not in names]:
         raise TaskError(f"a task needs {_wanted()}; nothing here is called {missing[0]}")
     for name in names:
+        if name not in REQUIRED and not sendable(vars(module)[name]):
+            kind = type(vars(module)[name]).__name__
+            raise TaskError(f"a task may have {name}, which is a {kind} here: give one of the two another name")
         source.add(name, vars(module)[name], "the task")
     return source.text("The task, collected from a notebook.")
 

@@ -1,5 +1,4 @@
-"""What a notebook shows: a part of a cell's output that is replaced in place. IPython is used only where it runs this
-process already."""
+"""A part of a notebook's output that is replaced in place. IPython is used only if this process is its kernel."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ def html(shown: RenderableType) -> str:
 
 
 class Place:
-    """A place in the output of the cell that runs. What is shown there replaces what was shown before."""
+    """A place in the output of the running cell. Each `show` replaces the contents of the one before."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def show(self, shown: RenderableType, text: str) -> None:
-        """`text`: the same for a front end without HTML."""
+        """Show `shown` there. `text`: the same for a front end without HTML."""
         from IPython.display import display
 
         bundle = {"text/html": html(shown), "text/plain": text}

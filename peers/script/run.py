@@ -89,7 +89,8 @@ class Run:
     def history(self) -> list[ExchangeRecord]:
         """This peer's records so far, one for each round (or other exchange), read from its file in `folder`. Raises
         ValueError when the file is damaged."""
-        records = read_records(peer_file(self.folder, self._session.orders.name))
+        file = peer_file(self.folder, self._session.orders.name)
+        records = read_records(file) if file.exists() else []  # it is made by `wrap`
         return [record for record in records if isinstance(record, ExchangeRecord)]
 
     @property

@@ -8,6 +8,7 @@ import json
 import math
 import re
 import signal
+import sys
 import threading
 import types
 from pathlib import Path
@@ -123,6 +124,34 @@ def test_records_are_there_as_a_list_and_as_columns(here: Path) -> None:
     assert len(result.plot("loss").data) == 1
     with pytest.raises(ValueError, match="there is no curve 'los' of this run, only loss, accuracy, period, members"):
         result.plot("los")
+
+
+def test_a_report_that_could_not_be_made_is_not_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "line.py").write_text(TASK)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    result = trained("line.py", report=True)
+    assert result.report is None
+    with pytest.raises(ModuleNotFoundError, match=r"a plot needs plotly: pip install 'samovar\[report\]'"):
+        result.plot()
+
+
+def test_a_script_with_a_loop_of_its_own_is_trained_with_its_arguments(here: Path) -> None:
+    loop = "import sys\nimport samovar\nrun = samovar.join()\nnet = nn.Linear(2, 1)\n"
+    loop += "optimizer = run.wrap(torch.optim.SGD(net.parameters(), lr=0.1), net)\n"
+    loop += "for _ in range(int(sys.argv[1])):\n    net(torch.ones(1, 2)).sum().backward()\n    optimizer.step()\n"
+    (here / "loop.py").write_text(f"{IMPORTS}{loop}run.leave()\n")
+    result = samovar.train("loop.py", arguments=["6"], peers=2, period=2, quiet=True, report=False)
+    assert [peer.steps for peer in result.peers] == [6, 6]
+    with pytest.raises(samovar.TaskError, match=r"a training script decides that itself: leave out steps"):
+        samovar.train("loop.py", steps=6)
+
+
+def test_within_a_peer_nothing_is_started(here: Path) -> None:
+    """A script that would train itself would do so without end."""
+    (here / "loop.py").write_text("import samovar\nsamovar.train('loop.py')\nrun = samovar.join()\n")
+    with pytest.raises(samovar.RunFailed, match=r"samovar\.train\(\) is called in a script that is itself a peer"):
+        samovar.train("loop.py", peers=2, quiet=True)
 
 
 def test_a_metric_that_is_called_like_a_field_has_a_column_of_its_own(run: Any) -> None:

@@ -68,6 +68,23 @@ def test_a_newcomers_part_is_told_when_it_is_known(tmp_path: Path) -> None:
     assert together(tmp_path, [wrapped, newcomer]) == [0, 1]
 
 
+def test_a_run_tells_where_it_is_what_it_did_and_where_that_is_written(tmp_path: Path) -> None:
+    run, model = begin(tmp_path / "run", period=2), network()
+    assert run.folder == tmp_path / "run"
+    assert run.history == []
+    assert repr(run) == f"<samovar.Run '0': not wrapped yet, in {tmp_path / 'run'}>"
+    optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    assert repr(run) == f"<samovar.Run '0': part 0 of 1, 1 peer, period 2, in {tmp_path / 'run'}>"
+    for step in range(5):
+        batch_loss(model, step).backward()
+        optimizer.step()
+    assert [record.version for record in run.history] == [1, 2]
+    run.leave()
+    assert [record.version for record in run.history] == [1, 2, 3]
+    assert {record.peer for record in run.history} == {"0"}
+    assert repr(run) == f"<samovar.Run '0': left, in {tmp_path / 'run'}>"
+
+
 def test_weights_that_are_not_finite_end_the_run_with_one_clear_line(tmp_path: Path) -> None:
     model = network()
     optimizer = begin(tmp_path / "run", period=1).wrap(torch.optim.SGD(model.parameters(), lr=0.5), model)

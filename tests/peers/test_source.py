@@ -114,6 +114,8 @@ def test_a_class_of_a_module_is_imported_from_there(
         ("model = 3\n", "the task's collected source: model is not a function"),
         ("def data(part):\n    return []\n", "data(part, parts) is what is called, and it is data(part)"),
         ("loss = eval('lambda model, batch: 3')\n", "<lambda>() has no source that could be sent to the peers"),
+        ("optimizer = torch.optim.SGD(model().parameters())\n",
+         "a task may have optimizer, which is a SGD here: give one of the two another name"),
         ("del loss\n", "a task needs model(), data(), loss(); nothing here is called loss"),
     ],
 )  # fmt: skip
@@ -141,7 +143,7 @@ def test_a_script_that_would_start_itself_again_is_refused(tmp_path: Path, monke
     """By the file itself before anything starts, and by a peer that imports such a file."""
     script, said = (
         tmp_path / "fit.py",
-        "line 10: each peer imports this file: put what calls samovar.train() under if __",
+        "line 10: each peer imports this file: put the call of samovar.train() under if __",
     )
     script.write_text("import samovar\n" + TASK + "samovar.train(peers=2, steps=2)\n")
     monkeypatch.chdir(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from commands import examples
 from live import ROOT
 from nbclient import NotebookClient
 from notebook import DATA, IMPORTS, LOSS
@@ -42,6 +43,21 @@ def test_the_script_of_the_page_trains_its_own_functions(tmp_path: Path) -> None
     assert json.loads((tmp_path / "runs/circle-001/result.json").read_text())["accuracy"] == pytest.approx(
         float(found[1]), abs=1e-4
     )
+
+
+def test_the_lines_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (text,) = (
+        block for block in re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S) if "samovar.train(" in block
+    )
+    examples(tmp_path, quick=True)
+    (tmp_path / "use.py").write_text(f"{text}print(digits.evaluate(model), result.metrics)\n")
+    code, out, err = script(tmp_path, "use.py")
+    assert code == 0, err
+    assert "report: runs/digits-001/report.html" in out
+    found = re.fullmatch(r"(0\.\d+) \{'accuracy': (0\.\d+)\}", out.strip().splitlines()[-1])
+    assert found, out
+    assert found[1] == found[2]
 
 
 def test_every_exception_of_the_page_is_exported_and_no_other_is(tmp_path: Path) -> None:
@@ -100,7 +116,7 @@ def test_a_script_without_a_guard_is_refused_in_one_line_and_starts_nothing(tmp_
     kind, _, said = err.strip().splitlines()[-1].partition(": ")
     assert kind.endswith(".TaskError")
     assert said.startswith(
-        "fit.py, line 2: each peer imports this file: put what calls samovar.sweep() under if __name__"
+        "fit.py, line 2: each peer imports this file: put the call of samovar.sweep() under if __name__"
     )
 
 
