@@ -78,11 +78,11 @@ class LocalSGDSettings(OwnSettings):
         agreed=True,
     )
 
-    samples: int | None = setting(None, rules.whole(1, 10**15), "End: samples of all peers together.", agreed=True)
-    epochs: float | None = setting(None, rules.passes(), "End: passes of a peer over its data, as 2.5.", agreed=True)
-    stop: Parsed[Goal] | None = setting(None, rules.goal(), "End: as in 'accuracy >= 0.97'.", agreed=True)
+    samples: int | None = setting(None, rules.whole(1, 10**15), "Samples of all peers together.", agreed=True)
+    epochs: float | None = setting(None, rules.passes(), "Passes of each peer over its own data, as 2.5.", agreed=True)
+    stop: Parsed[Goal] | None = setting(None, rules.goal(), "A goal, as in 'accuracy >= 0.97'.", agreed=True)
     stop_patience: int | None = setting(
-        None, rules.whole(1, 10**9, "ROUNDS"), "End: rounds without a better metric.", agreed=True
+        None, rules.whole(1, 10**9, "ROUNDS"), "Rounds without a better metric.", agreed=True
     )
 
     def __post_init__(self) -> None:

@@ -116,7 +116,11 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 async def _joined(target: JoinTarget, settings: Settings, name: str | None) -> Session:
     raise_file_limit()
     session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script())
-    _refuse_tasks_own(session.settings)
+    try:
+        _refuse_tasks_own(session.settings)
+    except SettingsError:
+        session.endpoint.abort()
+        raise
     torch.set_num_threads(session.orders.threads)
     return session
 

@@ -23,7 +23,7 @@ class CommonSettings(Declared):
     peers: int = setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
     protocol: Spoken = setting("allreduce", rules.protocol(), "What peers say to each other.", agreed=True, verbs=_ALL)
     steps: int | None = setting(
-        None, rules.whole(1, 10**12), f"Local steps that each peer takes. [default: {USUAL_STEPS}]", agreed=True
+        None, rules.whole(1, 10**12), f"Local steps of each peer, not of all. [default: {USUAL_STEPS}]", agreed=True
     )
     arguments: str = setting("", rules.arguments(), "What the task is given, after --.", agreed=True, verbs="")
     seed: int = setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)

@@ -1,0 +1,86 @@
+"""The best model of a run is kept beside the last."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from live import ROOT
+
+from samovar.peers.checkpoints.best import BestModel, Kept, best_path, kept_best
+from samovar.peers.checkpoints.checkpoint import Snapshot, load, save
+from samovar.peers.checkpoints.file import read_numbers
+from samovar.peers.task.headline import Headline, headline_of
+from samovar.peers.task.task import load_task
+from samovar.peers.training.compute import ThreadCompute
+from samovar.peers.training.task_replica import TaskReplica
+from samovar.peers.training.trainer import Trainer
+
+JUDGED = ROOT / "tests/support/tasks/judged.py"
+
+
+def best_in(folder: Path, headline: Headline) -> BestModel:
+    path = best_path(folder)
+    return BestModel(path, headline.name, headline.better, lambda snapshot: save(path, snapshot))
+
+
+@pytest.mark.parametrize(
+    ("higher", "values", "kept"), [(True, [0.2, 0.9, 0.3, 0.95], [0, 1, 3]), (False, [9.0, 4.0, 4.0, 3.5], [0, 1, 3])]
+)
+def test_a_model_is_kept_where_its_headline_is_better(
+    tmp_path: Path, higher: bool, values: list[float], kept: list[int]
+) -> None:
+    written = []
+    for version, value in enumerate(values):
+        best = best_in(tmp_path, Headline("m", higher))  # another peer each time, as after a change of coordinator
+        if best.improved({"m": value, "other": 1.0}):
+            best.write(Snapshot({"model/w": torch.tensor([value])}, {}), {"m": value, "odd": math.nan}, version)
+            written.append(version)
+    assert written == kept
+    assert kept_best(best_path(tmp_path)) == Kept("m", values[kept[-1]], kept[-1])
+    snapshot = load(best_path(tmp_path))
+    assert snapshot.tensors["model/w"].item() == pytest.approx(values[kept[-1]])
+    assert snapshot.numbers == read_numbers(best_path(tmp_path))
+    assert snapshot.numbers["metrics"] == {"m": values[kept[-1]]}
+
+
+@pytest.mark.parametrize("metrics", [{}, {"other": 1.0}, {"m": math.nan}, {"m": -math.inf}])
+def test_a_model_without_a_finite_headline_is_not_the_best(tmp_path: Path, metrics: dict[str, float]) -> None:
+    assert not best_in(tmp_path, Headline("m", higher=True)).improved(metrics)
+
+
+def test_a_file_that_tells_nothing_is_written_anew(tmp_path: Path) -> None:
+    path = best_path(tmp_path)
+    path.parent.mkdir()
+    best = best_in(tmp_path, Headline("m", higher=True))
+    for content in (b"", b"no checkpoint", b"\xff" * 500):
+        path.write_bytes(content)
+        assert kept_best(path) is None
+        assert best.improved({"m": 0.1})
+    save(path, Snapshot({}, {"metric": "another", "value": 0.9, "version": 3}))
+    assert best.improved({"m": 0.1}), "the headline is another one than before"
+
+
+async def test_the_file_has_the_names_of_a_checkpoints_model_and_training_goes_on_as_it_was(tmp_path: Path) -> None:
+    task = load_task(JUDGED)
+    trainer = Trainer(task, seed=0, data_shard=0, data_shards=2, device=torch.device("cpu"))
+    trainer.train(3)
+    now, other = trainer.vector, trainer.vector + 1
+    compute, written = ThreadCompute(), list[Snapshot]()
+
+    def write(model: Snapshot) -> None:
+        written.append(Snapshot({name: tensor.clone() for name, tensor in model.tensors.items()}, {}))
+
+    await TaskReplica(trainer, compute).write_model(other, write)
+    compute.close()
+    assert torch.equal(trainer.vector, now)
+    names = {name for name in trainer.snapshot().tensors if name.startswith("model/")}
+    assert written[0].tensors.keys() == names
+    assert torch.equal(torch.cat([tensor.flatten() for tensor in written[0].tensors.values()]), other)
+
+
+def test_only_a_task_that_evaluates_has_a_headline() -> None:
+    assert headline_of(load_task(JUDGED)) == Headline("accuracy", higher=True)
+    assert headline_of(load_task(JUDGED.with_name("union.py"))) is None
