@@ -4,6 +4,9 @@ a simulation are all assembled here; `training.loop` drives them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
 
 from ..protocols.channel import Channel
 from ..protocols.clock import RunClock
@@ -50,7 +53,8 @@ class Peer:
         self.membership = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
-        self._record, self._place, self._scales = record, place, facts.scales
+        self._record, self._place = record, place
+        self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,
@@ -105,6 +109,7 @@ class Peer:
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
+            model_bytes=self._facts.layout.nbytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
             missing=self._comings.missing(),
@@ -120,7 +125,7 @@ class Peer:
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """Name -> scale of these metrics of the replica."""
-        return scales_told(metrics, self._scales)
+        return scales_told(metrics, self._facts.scales)
 
     def tell(self, event: EventName, **said: str) -> None:
         """Write an event to the records. `said`: the keywords of `Tell`."""

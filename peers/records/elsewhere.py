@@ -11,11 +11,15 @@ class Elsewhere:
     seconds since the run started."""
 
     peer: str
+    """Its name."""
     exchanges: int
     """The number of exchanges, e.g. rounds, of which it was a member. In the first of them it fetches the run's model
     and contributes nothing."""
     joined_s: float
+    """When it joined."""
     gone: str = ""
     """"left" or "lost"; empty: it stayed to the end."""
     gone_s: float | None = None
+    """When it left or was lost."""
     why: str = ""
+    """The reason for that."""

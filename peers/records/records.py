@@ -49,10 +49,13 @@ class Missing:
     """A peer that was missing from an exchange."""
 
     peer: str
+    """Its name."""
     address: str = ""
+    """Its address; empty: unknown."""
     since_s: float
     """The time from which it was missing, in seconds since the run started."""
     why: str
+    """The reason, as far as this peer knows it."""
     advice: str = ""
     """Advice to the user."""
 
@@ -62,6 +65,7 @@ class ExchangeRecord:
     """One exchange of a peer with others, e.g. a committed round, as this peer saw it."""
 
     peer: str
+    """Name of the recording peer."""
     version: int
     """Counts the exchanges from 1. Where exchanges are rounds, the number of the round."""
     step: int
@@ -86,14 +90,20 @@ class ExchangeRecord:
     evaluate_s: float = 0.0
     """Seconds of evaluating this exchange's model, before `time_s`, on the peer that evaluates."""
     bytes_sent: int
-    """Bytes on the wire in this exchange; so are `bytes_received`."""
+    """Bytes on the wire in this exchange."""
     bytes_received: int
+    """Bytes on the wire in this exchange."""
+    model_bytes: int = 0
+    """Bytes of the tensors of the model that peers exchange, before a codec makes them fewer. What is frozen is not
+    among them. 0: not recorded."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     steps_per_s: FloatOrNaN
+    """Local steps for each second of `compute_s`."""
     members: int
     """Number of peers that took part."""
     missing: tuple[Missing, ...] = ()
+    """The members that did not take part."""
     waited_for: str = ""
     """The peer whose late contribution caused most of `wait_s`; empty if this peer does not know of one."""
     caught_up: bool = False
@@ -139,9 +149,11 @@ class EventRecord:
     time_s: float
     """Seconds since the run started, on the recording peer's monotonic clock."""
     event: EventName
+    """Kind of the event: `started`, `joined`, `left`, `lost`, ..."""
     about: str = ""
     """The peer to which the event happened; empty: the recording peer itself."""
     why: str = ""
+    """The reason, or the subject matter, as text for the user."""
     work: str = ""
     """For `stalled`, the work that the peer was doing: 'local steps', 'evaluation'; empty: unknown."""
     generation: int = 0

@@ -17,14 +17,23 @@ class PeerSummary:
     """One peer's totals for the run: local steps, bytes on the wire, bytes shared, and seconds."""
 
     peer: str
+    """Its name."""
     steps: int
+    """Local steps."""
     exchanges: int
+    """Number of exchanges in which it took part."""
     bytes_sent: int
+    """Bytes on the wire."""
     bytes_received: int
+    """Bytes on the wire."""
     bytes_shared: int = 0
+    """Bytes exchanged through shared memory."""
     compute_s: float
+    """Seconds of local steps."""
     wait_s: float
+    """Seconds of waiting for others."""
     transfer_s: float
+    """The remaining seconds of exchanges."""
     hidden_s: float = 0.0
     """Seconds of exchanges during which local steps went on."""
     evaluation_wait_s: float = 0.0
@@ -40,9 +49,11 @@ class Lost:
     """A member that was lost: it went silent without leaving."""
 
     peer: str
+    """Its name."""
     when: float
     """Seconds since the run started."""
     why: str
+    """The reason, as far as it is known."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +63,7 @@ class Best:
     metric: str
     """The metric by which it is the best."""
     value: float
+    """Its value."""
     at: int
     """Number of the exchange that gave this model."""
     file: str
@@ -75,14 +87,19 @@ class Result:
     ended_why: str = ""
     """Why it ended, in words."""
     loss: FloatOrNaN
+    """Mean training loss of the last exchange."""
     wall_s: float
     """Wall-clock seconds of the run, including the time before it was resumed."""
     noun: Noun = "round"
     """The word for an exchange in texts about this run."""
     exchanges: int
+    """Number of exchanges."""
     peers: tuple[PeerSummary, ...] = ()
+    """The peers whose records are in the run folder."""
     lost: tuple[Lost, ...] = ()
+    """The peers that were lost, in order of time."""
     elsewhere: tuple[Elsewhere, ...] = ()
+    """The peers that joined from other machines."""
     run: str
     """The run folder."""
     report: str | None = None

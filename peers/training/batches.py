@@ -29,6 +29,8 @@ class Batches:
         self.passes = Passes()
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
+        self._first: list[Any] = []
+        """The batch that `first` has drawn and `next` has not returned yet."""
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
@@ -40,6 +42,16 @@ class Batches:
     def next(self) -> Any:
         """The next batch, on the device. The peer's generators must have been taken. Raises TaskError when there is
         none."""
+        batch = self._first.pop() if self._first else self._drawn()
+        self.passes.batch += 1
+        return batch
+
+    def first(self) -> Any:
+        """The batch that `next` returns next. The peer's generators must have been taken. Raises TaskError."""
+        self._first = self._first or [self._drawn()]
+        return self._first[0]
+
+    def _drawn(self) -> Any:
         for _ in range(2):
             if self._batches is None:
                 self._batches = iter(self._epochs_data())
@@ -49,7 +61,6 @@ class Batches:
                 self._batches = None
                 self.passes.end()
                 continue
-            self.passes.batch += 1
             return moved(batch, self._device)
         raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
 
@@ -65,10 +76,6 @@ class Batches:
                 data.worker_init_fn = partial(_seed_worker, task.seed_everything)
         self.passes.begin(self._data)
         return self._data
-
-    def first(self) -> Any:
-        """The first batch of the shard, on the device. The place in the data stays as it is. Raises TaskError."""
-        return Batches(self._task, self._seed, self.data_shard, self.data_shards, self._device).next()
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""

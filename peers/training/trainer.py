@@ -245,9 +245,11 @@ class Trainer:
         """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its
         gradients, the generators and the place in the data are unchanged. Raises TaskError, EvaluationFailed and the
         functions' own errors."""
+        self._batches.chance.take()
+        batch = self._batches.first()
         Chance(derive(self._seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
-            self._step.rehearse(self._batches.first())
+            self._step.rehearse(batch)
         self.optimizer.zero_grad()
         return self.evaluate()
 

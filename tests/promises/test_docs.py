@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 from commands import examples, words
 from live import ROOT, verb
+from record_page import page as record_page
 from tiers import soaked
 
+from samovar.peers.records.records import SCHEMA
 from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import NAMES
 from samovar.sims.scenarios.scenario import ROLES, Kind, Scenario
 from samovar.sims.sweeps.promises import promises
 
@@ -106,3 +110,27 @@ def test_the_architecture_page_names_every_folder_and_its_picture_too() -> None:
     assert sorted(one.rstrip("/") for one in named) == library
     for path in re.findall(r"`((?:aggregation|protocols|peers|sims)/[a-z_/]+\.py)`", page):
         assert (ROOT / path).exists(), path
+
+
+def test_the_page_on_records_is_made_from_their_declarations() -> None:
+    assert PAGES["records.md"] == record_page()
+    assert f"This is version {SCHEMA}." in PAGES["records.md"]
+    assert "|  |" not in PAGES["records.md"], "a field is not documented"
+
+
+def test_the_page_on_tasks_has_every_function_and_constant() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGES["tasks.md"], re.MULTILINE) + re.findall(
+        r"or `\w+\(.*?`", PAGES["tasks.md"]
+    )
+    assert {name for row in rows for name in re.findall(r"`(\w+)", row)} == {*NAMES}
+
+
+def test_the_task_of_the_page_on_tasks_trains(tmp_path: Path) -> None:
+    (block,) = blocks(PAGES["tasks.md"], "python")
+    (tmp_path / "spirals.py").write_text(block)
+    command = ["simulate", str(tmp_path / "spirals.py"), "--peers", "2", "--steps", "160", "--period", "8", "--json"]
+    ended = verb(*command, "--run", str(tmp_path / "run"))
+    assert ended.exit_code == 0, ended.output
+    metrics = json.loads(ended.stdout)["metrics"]
+    assert list(metrics) == ["error", "log loss"]
+    assert metrics["error"] < 0.1
