@@ -186,7 +186,7 @@ def headline(result: Result) -> list[str]:
 
 
 def _best(result: Result) -> list[str]:
-    if (best := result.best) is None:
+    if (best := result.best) is None or best.value == result.metrics.get(best.metric):
         return []
     return metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
 

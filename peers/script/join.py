@@ -27,9 +27,9 @@ from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
 from ..machine.torch_imports import import_all_of_torch
 from ..settings.fields import SettingsError
-from ..settings.in_python import in_python
+from ..settings.in_python import in_python, python_words
 from ..settings.keywords import JoinSettings
-from ..settings.settings import Settings, of_tasks
+from ..settings.settings import Settings, aloud, of_tasks
 from ..training.stop import Stop
 from .loop_thread import Background
 from .run import Run
@@ -75,7 +75,7 @@ def _run(
         return Run(background, session, None)
     if idle := of_tasks(given):
         raise SettingsError(f"a training script decides that itself: leave out {idle}")
-    wished = Settings.read(None, given)
+    wished = Settings.read(None, given, lambda line: aloud(python_words(line)))
     _refuse_tasks_own(wished)
     if address is None:
         return Run(background, *background.call(_alone(wished, name)))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..task.model_copy import MEND, Diverged
+
 
 @dataclass(slots=True)
 class Counts:
@@ -35,3 +37,12 @@ class Counts:
         if self.skips:
             losses = losses[losses.isfinite()]
         return losses.mean().item()
+
+
+def diverged(losses: list[Tensor], first: int, learning_rate: float) -> Diverged:
+    """The error for a loss that is not finite. `losses`: those that had not been checked yet; `first`: the number of
+    the first one's local step."""
+    step = first + torch.stack(losses).isfinite().tolist().index(False)
+    if step == 1:  # there was no earlier step that could have been too large
+        return Diverged("the loss of the first batch is not finite: look into data(), model() and loss()")
+    return Diverged(f"the loss is not finite any more at local step {step} (learning rate {learning_rate:g}); {MEND}")

@@ -18,13 +18,13 @@ from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_p
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
 from ..task.headline import headline_of
-from ..task.model_copy import MEND, Diverged, ModelCopy
+from ..task.model_copy import ModelCopy
 from ..task.precision import computing
 from ..task.rng import Chance, derive
 from ..task.task import Task, made_by
 from ..task.tensors import check_values, load_tensors, saved_tensors
 from .batches import Batches
-from .counts import Counts
+from .counts import Counts, diverged
 from .hooks import Hooks, TaskRun
 from .local_step import LocalStep
 from .replica import Write
@@ -143,7 +143,7 @@ class Trainer:
             if halfway and taken == steps // 2:
                 self._counts.halfway = self.vector
         if not math.isfinite(self._counts.mean_loss()):
-            raise self._diverged(taken)
+            raise diverged(self._counts.losses[-taken:], self.steps - taken + 1, self.copy.learning_rate)
         return taken
 
     def _next_batch(self) -> Any:
@@ -151,15 +151,6 @@ class Trainer:
         batch = self._batches.next()
         self.at = "loss() and what follows"
         return batch
-
-    def _diverged(self, taken: int) -> Diverged:
-        """The error for a loss that is not finite, found after `taken` steps whose losses had not been checked yet."""
-        finite_ones = torch.stack(self._counts.losses[-taken:]).isfinite().tolist()
-        step = self.steps - taken + 1 + finite_ones.index(False)
-        if step == 1:  # there was no earlier step that could have been too large
-            return Diverged("the loss of the first batch is not finite: look into data(), model() and loss()")
-        rate = f"(learning rate {self.copy.learning_rate:g})"
-        return Diverged(f"the loss is not finite any more at local step {step} {rate}; {MEND}")
 
     def update(self) -> Update:
         """This peer's update: its model, weighted by the number of samples that it has seen in the round. Raises
@@ -232,14 +223,15 @@ class Trainer:
     @contextmanager
     def holding(self, vector: Tensor | None) -> Iterator[None]:
         """A context in which the model is `vector` [n]; None: as it is."""
-        now = None if vector is None or self.copy.holds(vector) else self.vector
-        if now is not None and vector is not None:
-            self.copy.load(vector)
+        if vector is None or self.copy.holds(vector):
+            yield
+            return
+        now = self.vector
+        self.copy.load(vector)
         try:
             yield
         finally:
-            if now is not None:
-                self.copy.load(now)
+            self.copy.load(now)
 
     def rehearse(self) -> dict[str, float]:
         """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its

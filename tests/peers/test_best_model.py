@@ -12,6 +12,7 @@ from live import ROOT
 from samovar.peers.checkpoints.best import BestModel, Kept, best_path, kept_best
 from samovar.peers.checkpoints.checkpoint import Snapshot, load, save
 from samovar.peers.checkpoints.file import read_numbers
+from samovar.peers.records.metrics import Scale
 from samovar.peers.task.headline import Headline, headline_of
 from samovar.peers.task.task import load_task
 from samovar.peers.training.compute import ThreadCompute
@@ -34,7 +35,9 @@ def test_a_model_is_kept_where_its_headline_is_better(
 ) -> None:
     written = []
     for version, value in enumerate(values):
-        best = best_in(tmp_path, Headline("m", higher))  # another peer each time, as after a change of coordinator
+        best = best_in(
+            tmp_path, Headline("m", Scale("higher" if higher else "lower"))
+        )  # another peer each time, as after a change of coordinator
         if best.improved({"m": value, "other": 1.0}):
             best.write(Snapshot({"model/w": torch.tensor([value])}, {}), {"m": value, "odd": math.nan}, version)
             written.append(version)
@@ -48,13 +51,13 @@ def test_a_model_is_kept_where_its_headline_is_better(
 
 @pytest.mark.parametrize("metrics", [{}, {"other": 1.0}, {"m": math.nan}, {"m": -math.inf}])
 def test_a_model_without_a_finite_headline_is_not_the_best(tmp_path: Path, metrics: dict[str, float]) -> None:
-    assert not best_in(tmp_path, Headline("m", higher=True)).improved(metrics)
+    assert not best_in(tmp_path, Headline("m", Scale("higher"))).improved(metrics)
 
 
 def test_a_file_that_tells_nothing_is_written_anew(tmp_path: Path) -> None:
     path = best_path(tmp_path)
     path.parent.mkdir()
-    best = best_in(tmp_path, Headline("m", higher=True))
+    best = best_in(tmp_path, Headline("m", Scale("higher")))
     for content in (b"", b"no checkpoint", b"\xff" * 500):
         path.write_bytes(content)
         assert kept_best(path) is None
@@ -82,5 +85,5 @@ async def test_the_file_has_the_names_of_a_checkpoints_model_and_training_goes_o
 
 
 def test_only_a_task_that_evaluates_has_a_headline() -> None:
-    assert headline_of(load_task(JUDGED)) == Headline("accuracy", higher=True)
+    assert headline_of(load_task(JUDGED)) == Headline("accuracy", Scale("higher", "%"))
     assert headline_of(load_task(JUDGED.with_name("union.py"))) is None

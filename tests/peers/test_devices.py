@@ -90,14 +90,16 @@ def device_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
     """The device of the next peer, of a launcher's number or (None) come by itself, on a machine of two GPUs."""
     monkeypatch.setattr(devices, "_KEPT", [])
     monkeypatch.setattr(os, "getuid", lambda: f"test-{os.getpid()}")
-    monkeypatch.setattr(process, "Trainer", lambda task, *, device, **_: device)
+    made = SimpleNamespace(hooks=SimpleNamespace(setup=lambda name, folder: None))
+    monkeypatch.setattr(process, "Trainer", lambda task, *, device, **_: SimpleNamespace(**vars(made), device=device))
     FakeCuda(monkeypatch, 2)
 
     def build(part: int | None) -> Any:
         opening = SimpleNamespace(
-            orders=SimpleNamespace(task=str(UNION), data_shard=part or 0), control=None if part is None else object()
+            orders=SimpleNamespace(task=str(UNION), data_shard=part or 0, name="0", folder="."),
+            control=None if part is None else object(),
         )
-        return process._build_trainer(Settings(), opening)  # type: ignore[arg-type]
+        return process._build_trainer(Settings(), opening).device  # type: ignore[arg-type]
 
     yield build
     for seat in devices._KEPT:

@@ -176,7 +176,6 @@ def test_a_metric_that_is_called_like_a_field_has_a_column_of_its_own(run: Any) 
         ({"config": "nowhere.toml"}, samovar.SettingsError, "nowhere.toml"),
         ({"average": "gradients"}, samovar.TaskError, "line.py: a task's peers average its model"),
         ({"device": "cuda:99"}, samovar.TaskError, "device cuda:99: this machine has no such device"),
-        ({"arguments": ["--width", "3"]}, samovar.TaskError, "line.py: only a script is given arguments"),
         ({"resume": "nowhere"}, samovar.CheckpointError, "nowhere: nothing to resume, there is no such folder"),
         ({"resume": "taken", "run": "other"}, samovar.CheckpointError, "as it was set: leave out run"),
         ({"run": "taken"}, ValueError, "choose another run, or go on with resume taken"),

@@ -27,6 +27,6 @@ def test_a_script_is_told_of_a_setting_s_former_name_and_may_write_names_with_hy
 ) -> None:
     with begin(tmp_path / "run", overlap=True, period=8, mixing=0.5, schedule="halving-doubling"):
         pass
-    assert "samovar: samovar.join: mixing is called overlap_share now" in capsys.readouterr().err.splitlines()
+    assert "samovar: mixing is called overlap_share now" in capsys.readouterr().err.splitlines()
     settings = json.loads((tmp_path / "run/settings.json").read_text("utf-8"))
     assert (settings["overlap_share"], settings["schedule"]) == (0.5, "halving_doubling")

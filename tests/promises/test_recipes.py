@@ -30,7 +30,7 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
 RECIPES = ROOT / "tests/support/recipes"
-USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora")
+USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing")
 STEPS = {"accumulation": 20, "lora": 8}
 CPU = torch.device("cpu")
 
@@ -168,6 +168,7 @@ def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     rounds = {record.version for record in run.exchanges}
     sent = sum(record.bytes_sent for record in run.exchanges) / len(run.exchanges)
     assert len(rounds) == 2
+    assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].layout.nbytes}
     assert 20 * sent < whole * model.out.weight.element_size()
 
 
@@ -189,3 +190,36 @@ def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
     after.restore(snapshot)
     after.train(3)
     assert torch.equal(one.vector, after.vector)
+
+
+def test_three_metrics_have_their_own_names_in_the_order_of_their_declaration() -> None:
+    told = [record for record in Simulated("metrics", peers=2, evaluate_every=5).exchanges if record.metrics]
+    assert told[0].version == 5
+    assert list(told[0].metrics) == ["perplexity", "accuracy", "top 3"]
+    assert told[0].metric_scales == {"perplexity": "lower", "accuracy": "higher %", "top 3": "higher %"}
+    assert 1.0 < told[0].metrics["perplexity"] < 4.0
+    assert 0.25 < told[0].metrics["accuracy"] < told[0].metrics["top 3"] <= 1.0
+
+
+def test_a_body_that_is_unfrozen_by_its_rate_trains_from_the_same_round_on_everywhere() -> None:
+    run = Simulated("unfreezing", peers=2)
+    for trainer in run.trainers:
+        assert [group["lr"] for group in trainer.optimizer.param_groups] == [0.1, 0.1]
+        assert torch.equal(trainer.vector, run.trainers[0].vector)
+    early = Simulated("unfreezing", peers=2, steps=12).trainers[0].model
+    first = first_model(run.task)
+    assert torch.equal(early[0].weight, first[0].weight)  # type: ignore[index]
+    assert not torch.equal(run.trainers[0].model[0].weight, first[0].weight)  # type: ignore[index]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("recipe", ["residual", "patches"])
+def test_two_peers_of_an_image_model_reach_what_one_process_does(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within 1 % of the accuracy, in as many steps on the union of their batches; each peer has batch statistics of its
+    own."""
+    two = Simulated(recipe, peers=2, steps=400, period="4", evaluate_every=10**6)
+    monkeypatch.setattr(sys.modules[two.task.data.__module__], "BATCH", 64)
+    one = Simulated(recipe, peers=1, steps=400, evaluate_every=10**6)
+    alone, together_ = (run.trainers[0].evaluate()["accuracy"] for run in (one, two))
+    assert alone > 0.95
+    assert together_ > alone - 0.01
