@@ -31,6 +31,8 @@ class Batches:
         self._batches: Iterator[Any] | None = None
         self._first: list[Any] = []
         """The batch that `first` has drawn and `next` has not returned yet."""
+        self._before_first: tuple[dict[str, Tensor], dict[str, Any]] = {}, {}
+        """The generators before that batch was drawn."""
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
@@ -48,7 +50,8 @@ class Batches:
 
     def first(self) -> Any:
         """The batch that `next` returns next. The peer's generators must have been taken. Raises TaskError."""
-        self._first = self._first or [self._drawn()]
+        if not self._first:
+            self._before_first, self._first = self.chance.to_plain(), [self._drawn()]
         return self._first[0]
 
     def _drawn(self) -> Any:
@@ -79,7 +82,7 @@ class Batches:
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""
-        drawn, numbers = self.chance.to_plain()
+        drawn, numbers = self._before_first if self._first else self.chance.to_plain()
         passes, shard = self.passes, {"part": self.data_shard, "parts": self.data_shards}
         place = {"epoch": passes.epoch, "batch": passes.batch, "passes": passes.to_plain()}
         return drawn, {**place, **shard, "random": numbers}

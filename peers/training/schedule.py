@@ -19,7 +19,7 @@ class Schedule:
     def __init__(self, task: Task, optimizer: Any, steps: int | None) -> None:
         """`steps` None: the number is not known. Raises TaskError when the task's function makes no schedule that can
         follow the steps."""
-        self._path, self._optimizer = task.path, optimizer
+        self._path, self._optimizer, self._steps = task.path, optimizer, steps
         self._scheduler: LRScheduler | None = None
         self.step = 0
         """The local steps of the run after which the optimizer's present learning rate is due."""
@@ -38,23 +38,30 @@ class Schedule:
         self._first = copy.deepcopy(made.state_dict()), _options(optimizer)
 
     def go_to(self, step: int) -> None:
-        """Set the learning rate that is due after `step` local steps of the run. Cost: one call of the schedule for
-        each step between; from the beginning when `step` is before the present one."""
-        if self._scheduler is None:
+        """Set the learning rate that is due after `step` local steps of the run. Beyond the run's last step, which a
+        peer at its own pace may pass, it stays. Cost: one call of the schedule for each step between; from the
+        beginning when `step` is before the present one."""
+        if self._scheduler is None or self._steps is None:
             return
+        step = min(step, self._steps - 1)
         if step < self.step:
-            state, options = self._first
-            self._scheduler.load_state_dict(copy.deepcopy(state))
-            for group, first in zip(self._optimizer.param_groups, options, strict=True):
-                group.update(first)
-            self.step = 0
+            self._rewind(self._scheduler)
         while self.step < step:
             self._scheduler.step()
             self.step += 1
 
+    def _rewind(self, scheduler: LRScheduler) -> None:
+        state, options = self._first
+        scheduler.load_state_dict(copy.deepcopy(state))
+        for group, first in zip(self._optimizer.param_groups, options, strict=True):
+            group.update(copy.deepcopy(first))
+        self.step = 0
+
     def to_plain(self) -> dict[str, Any] | None:
         """The state for a checkpoint; None: there is no schedule. The optimizer's own state has the learning rates."""
-        return None if self._scheduler is None else {"step": self.step, "state": self._scheduler.state_dict()}
+        if self._scheduler is None:
+            return None
+        return {"step": self.step, "steps": self._steps, "state": self._scheduler.state_dict()}
 
     def check(self, plain: dict[str, Any] | None) -> None:
         """Raises CheckpointError when only one of `plain`, which `to_plain` gave, and this peer's task has a
@@ -64,8 +71,13 @@ class Schedule:
             raise CheckpointError(f"the checkpoint is of a task with {had} lr_schedule(), and {self._path} has {has}")
 
     def restore(self, plain: dict[str, Any] | None) -> None:
-        """Restore the state that `to_plain` gave."""
-        if plain is not None and self._scheduler is not None:
+        """Restore the state that `to_plain` gave. The schedule of a run that now has another number of steps begins
+        anew, and the next `go_to` moves it to its place."""
+        if plain is None or self._scheduler is None:
+            return
+        if plain["steps"] != self._steps:
+            self._rewind(self._scheduler)
+        else:
             self._scheduler.load_state_dict(plain["state"])
             self.step = plain["step"]
 

@@ -169,15 +169,23 @@ def test_a_checkpoint_of_a_task_without_the_schedule_is_told(tmp_path: Path) -> 
 def test_trying_a_task_before_its_training_changes_nothing(tmp_path: Path) -> None:
     text = """
 def model(): return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
-def data(part, parts): return torch.utils.data.DataLoader(torch.randn(12, 2), batch_size=4, shuffle=True)
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self): return 12
+    def __getitem__(self, index): return torch.full((2,), float(index)) + torch.rand(())
+def data(part, parts): return torch.utils.data.DataLoader(Noisy(), batch_size=4, shuffle=True)
 def evaluate(model): return model(torch.randn(4, 2)).mean()
 """
-    tried, other = (trainer_of(task_with(tmp_path, text)) for _ in range(2))
+    task = task_with(tmp_path, text)
+    tried, other, saved, resumed = (trainer_of(task) for _ in range(4))
     tried.rehearse()
     assert all(one.grad is None for one in tried.model.parameters())
-    for trainer in (tried, other):
-        trainer.train(5)
-    assert torch.equal(tried.vector, other.vector)
+    saved.train(2)
+    saved.rehearse()  # amid an epoch, and between that and its next step it is saved
+    resumed.restore(saved.snapshot())
+    resumed.rehearse()
+    for trainer, steps in ((tried, 5), (other, 5), (saved, 3), (resumed, 3)):
+        trainer.train(steps)
+        assert torch.equal(trainer.vector, tried.vector)
 
 
 @pytest.mark.parametrize(

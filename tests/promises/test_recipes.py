@@ -6,6 +6,7 @@ A recipe is a task file with one more function, `loop(run, model, part, parts)`:
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ import torch
 from live import ROOT
 from loops import Bare, begin, nothing_runs_on, together  # noqa: F401
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from two_peers import TwoPeers
 
 import samovar
@@ -137,10 +139,18 @@ def test_a_newcomer_goes_on_with_the_learning_rate_of_the_others(recipe: str) ->
     assert groups_of[2] == groups_of[0] == groups_of[1]
 
 
-def test_a_schedule_may_go_back_and_has_the_rates_of_the_steps_there() -> None:
-    task = task_of("schedule")
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer, int], LRScheduler]] = {
+    "warmup": module_of(task_of("schedule")).lr_schedule,
+    "one cycle": lambda optimizer, steps: OneCycleLR(optimizer, 0.2, total_steps=steps),
+    "by a function": lambda optimizer, steps: LambdaLR(optimizer, lambda step: 1 / (1 + step)),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_may_go_back_and_has_the_rates_of_the_steps_there(name: str) -> None:
+    task = replace(task_of("schedule"), lr_schedule=SCHEDULES[name])
     optimizer = task.optimizer_of(first_model(task))
-    schedule, rates = Schedule(task, optimizer, 40), []
+    schedule, rates = Schedule(task, optimizer, 30), []
     for step in range(30):
         schedule.go_to(step)
         rates.append(optimizer.param_groups[0]["lr"])
@@ -148,6 +158,21 @@ def test_a_schedule_may_go_back_and_has_the_rates_of_the_steps_there() -> None:
     for step in (7, 29, 0, 12):
         schedule.go_to(step)
         assert optimizer.param_groups[0]["lr"] == rates[step]
+    schedule.go_to(99)
+    assert optimizer.param_groups[0]["lr"] == rates[-1], "a peer at its own pace may take more steps than the run has"
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_run_that_is_resumed_with_more_steps_goes_on_by_the_schedule_of_these(name: str) -> None:
+    task = replace(task_of("schedule"), lr_schedule=SCHEDULES[name])
+    first, longer, whole = (
+        Trainer(task, seed=0, data_shard=0, data_shards=1, device=CPU, steps=steps) for steps in (10, 20, 20)
+    )
+    first.train(10)
+    longer.restore(first.snapshot())
+    for trainer in (longer, whole):
+        trainer.train(5, step=10)
+    assert longer.copy.learning_rate == whole.copy.learning_rate
 
 
 def test_on_round_is_called_once_a_round_with_the_model_of_that_round() -> None:
