@@ -169,6 +169,7 @@ def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     sent = sum(record.bytes_sent for record in run.exchanges) / len(run.exchanges)
     assert len(rounds) == 2
     assert 20 * sent < whole * model.out.weight.element_size()
+    assert {record.model_bytes for record in run.exchanges} == {weights(model).numel() * 4}
 
 
 def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
