@@ -191,11 +191,12 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
         ]
         for peer in peers[:MOST_PEERS]
     )
-    moved = ("Sent", "Received", *(["In shared memory"] if shared else []), *(["Averaged"] if averaged else []))
+    moved = ("Sent", "Received", *(["Shared"] if shared else []), *(["Averaged"] if averaged else []))
     spent = (*(phase.capitalize() for phase in phases), *(["Hidden"] if hidden else []))
-    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Share", "Last loss")
-    note = "Averaged: bytes of the model that a peer averaged with others, before a codec made them fewer."
-    told = f'<p class="note">{note}</p>' if averaged else ""
+    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Time", "Last loss")
+    notes = ["Shared: in memory that peers on one machine share."] if shared else []
+    notes += ["Averaged: bytes of the model, before a codec made them fewer."] if averaged else []
+    told = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     return told + _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
 
 
