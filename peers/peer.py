@@ -109,7 +109,7 @@ class Peer:
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
-            model_bytes=self._facts.layout.nbytes,
+            model_bytes=outcome.model_bytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
             missing=self._comings.missing(),

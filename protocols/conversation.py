@@ -191,6 +191,7 @@ class Outcome:
     run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
     seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
     the conversation's own numbers, by the names of its record columns. `caught_up`: this peer's update was not in it.
+    `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell.
     `last`: there is no further exchange. `note`: for the user, reported once in a run."""
 
     version: int
@@ -207,6 +208,7 @@ class Outcome:
     waited_for: PeerId | None = None
     details: Mapping[str, float] = field(default_factory=dict)
     caught_up: bool = False
+    model_bytes: int = 0
     last: bool = False
     note: str = ""
 

@@ -178,8 +178,9 @@ class Board:
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
         if (evaluated := self._evaluated) is not None:
-            metrics, scales = evaluated.metrics, evaluated.metric_scales
-            texts += metric_texts(metrics, scales, evaluated.version, self.version, self._noun)
+            name, value = next(iter(evaluated.metrics.items()))  # the headline: there is no room for more
+            scales = evaluated.metric_scales
+            texts += metric_texts({name: value}, scales, evaluated.version, self.version, self._noun)
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")

@@ -171,10 +171,18 @@ def keep_result(result: Result, heard: Tally) -> None:
     cannot be made."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
-    run = read_run(folder)
-    write_trace(run, folder / TRACE_FILE)
-    if (count := len(run.exchanges) + len(run.events)) < heard.records:
-        raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
-    if result.report is not None:
-        write_report(run, Path(result.report))
+    _write_result(result)
+    try:
+        run = read_run(folder)
+        write_trace(run, folder / TRACE_FILE)
+        if (count := len(run.exchanges) + len(run.events)) < heard.records:
+            raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
+        if result.report is not None:
+            write_report(run, Path(result.report))
+    except (ValueError, ModuleNotFoundError):
+        _write_result(replace(result, report=None))  # it names no report that is not there
+        raise
+
+
+def _write_result(result: Result) -> None:
+    (Path(result.run) / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")

@@ -94,8 +94,9 @@ class ExchangeRecord:
     bytes_received: int
     """Bytes on the wire in this exchange."""
     model_bytes: int = 0
-    """Bytes of the tensors of the model that peers exchange, before a codec makes them fewer. What is frozen is not
-    among them. 0: not recorded."""
+    """Bytes of the model that this peer averaged with others in this exchange, before a codec makes them fewer: with
+    `--fragments` those of the fragment, with `--average gradients` those of the gradients. What is frozen is not among
+    them. 0: none, or the conversation does not tell."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     steps_per_s: FloatOrNaN
@@ -176,10 +177,12 @@ Record = ExchangeRecord | EventRecord
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """The line before the records that one process wrote. `columns`: name -> title of the conversation's columns."""
+    """The line before the records that one process wrote."""
 
     schema: int = SCHEMA
+    """The version of the format."""
     columns: Columns
+    """Titles of the conversation's own numbers, by name, with the unit in parentheses. Empty: it is not shown."""
 
     def to_json(self) -> str:
         """One line, without the newline."""

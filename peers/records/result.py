@@ -26,6 +26,8 @@ class PeerSummary:
     """Bytes on the wire."""
     bytes_received: int
     """Bytes on the wire."""
+    model_bytes: int = 0
+    """Bytes of the model that it averaged with others, in all exchanges together, before a codec makes them fewer."""
     bytes_shared: int = 0
     """Bytes exchanged through shared memory."""
     compute_s: float

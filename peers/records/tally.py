@@ -15,8 +15,8 @@ from .result import Lost, PeerSummary
 from .run import natural
 
 _SUMMED = (
-    "bytes_sent", "bytes_received", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s", "transfer_s",
-    "hidden_s", "evaluate_s",
+    "bytes_sent", "bytes_received", "model_bytes", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s",
+    "transfer_s", "hidden_s", "evaluate_s",
 )  # fmt: skip
 _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 """The text by which a checkpoint's event names its exchange."""

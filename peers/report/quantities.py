@@ -15,7 +15,7 @@ from .overview import Point
 
 MOST_COLUMNS: Final = 6
 """More columns of a conversation than these are not drawn."""
-_ACCURACY_INK, _METRIC_INK = "#3d8b6e", "#b07a3f"
+_SHARE_INK, _METRIC_INK = "#3d8b6e", "#b07a3f"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ def _metric(name: str, scale: Scale, noun: Noun) -> Quantity:
     return Quantity(
         heading=label[:1].upper() + label[1:],
         title=label + unit_,
-        ink=_ACCURACY_INK if share else _METRIC_INK,
+        ink=_SHARE_INK if share else _METRIC_INK,
         kind="share" if share else "metric",
         of=partial(_metric_of, name),
         text=partial(metric_text, scale=scale),

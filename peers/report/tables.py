@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
 from ..records.metrics import scale_of
-from ..records.result import PeerSummary
+from ..records.result import PeerSummary, Result
 from ..records.run import Run
 from ..records.tally import Tally
 from ..records.units import (
@@ -44,10 +44,10 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     which has no result, they are made from its records."""
     result = run.result
     told = result or Tally(run.exchanges)
-    measured = after_text(told.metrics_at, told.exchanges, run.noun).strip()
-    scales = result.metric_scales if result else run.scales
     metrics = [
-        _tile(_capital(metric_label(name)), metric_text(value, scale_of(name, scales)), measured)
+        _tile(
+            _capital(metric_label(name)), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name)
+        )
         for name, value in first_metrics(told.metrics.items())
     ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)
@@ -75,6 +75,19 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
             )
         )
     )
+
+
+def _scales(run: Run) -> Mapping[str, str]:
+    return run.result.metric_scales if run.result else run.scales
+
+
+def _measured(run: Run, told: Result | Tally, name: str) -> str:
+    """Of which model a metric is, and the metric's value of the best model if that is compared by it."""
+    texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
+    if run.result and (best := run.result.best) and best.metric == name:
+        value = metric_text(best.value, scale_of(name, _scales(run)))
+        texts.append(f"best {value}{after_text(best.at, told.exchanges, run.noun)}")
+    return "; ".join(filter(None, texts))
 
 
 def command(run: Run) -> str:
@@ -157,9 +170,10 @@ def standstill_table(found: Sequence[Standstill]) -> str:
 
 
 def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
-    """The table of each peer's totals. Columns for shared memory, evaluation and hidden time are left out where all
-    are 0."""
+    """The table of each peer's totals. Columns for shared memory, the model's bytes, evaluation and hidden time are
+    left out where all are 0."""
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
+    averaged = any(peer.model_bytes for peer in peers)
     phases = PHASES if any(peer.evaluate_s for peer in peers) else PHASES[:-1]
     body = (
         [
@@ -169,6 +183,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
+            *([_cell(bytes_text(peer.model_bytes))] if averaged else []),
             *(_cell(seconds_text(getattr(peer, f"{phase}_s"))) for phase in phases),
             *([_cell(seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",
@@ -176,10 +191,13 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
         ]
         for peer in peers[:MOST_PEERS]
     )
-    moved = ("Sent", "Received", *(["In shared memory"] if shared else []))
+    moved = ("Sent", "Received", *(["Shared"] if shared else []), *(["Averaged"] if averaged else []))
     spent = (*(phase.capitalize() for phase in phases), *(["Hidden"] if hidden else []))
-    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Share", "Last loss")
-    return _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
+    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Time", "Last loss")
+    notes = ["Shared: in memory that peers on one machine share."] if shared else []
+    notes += ["Averaged: bytes of the model, before a codec made them fewer."] if averaged else []
+    told = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
+    return told + _table(heads, body) + _cut(len(peers), MOST_PEERS, "peers")
 
 
 def elsewhere_table(run: Run) -> str:

@@ -49,15 +49,17 @@ class Results:
         if own is None:
             meter.in_vain(0.0)
         whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0
+        averaged = self.fragments.at(state.round)
         return Outcome(
             state=state,
             vector=self.fragments.mixed(contribution.vector, whole, state.round) if own_steps else whole,
-            part=self.fragments.at(state.round) if own_steps else Part(0, len(whole)),
+            part=averaged if own_steps else Part(0, len(whole)),
             loss=contribution.loss if own is None else own.loss,
             elapsed_s=contribution.elapsed_s if own is None else own.elapsed_s,
             generation=view.generation,
             members=len(view.members),
             caught_up=own is None,
+            model_bytes=(averaged.stop - averaged.start) * whole.itemsize if own and len(view.members) > 1 else 0,
             waited_for=meter.waited_for,
             compute_s=meter.compute_s,
             wait_s=meter.wait_s,

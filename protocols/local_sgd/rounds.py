@@ -103,7 +103,8 @@ class Outcome:
     on from; it is the agreed one, unless only the fragment `part` was averaged. `caught_up`: this peer did not average
     but fetched the result; then loss and time are its own. `compute_s`: time until the contribution was complete.
     `hidden_s`: time of the averaging during which local steps went on. `waited_for`: the peer whose contribution was
-    waited for most of `wait_s`."""
+    waited for most of `wait_s`. `model_bytes`: of the vector that this peer averaged with others, before a
+    codec."""
 
     state: State
     vector: Tensor
@@ -113,6 +114,7 @@ class Outcome:
     generation: int
     members: int
     caught_up: bool
+    model_bytes: int
     waited_for: PeerId | None
     compute_s: float
     wait_s: float

@@ -37,6 +37,7 @@ def outcome_of(done: rounds.Outcome, period: int, spent: Spent, *, last: bool, t
         waited_for=done.waited_for,
         details={"round": done.state.round, "generation": done.generation, "period": period},
         caught_up=done.caught_up,
+        model_bytes=done.model_bytes,
         last=last,
         note=note,
     )

@@ -20,6 +20,7 @@ from samovar.peers.training.task_replica import TaskReplica
 from samovar.peers.training.trainer import Trainer
 
 JUDGED = ROOT / "tests/support/tasks/judged.py"
+LOWER, HIGHER = Scale("lower"), Scale("higher")
 
 
 def best_in(folder: Path, headline: Headline) -> BestModel:
@@ -28,16 +29,14 @@ def best_in(folder: Path, headline: Headline) -> BestModel:
 
 
 @pytest.mark.parametrize(
-    ("higher", "values", "kept"), [(True, [0.2, 0.9, 0.3, 0.95], [0, 1, 3]), (False, [9.0, 4.0, 4.0, 3.5], [0, 1, 3])]
+    ("scale", "values", "kept"), [(HIGHER, [0.2, 0.9, 0.3, 0.95], [0, 1, 3]), (LOWER, [9.0, 4.0, 4.0, 3.5], [0, 1, 3])]
 )
 def test_a_model_is_kept_where_its_headline_is_better(
-    tmp_path: Path, higher: bool, values: list[float], kept: list[int]
+    tmp_path: Path, scale: Scale, values: list[float], kept: list[int]
 ) -> None:
     written = []
     for version, value in enumerate(values):
-        best = best_in(
-            tmp_path, Headline("m", Scale("higher" if higher else "lower"))
-        )  # another peer each time, as after a change of coordinator
+        best = best_in(tmp_path, Headline("m", scale))  # another peer each time, as after a change of coordinator
         if best.improved({"m": value, "other": 1.0}):
             best.write(Snapshot({"model/w": torch.tensor([value])}, {}), {"m": value, "odd": math.nan}, version)
             written.append(version)
@@ -51,13 +50,13 @@ def test_a_model_is_kept_where_its_headline_is_better(
 
 @pytest.mark.parametrize("metrics", [{}, {"other": 1.0}, {"m": math.nan}, {"m": -math.inf}])
 def test_a_model_without_a_finite_headline_is_not_the_best(tmp_path: Path, metrics: dict[str, float]) -> None:
-    assert not best_in(tmp_path, Headline("m", Scale("higher"))).improved(metrics)
+    assert not best_in(tmp_path, Headline("m", HIGHER)).improved(metrics)
 
 
 def test_a_file_that_tells_nothing_is_written_anew(tmp_path: Path) -> None:
     path = best_path(tmp_path)
     path.parent.mkdir()
-    best = best_in(tmp_path, Headline("m", Scale("higher")))
+    best = best_in(tmp_path, Headline("m", HIGHER))
     for content in (b"", b"no checkpoint", b"\xff" * 500):
         path.write_bytes(content)
         assert kept_best(path) is None

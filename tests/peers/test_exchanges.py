@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from rich.console import Console, RenderableType
 from synthetic import HOSTILE, in_memory, synthetic_records
 
+import samovar
 from samovar.peers.cli.live_table import Board
+from samovar.peers.cli.output import Output
 from samovar.peers.cli.progress import final_table
 from samovar.peers.launch.run_folder import conclude, keep_result
 from samovar.peers.records.columns import ROUNDS, heading, unit
 from samovar.peers.records.json_lines import line
 from samovar.peers.records.record_file import RecordFile
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record, read_record
+from samovar.peers.records.result import Best
 from samovar.peers.records.run import RESULT_FILE, peer_file, read_run
 from samovar.peers.records.tally import Tally, saved_text
 from samovar.peers.report.overview import curve
@@ -131,7 +135,9 @@ def test_a_line_and_a_result_have_the_keys_of_schema_1_still(gossip: Path) -> No
     result = json.loads((SCHEMA_1 / RESULT_FILE).read_text())
     again = read_run(SCHEMA_1).result
     assert again is not None
-    assert json.loads(again.to_json()).items() >= result.items()
+    told = json.loads(again.to_json())
+    for before, now in [(result, told), *zip(result["peers"], told["peers"], strict=True)]:
+        assert now | {"peers": []} == now | before | {"peers": []}
 
 
 def test_each_process_says_its_schema_before_its_records(tmp_path: Path) -> None:
@@ -154,6 +160,20 @@ def test_a_newer_schema_is_refused_in_one_line_that_says_so(gossip: Path) -> Non
             read_run(gossip)
         assert str(caught.value).startswith(str(file))
         file.write_text(whole)
+
+
+def test_what_json_prints_is_result_json_and_the_result(gossip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics, scales = {"perplexity": math.inf, "accuracy": 0.5}, {"perplexity": "lower", "accuracy": "higher %"}
+    result = conclude(gossip, Tally(), wall_s=31.0, metrics=metrics, scales=scales)
+    Output(steps=0, columns=GOSSIP, as_json=True).end(result)
+    printed_line = capsys.readouterr().out
+    assert printed_line == (gossip / RESULT_FILE).read_text()
+    assert printed_line == samovar.Result.read(gossip).to_json() + "\n"
+    told = json.loads(printed_line)
+    assert told["schema"] == 2
+    assert list(told["metrics"].items()) == [("perplexity", None), ("accuracy", 0.5)], "the headline first"
+    assert told["metric_scales"] == scales
+    assert told["report"] == str(gossip / "report.html")
 
 
 @pytest.mark.parametrize("schema", ["0", "true", '"two"', "1.5", "null"])
@@ -261,9 +281,28 @@ def test_each_metric_is_shown_by_its_own_name(gossip: Path) -> None:
     ):
         assert part in shown
     assert "Accuracy</span>" not in shown
-    for text in (printed(final_table(run.result)), board_of(gossip_records(), GOSSIP).headline(30.0)):
-        assert "top-5 accuracy 50.00%   perplexity 31.25   evaluated loss 3.500 after exchange 35   " in text
+    last = printed(final_table(run.result))
+    assert "top-5 accuracy 50.00%   perplexity 31.25   evaluated loss 3.500 after exchange 35   " in last
     assert json.loads(run.result.to_json())["metrics"] == {"top-5 accuracy": 0.5, "perplexity": 31.25, "loss": 3.5}
+
+
+def test_while_a_run_goes_on_its_line_has_the_headline_alone() -> None:
+    line = board_of(gossip_records(), GOSSIP).headline(30.0)
+    assert "   top-5 accuracy 50.00% after exchange 35   " in line
+    assert "perplexity" not in line
+    assert "evaluated" not in line
+
+
+def test_the_best_value_stands_beside_the_last_one(gossip: Path) -> None:
+    run = read_run(gossip)
+    assert run.result is not None
+    best = Best(metric="perplexity", value=12.5, at=20, file="best.safetensors")
+    scales = {"top-5 accuracy": "higher %", "perplexity": "lower", "loss": ""}
+    told = dataclasses.replace(run.result, best=best, metric_scales=scales)
+    shown = page(dataclasses.replace(run, result=told), "")
+    assert "<b>31.25</b><span>after exchange 35; best 12.50 after exchange 20</span>" in shown
+    assert "<b>50.00%</b><span>after exchange 35</span>" in shown
+    assert "best perplexity 12.50 after exchange 20   " in printed(final_table(told))
 
 
 def test_a_run_that_was_not_evaluated_says_so_and_names_no_metric() -> None:

@@ -99,13 +99,18 @@ def test_a_model_smaller_than_its_fragments_has_one_for_each_number() -> None:
     assert [part.stop - part.start for part in Fragments.of(3, 1000).parts] == [1, 1, 1]
 
 
-def sent(**settings) -> list[int]:
-    """Bytes in each round but the first, of all peers."""
+def rounds_of(**settings) -> list[ExchangeRecord]:
+    """The records of a run of a megabyte."""
     records: list[Record] = []
     simulation = Scenario.plain(Settings(**{**FEW, "steps": 2, "period": "1", **settings}))
     world = World(load_task(TASKS / "megabyte.py"), simulation, records.append)
     run_virtual(world.run())
-    rounds = [record for record in records if isinstance(record, ExchangeRecord)]
+    return [record for record in records if isinstance(record, ExchangeRecord)]
+
+
+def sent(**settings) -> list[int]:
+    """Bytes in each round but the first, of all peers."""
+    rounds = rounds_of(**settings)
     last = max(record.version for record in rounds)
     return [sum(one.bytes_sent for one in rounds if one.version == number) for number in range(2, last + 1)]
 
@@ -115,6 +120,15 @@ def test_a_round_sends_one_fragment(codec: str) -> None:
     (whole,) = sent(codec=codec)
     for nbytes in sent(codec=codec, fragments=4, steps=5):
         assert whole / 4 < nbytes < whole / 3.5
+
+
+@pytest.mark.parametrize("codec", ["none", "int8"])
+def test_a_record_tells_the_bytes_of_the_model_that_were_averaged_before_a_codec(codec: str) -> None:
+    size = 512 * 512 + 512
+    assert {record.model_bytes for record in rounds_of(codec=codec)} == {4 * size}
+    told = {record.version: record.model_bytes for record in rounds_of(codec=codec, fragments=4, steps=4)}
+    assert [told[number] for number in range(1, 5)] == [4 * (b - a) for a, b in Fragments.of(size, 4).parts]
+    assert {record.model_bytes for record in rounds_of(codec=codec, peers=1)} == {0}, "nobody to average with"
 
 
 def test_what_needs_whole_tensors_does_not_go_with_fragments() -> None:

@@ -132,6 +132,7 @@ def test_a_report_that_could_not_be_made_is_not_named(here: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     result = trained("line.py", report=True)
     assert result.report is None
+    assert (result.folder / "result.json").read_text() == result.to_json() + "\n"
     with pytest.raises(ModuleNotFoundError, match=r"a plot needs plotly: pip install 'samovar\[report\]'"):
         result.plot()
 

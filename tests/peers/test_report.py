@@ -19,7 +19,7 @@ from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord
 from samovar.peers.records.run import Run
-from samovar.peers.records.units import seconds_text
+from samovar.peers.records.units import bytes_text, seconds_text
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
 from samovar.peers.report.timeline import slots
@@ -65,6 +65,16 @@ def test_the_report_shows_the_headline_numbers_and_who_was_lost(run: Run, tmp_pa
     assert set(figures) == pairs | {"period-time", "members-time", "timeline-time"}
     for name, figure in figures.items():
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
+
+
+def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run) -> None:
+    assert "Averaged" not in page(run, ""), "as the records of before"
+    made = tuple(dataclasses.replace(record, model_bytes=25_000) for record in run.exchanges)
+    counts = {peer: sum(record.peer == peer for record in made) for peer in run.peers}
+    shown = page(dataclasses.replace(run, exchanges=made), "")
+    assert "<th>Averaged</th>" in shown
+    for count in counts.values():
+        assert f"<td>{bytes_text(25_000 * count)}</td>" in shown
 
 
 def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -11,14 +12,20 @@ import pytest
 from commands import examples, words
 from live import ROOT, verb
 from record_page import page as record_page
+from synthetic import synthetic_run
 from tiers import soaked
 
+from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.records import SCHEMA
+from samovar.peers.records.result import Best
+from samovar.peers.records.run import peer_file
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import NAMES
 from samovar.sims.scenarios.scenario import ROLES, Kind, Scenario
 from samovar.sims.sweeps.promises import promises
 
+BEST = Best(metric="accuracy", value=0.5, at=1, file="best.safetensors")
+ELSEWHERE = Elsewhere(peer="erin", exchanges=1, joined_s=1.0)
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 
 
@@ -115,7 +122,30 @@ def test_the_architecture_page_names_every_folder_and_its_picture_too() -> None:
 def test_the_page_on_records_is_made_from_their_declarations() -> None:
     assert PAGES["records.md"] == record_page()
     assert f"This is version {SCHEMA}." in PAGES["records.md"]
-    assert "|  |" not in PAGES["records.md"], "a field is not documented"
+    assert not re.search(r"\|  \|$", PAGES["records.md"], re.MULTILINE), "a field is not documented"
+
+
+def test_the_page_on_records_has_the_keys_of_a_run_s_files_and_no_others(tmp_path: Path) -> None:
+    run = synthetic_run(tmp_path)
+    rows = [json.loads(text) for text in peer_file(tmp_path, "alice").read_text().splitlines()]
+    lines = {row["kind"]: row for row in rows}
+    simulated = dataclasses.replace(run.result, virtual_s=1.0, digest="", broken="", best=BEST, elsewhere=(ELSEWHERE,))
+    result = json.loads(simulated.to_json())
+    missing = next(row["missing"][0] for row in rows if row.get("missing"))
+    written = {
+        "A header": lines["schema"].keys() - {"kind"},
+        "An exchange": lines["round"].keys() - {"kind", "accuracy", *lines["round"]["details"]},
+        "A missing peer": missing.keys(),
+        "An event": lines["event"].keys() - {"kind"},
+        "The result": result.keys() - {"schema", "accuracy", "accuracy_round"},
+        "A peer": result["peers"][0].keys(),
+        "A lost peer": result["lost"][0].keys(),
+        "The best model": result["best"].keys(),
+        "A peer elsewhere": result["elsewhere"][0].keys(),
+    }
+    sections = PAGES["records.md"].split("\n## ")[1:]
+    told = {re.split(r" \(|\n", text)[0]: {*re.findall(r"^\| `(\w+)`", text, re.MULTILINE)} for text in sections}
+    assert told == {name: {"exchanges" if key == "rounds" else key for key in keys} for name, keys in written.items()}
 
 
 def test_the_page_on_tasks_has_every_function_and_constant() -> None:

@@ -195,6 +195,7 @@ def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     assert len(rounds) == 2
     assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].layout.nbytes}
     assert 20 * sent < whole * model.out.weight.element_size()
+    assert {record.model_bytes for record in run.exchanges} == {weights(model).numel() * 4}
 
 
 def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:

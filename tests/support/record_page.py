@@ -6,9 +6,12 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from samovar.peers.records import elsewhere, records, result
+from samovar.peers.records.json_lines import FloatOrNaN
 
 HEAD = """# Records and results
 
@@ -18,17 +21,21 @@ Seconds are of monotonic clocks. A number that is not finite is `null`. Keys may
 ignores those that it does not know; a change that it would misread raises the version. This is version 2. A newer one
 is refused in one line.
 
-Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read.
+Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read. Files of
+version 2 that have no `metric_scales`, `model_bytes`, `best` or `ended_by` were written before these were added.
 
-The first line of a file is its header, of kind `schema`: `schema`, the version, and `columns`, the names and titles of
-the conversation's own numbers. Each other line has a `kind`: `round` or `exchange` for an exchange, else `event`.
+Each process begins with a header line, whose `kind` is `schema`. The `kind` of each other line is `round` or `exchange`
+for an exchange, else `event`. Types are those of JSON. The unit of a metric is told by its scale; of the unit `%` are
+shares from 0 to 1.
 """
 
 TABLES = (
+    ("A header", records.Header, ""),
     (
         "An exchange",
         records.ExchangeRecord,
-        "The keys that `details` lists are beside these, and `accuracy`, as in version 1.",
+        "`details` is a list of keys in JSON: the conversation's own numbers stand beside the others, under these\n"
+        "keys. `accuracy` is there too, as in version 1.",
     ),
     ("A missing peer (`missing` of an exchange)", records.Missing, ""),
     ("An event", records.EventRecord, ""),
@@ -45,6 +52,10 @@ TABLES = (
     ("A peer elsewhere (`elsewhere` of the result)", elsewhere.Elsewhere, ""),
 )
 
+NUMBERS = {int: "integer", float: "number", str: "string", bool: "boolean", FloatOrNaN: "number or null"}
+UNITS = {"steps_per_s": "steps/s", "when": "s", "step": "local steps", "steps": "local steps"}
+"""Units of the fields whose names do not end or begin with them."""
+
 
 def page() -> str:
     return "\n".join([HEAD, *("\n".join(_table(*table)) for table in TABLES)])
@@ -53,30 +64,51 @@ def page() -> str:
 def _table(title: str, kind: type, more: str) -> Iterator[str]:
     yield f"## {title}\n"
     yield from ([f"{more}\n"] if more else [])
-    yield "| key | type | |"
-    yield "|---|---|---|"
-    types, texts = _annotations(kind)
+    yield "| key | type | unit | |"
+    yield "|---|---|---|---|"
+    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
     for field in dataclasses.fields(kind):
-        yield f"| `{field.name}` | {types[field.name]} | {texts.get(field.name, '')} |"
+        name, of = field.name, json_type(hints[field.name])
+        yield f"| `{name}` | {of} | {_unit(name)} | {texts.get(name, '')} |"
     yield ""
 
 
-def _annotations(kind: type) -> tuple[dict[str, str], dict[str, str]]:
-    """The fields' types, and the texts below them, as they stand in the source."""
+def json_type(hint: Any) -> str:
+    """The values of a field with this annotation in JSON."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint in NUMBERS:
+        return NUMBERS[hint]
+    if origin is types.UnionType:
+        return f"{json_type(inner[0])} or null"
+    if origin is Literal:
+        return "one of " + ", ".join(f"`{value}`" for value in inner)
+    if origin is Mapping:
+        return f"object: {json_type(inner[1])} by name"
+    if origin is tuple:
+        return f"list of {json_type(inner[0])}s"
+    assert dataclasses.is_dataclass(hint), hint
+    return "object"
+
+
+def _unit(name: str) -> str:
+    ending = "s" if name.endswith("_s") else ""
+    return UNITS.get(name) or ("bytes" if "bytes" in name.split("_") else ending)
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """Field -> the text below it in the source."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
-    types: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    found: dict[str, str] = {}
     last = ""
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             last = node.target.id
-            types[last] = ast.unparse(node.annotation).replace("|", "or")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last:
-            texts[last] = " ".join(str(node.value.value).split())
+            found[last] = " ".join(str(node.value.value).split())
         else:
             last = ""
-    return types, texts
+    return found
 
 
 if __name__ == "__main__":

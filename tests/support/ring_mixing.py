@@ -119,6 +119,7 @@ class RingMixing:
             compute_s=update.seconds,
             transfer_s=self._clock.elapsed_s - began_s,
             details={"neighbours": len(theirs)},
+            model_bytes=update.vector.nbytes if theirs else 0,
             last=self._over or self._step == self._steps,
         )
 
