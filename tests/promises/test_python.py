@@ -91,6 +91,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.soak
 def test_a_notebook_trains_its_own_functions_and_shows_how_it_goes(tmp_path: Path) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     NotebookClient(book, timeout=200, resources={"metadata": {"path": tmp_path}}, allow_errors=True).execute()

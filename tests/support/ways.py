@@ -159,7 +159,7 @@ WAYS = (
     Way("sign", {"codec": "sign"}, nightly=True),
     Way("random_k", {"codec": "random_k:0.1"}, nightly=True),
     Way("power_sgd", {"codec": "power_sgd:2"}, nightly=True),
-    Way("samples", SAMPLES, IN_A_SCRIPT, ended_by="samples"),
+    Way("samples", SAMPLES, IN_A_SCRIPT, ended_by="samples", nightly=True),
     Way("samples, overlap", SAMPLES | {"overlap": True}, IN_A_SCRIPT, ended_by="samples", nightly=True),
     Way("samples, pace", SAMPLES | {"pace": "own"}, IN_A_SCRIPT, BY_SPEED, "samples", steps_ms=UNEVEN, nightly=True),
     Way("epochs", EPOCHS, IN_A_SCRIPT, ended_by="epochs"),
