@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,13 @@ from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Add, Blend, Update
+from samovar.protocols.conversation import Add, Begin, Blend, Update
 from samovar.protocols.local_sgd.behind import Behind
+from samovar.protocols.local_sgd.rounds import Outcome
 from samovar.protocols.meter import Meter
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
 
 
 def trainers(parts: int = 3) -> list[Trainer]:
@@ -207,6 +212,30 @@ def test_a_run_that_a_former_version_began_is_resumed(tmp_path: Path) -> None:
     kept = [load(tmp_path / f"run/checkpoint/peer-{name}.safetensors") for name in "01"]
     assert [one.numbers["state"]["step"] for one in kept] == [48] * 2
     assert torch.equal(*(one.tensors["state/vector"] for one in kept))
+
+
+def test_who_was_left_behind_goes_on_from_the_others_model_and_merges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own steps were taken from a model that the others left long ago."""
+    merged, left = list[bool](), list[Behind]()
+    merge, drop = Behind.merge, Behind.drop
+
+    def watched(self: Behind, done: Outcome) -> tuple[Update, Begin]:
+        merged.append(done.caught_up)
+        return merge(self, done)
+
+    def dropped(self: Behind) -> None:
+        left.append(self)
+        drop(self)
+
+    monkeypatch.setattr(Behind, "merge", watched)
+    monkeypatch.setattr(Behind, "drop", dropped)
+    few = {"peers": 3, "period": "5", "steps": 400, "overlap": True, "link": "100mbit,20ms", "patience_s": 1.0}
+    plain = Scenario.plain(Settings(device="cpu", checkpoint_every_s=0.0, **few))
+    pause = Fault(kind=Kind.PAUSE, who=(2,), at_s=1.0, for_s=2.0)
+    world = World(load_task(UNION), dataclasses.replace(plain, faults=(pause,)))
+    run_virtual(world.run(), seed=0)
+    assert {bits(life) for life in world.lives} == {bits(world.lives[0])}
+    assert (len(left), any(merged)) == (1, False)
 
 
 # What it does not go with

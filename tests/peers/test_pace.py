@@ -139,6 +139,15 @@ async def test_a_peer_weighs_what_its_batches_do_not_how_many_it_saw() -> None:
     assert await Pace(False, None).brought(contribution, 16, state, compute_s=10.0, steps=20) is contribution
 
 
+async def test_who_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on() -> None:
+    """A newcomer's first round would else count as one at no speed at all."""
+    agreed = Speeds(2.0, 0.6)
+    state = State(1, 8, torch.zeros(1), (), None, speeds=agreed)
+    contribution = Contribution(torch.ones(1), 4.0, 0.0, 0.1, 0.0, steps=20)
+    brought = await Pace(True, None).brought(contribution, 16, state, compute_s=0.0, steps=20)
+    assert brought.speeds == agreed
+
+
 # Runs
 
 

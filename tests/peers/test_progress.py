@@ -15,6 +15,7 @@ from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST, Board
 from samovar.peers.cli.progress import LINE_EVERY_S, Progress, final_table
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Missing, Record
 from samovar.peers.records.result import Lost, PeerSummary, Result
+from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
 
 HIDE, SHOW, ERASE = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
@@ -472,3 +473,16 @@ def test_the_live_table_of_a_narrow_terminal_cuts_names_or_leaves_columns_out_bu
 )
 def test_numbers_and_names_read_well(shown: str, text: str) -> None:
     assert shown == text
+
+
+def test_a_peer_was_lost_when_it_was_first_seen_to_be() -> None:
+    seen = [
+        EventRecord(peer=f"{s}", time_s=s, event="lost", about="carl", why=f"silent at {s:g}") for s in (3.0, 2.0, 4.0)
+    ]
+    assert Tally(seen).lost == (Lost(peer="carl", when=2.0, why="silent at 2"),)
+
+
+def test_a_round_that_was_fetched_from_others_is_none_that_a_peer_computed() -> None:
+    records = [committed("anna", 1), committed("anna", 5, caught_up=True, loss=math.nan), committed("anna", 6)]
+    anna = Tally(records).peers["anna"]
+    assert (anna.exchanges, anna.loss) == (2, 2.0 / 6)

@@ -5,6 +5,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from samovar.peers.checkpoints.votes import Votes
 
 
@@ -26,3 +28,18 @@ def test_a_vote_that_was_begun_before_all_were_removed_is_not_written_after_it(t
         assert votes.load("ballot") == b"of this life"
 
     asyncio.run(main())
+
+
+async def test_the_seat_is_removed_before_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may end between two removals: votes without a seat are void, a seat without its votes is not."""
+    votes, removed, unlink = Votes(tmp_path), list[str](), Path.unlink
+
+    def noted(path: Path, missing_ok: bool = False) -> None:
+        removed.append(path.name)
+        unlink(path, missing_ok)
+
+    for name in ("ballot", "seat", "vote"):
+        await votes.save(name, b"of this life")
+    monkeypatch.setattr(Path, "unlink", noted)
+    votes.clear()
+    assert (removed[0], sorted(removed)) == ("seat", ["ballot", "seat", "vote"])

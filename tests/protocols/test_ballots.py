@@ -232,6 +232,32 @@ def test_no_view_is_decided_that_nobody_can_go_on_from() -> None:
     with_puppet(scene)
 
 
+def test_a_change_ends_with_its_view_though_all_have_promised() -> None:
+    """The others decide the next view while the leader's own promise is written to its disk."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership, asked = puppet.walker.membership, set[int]()
+        members = membership.view.members
+
+        def promise(envelope: Any) -> None:
+            asked.add(envelope.message.generation)
+            ballot = envelope.message.ballot
+            over(puppet.others["p2"], MEMBERS).post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
+
+        async def overtaken() -> None:
+            if membership.view.generation == 3:
+                membership._take(decree(4, members[1:]), "p2")
+
+        over(puppet.others["p2"], MEMBERS).on(Propose, promise)
+        membership._change._ledger.synced = overtaken  # type: ignore[method-assign]
+        puppet.others["p0"].abort()
+        await asyncio.sleep(5 * PATIENCE_S)
+        assert (membership.view.generation, asked) == (4, {3})
+        assert membership._change.acceptor.promise(1).adopted == 0, "nothing is adopted in the view that came"
+
+    with_puppet(scene)
+
+
 @pytest.mark.parametrize("hopeful", [True, False], ids=["in its view", "amid a change"])
 def test_a_result_that_comes_amid_a_change_is_neither_kept_nor_told(hopeful: bool) -> None:
     """This peer has already told the leader of the change what it holds."""

@@ -101,3 +101,28 @@ def test_who_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
         assert now() - began < 4 * PATIENCE_S
 
     simulate(main())
+
+
+def test_who_has_finished_stays_until_those_it_lets_in_are_told() -> None:
+    """Its change waits for its own record, on a disk that is busy."""
+
+    async def main() -> None:
+        company = Company(1)
+        walker, change, disk = company[0], company[0].membership._change, asyncio.Event()
+        step = walker.step
+
+        async def then_changes() -> None:
+            await step()
+            if walker.sgd.period == 0:
+                change.renew()
+
+        walker.step = then_changes  # type: ignore[method-assign]
+        await company.gathered(1)
+        change._ledger.synced = disk.wait  # type: ignore[method-assign,assignment]
+        await asyncio.sleep(3 * PATIENCE_S)
+        assert (walker.sgd.period, walker.finished) == (0, False)
+        disk.set()
+        await company.ended()
+        company.agree()
+
+    simulate(main())

@@ -5,16 +5,18 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from company import Company, Shelf, Walker, assert_one_truth, started
 from conformance import over
-from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
+from simulated import LINK, PATIENCE_S, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
 
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.local_sgd import catch_up
+from samovar.protocols.local_sgd.learner import Learner
 from samovar.protocols.local_sgd.rounds import Contribution
 from samovar.protocols.members.errors import Expelled, MembershipError, NoQuorum
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
@@ -528,6 +530,18 @@ def test_a_learner_whose_members_have_all_gone_for_good_ends(how: str) -> None:
     slow = scene(play).walkers[3]
     assert isinstance(slow.error, MembershipError)
     assert "all members of the run have left" in str(slow.error)
+
+
+@pytest.mark.parametrize(("deserted", "error"), [(True, MembershipError), (False, Expelled)])
+def test_a_learner_without_members_waits_for_nobody(deserted: bool, error: type[Exception]) -> None:
+    """It ends where they are gone for good, and comes anew where they may have gone on without it."""
+    alone: Any = SimpleNamespace(me=SimpleNamespace(life=1), leaders=(), deserted=deserted)
+    alone.view = SimpleNamespace(by_seniority=("p0",))
+    nothing: Any = None
+    calls = {"standing": nothing, "over": nothing, "adopt": nothing}
+    learner = Learner(nothing, alone, layout_of(10), 0, **calls)
+    with pytest.raises(error, match="all members of the run have left" if deserted else "joining again through p0"):
+        asyncio.run(learner.learn())
 
 
 def test_no_view_after_view_is_decided_for_newcomers_that_there_is_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
