@@ -116,7 +116,7 @@ def _build_trainer(settings: Settings, session: Session) -> Trainer:
         data_shards=settings.peers,
         device=device,
         inner=settings.own.optimizer_state(),
-        steps=settings.steps,
+        steps=settings.steps_max,
     )
     trainer.hooks.setup(session.orders.name, Path(session.orders.folder))
     return trainer

@@ -219,7 +219,7 @@ class Life:
             data_shards=settings.peers,
             device=device,
             inner=settings.own.optimizer_state(),
-            steps=settings.steps,
+            steps=settings.steps_max,
         )
         self.trainer.hooks.setup(str(self.index), None)
         if self.disk.kept is not None:
