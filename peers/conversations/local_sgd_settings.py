@@ -131,9 +131,12 @@ class LocalSGDSettings(OwnSettings):
     def has_an_end(self) -> bool:
         return self.samples is not None or self.epochs is not None
 
-    def check_metrics(self, names: Collection[str]) -> None:
+    def check_metrics(self, names: Collection[str], headline: str) -> None:
         if self.stop is not None and (metric := self.stop.value.metric) not in names:
             raise SettingsError(f"goes by {metric!r}, and evaluate() gives {', '.join(names)}", "stop", "--stop")
+        if self.stop_patience is not None and headline not in names:
+            lacks = f"goes by {headline!r}, and evaluate() gives {', '.join(names)}: name the first of these in METRICS"
+            raise SettingsError(lacks, "stop_patience", "--stop-patience")
 
     def brings_gradients(self) -> bool:
         return self.average == "gradients"

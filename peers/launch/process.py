@@ -64,7 +64,8 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         kept = None if headline is None else BestModel(best, headline.name, headline.better, _keeper(session, best))
         training = Training(peer, replica, session.stop, keep, kept)
         if orders.founder or session.control is None:  # of a launcher's peers only the founder
-            settings.own.check_metrics(await replica.rehearse(peer.stalls))
+            metrics = await replica.rehearse(peer.stalls)
+            settings.own.check_metrics(metrics, "" if headline is None else headline.name)
         session.ready(peer)
         ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):
@@ -115,7 +116,7 @@ def _build_trainer(settings: Settings, session: Session) -> Trainer:
         data_shards=settings.peers,
         device=device,
         inner=settings.own.optimizer_state(),
-        steps=settings.steps,
+        steps=settings.steps_max,
     )
     trainer.hooks.setup(session.orders.name, Path(session.orders.folder))
     return trainer

@@ -108,6 +108,9 @@ class ScriptReplica:
     async def write_model(self, vector: Tensor, write: Write) -> None:
         """Do nothing: a script evaluates its own models."""
 
+    async def end_round(self, position: Position) -> None:
+        """Do nothing: a script has no hook for it."""
+
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """Apply the begin of `position`, if the script is leaving. Nothing is written: a script saves its own
         checkpoints."""

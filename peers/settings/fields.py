@@ -104,9 +104,9 @@ class OwnSettings(Declared):
         """Whether these settings give the run an end beside a number of local steps."""
         return False
 
-    def check_metrics(self, names: Collection[str]) -> None:
+    def check_metrics(self, names: Collection[str], headline: str) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives."""
+        evaluation gives. `headline`: the name of the one that comes first."""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

@@ -7,7 +7,7 @@ are caches. Frozen parameters are equal on all peers (`constants`). Tied paramet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -62,14 +62,23 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
 
 def moved(batch: object, device: torch.device) -> object:
     """The batch with all its tensors on `device`."""
+    return _each(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def cloned(batch: object) -> object:
+    """A copy of the batch: of its tensors, and of the containers that hold them."""
+    return _each(batch, lambda tensor: tensor.detach().clone())
+
+
+def _each(batch: object, change: Callable[[Tensor], Tensor]) -> object:
     if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
+        return change(batch)
     if isinstance(batch, Mapping):
-        return {key: moved(value, device) for key, value in batch.items()}
+        return {key: _each(value, change) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_make"):
-        return batch._make(moved(value, device) for value in batch)
+        return batch._make(_each(value, change) for value in batch)
     if isinstance(batch, list | tuple):
-        return type(batch)([moved(value, device) for value in batch])
+        return type(batch)([_each(value, change) for value in batch])
     return batch
 
 

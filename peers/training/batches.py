@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ..task.rng import Chance, derive
 from ..task.task import Task, TaskError
-from ..task.tensors import moved
+from ..task.tensors import cloned, moved
 from .passes import Passes
 
 
@@ -49,10 +49,11 @@ class Batches:
         return batch
 
     def first(self) -> Any:
-        """The batch that `next` returns next. The peer's generators must have been taken. Raises TaskError."""
+        """A copy of the batch that `next` returns next. The peer's generators must have been taken. Raises
+        TaskError."""
         if not self._first:
             self._before_first, self._first = self.chance.to_plain(), [self._drawn()]
-        return self._first[0]
+        return cloned(self._first[0])
 
     def _drawn(self) -> Any:
         for _ in range(2):
@@ -68,17 +69,24 @@ class Batches:
         raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
 
     def _epochs_data(self) -> Iterable[Any]:
-        """The data of an epoch, with all generators seeded for it."""
-        task, seed = self._task, derive(self._seed, "data", self.data_shard, self.passes.epoch)
-        self.chance.begin(seed)
-        if task.seed_everything is not None:
-            task.seed_everything(seed)
+        """The data of an epoch, with all generators seeded for it. What data() itself draws, such as a random split, is
+        the same in each epoch and after a resume."""
+        task = self._task
         if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
+            self._reseed("dataset")
             self._data = data = task.data(self.data_shard, self.data_shards)
             if task.seed_everything is not None and isinstance(data, DataLoader) and data.worker_init_fn is None:
                 data.worker_init_fn = partial(_seed_worker, task.seed_everything)
+        self._reseed("data", self.passes.epoch)
         self.passes.begin(self._data)
         return self._data
+
+    def _reseed(self, *purpose: object) -> None:
+        what, *more = purpose
+        seed = derive(self._seed, what, self.data_shard, *more)
+        self.chance.begin(seed)
+        if self._task.seed_everything is not None:
+            self._task.seed_everything(seed)
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""

@@ -82,6 +82,7 @@ class Training:
             return Ended(False, {})
         self._replica.set_data_shard(peer.membership.me.attributes.data_shard, peer.settings.peers)
         await self._work()
+        await self._replica.end_round(conversation.position())
         unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")

@@ -48,6 +48,10 @@ class Replica(Protocol):
         affected. Asked only of a replica that evaluates."""
         ...
 
+    async def end_round(self, position: Position) -> None:
+        """Apply the begin of `position` to the model, and let the task know of the exchanges that led to it."""
+        ...
+
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """Apply the begin of `position` to the model, and write a checkpoint of it; `write` None: write none. `failed`:
         the training failed; a model that is not finite, or whose loss is not, is then replaced by the agreed model."""

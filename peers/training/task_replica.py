@@ -43,6 +43,9 @@ class TaskReplica:
         steps = work.job.count if isinstance(work.job, Steps) else 0
         return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
 
+    async def end_round(self, position: Position) -> None:
+        await self._compute.run(lambda: self._trainer.end_round(position.begin))
+
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         await self._compute.run(lambda: self._trainer.save(position, write, failed=failed))
 

@@ -21,7 +21,7 @@ from ..task.headline import headline_of
 from ..task.model_copy import ModelCopy
 from ..task.precision import computing
 from ..task.rng import Chance, derive
-from ..task.task import Task, made_by
+from ..task.task import Task, TaskError, made_by
 from ..task.tensors import check_values, load_tensors, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
@@ -101,8 +101,7 @@ class Trainer:
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
         """Do `work` and return its update; None: `stopping()` became true before it was done. Raises Diverged,
         EvaluationFailed, and ValueError for a gradient, which a task's trainer cannot bring."""
-        self.begin(work.begin)
-        self.hooks.call()
+        self.end_round(work.begin)
         job = work.job
         if isinstance(job, Evaluate):
             return Update(vector=job.vector, metrics=self.evaluate(job.vector))
@@ -119,6 +118,14 @@ class Trainer:
         it."""
         if self.copy.begin(begin):
             self.begin_round()
+
+    def end_round(self, begin: Begin | Update) -> None:
+        """Apply `begin`, and call the task's on_round() for the exchanges that led to it. An update: the exchange is
+        not over."""
+        if not isinstance(begin, Update):
+            self.begin(begin)
+            self._batches.chance.take()  # for what on_round() draws
+            self.hooks.call()
 
     def train(
         self,
@@ -155,6 +162,8 @@ class Trainer:
     def update(self) -> Update:
         """This peer's update: its model, weighted by the number of samples that it has seen in the round. Raises
         Diverged when the model is not finite."""
+        if self._counts.steps and not self._counts.samples:
+            raise TaskError(f"{self.task.path}: samples() returned 0 for all batches of a round")
         return Update(
             vector=self.copy.bring(),
             weight=self._counts.samples,
@@ -196,8 +205,6 @@ class Trainer:
         self.begin(position.begin)
         if failed:
             self.recover(position.vector)
-        else:
-            self.hooks.call()
         if write is not None:
             write(self.snapshot())
 
@@ -247,10 +254,9 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
-        tensors = saved_tensors(self.model)
         state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
         optimizer, plain = optimizer_to_plain(state)
-        tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+        tensors = saved_tensors(self.model) | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
         losses = self._counts.losses

@@ -29,6 +29,8 @@ from ..conversation import End
 NOT_COUNTED = -1.0
 _SLACK = 0.01
 """A run is over when less than this share of a local step is left: counts are sums of rounded means."""
+_METRIC_MAX = 1e30
+"""A metric beyond it is not told: times a weight it would not be finite in 32 bits."""
 _DIGITS = 6
 """Significant digits to which a metric is rounded after its way as a signal of 32 bits: a goal of 0.97 is then reached
 by 0.97."""
@@ -133,7 +135,8 @@ class Ends:
     def _told(self, metrics: Mapping[str, float] | None) -> tuple[float, float, float]:
         headline = math.nan if metrics is None else metrics.get(self.headline, math.nan)
         goal = headline if metrics is None or self.goal is None else metrics.get(self.goal.metric, math.nan)
-        return (1.0, goal, headline) if math.isfinite(goal) and math.isfinite(headline) else (0.0, 0.0, 0.0)
+        sendable = abs(goal) <= _METRIC_MAX and abs(headline) <= _METRIC_MAX  # False for NaN
+        return (1.0, goal, headline) if sendable else (0.0, 0.0, 0.0)
 
     def counted(
         self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
@@ -147,7 +150,7 @@ class Ends:
         if before.samples != NOT_COUNTED:
             found = found._replace(samples=before.samples + samples, samples_a_step=samples / max(1, steps))
         if self.epochs is not None:
-            epochs = left.pop(0)
+            epochs = max(0.0, left.pop(0))
             found = found._replace(epochs=before.epochs + epochs, epochs_a_step=epochs / max(1, steps))
         if self.judges and left[0] > 0:
             found = self._heard(found, _tidy(left[1] / left[0]), _tidy(left[2] / left[0]), round)
@@ -213,7 +216,8 @@ def _left(most: float | None, counted: float, a_step: float) -> int | None:
     missing = most - counted
     if missing <= _SLACK * a_step:
         return 0
-    return max(1, math.ceil(missing / a_step - _SLACK)) if a_step > 0 else None
+    steps = missing / a_step if a_step > 0 else math.inf
+    return max(1, math.ceil(steps - _SLACK)) if math.isfinite(steps) else None
 
 
 def _exactly(samples: float) -> float:

@@ -17,6 +17,7 @@ from ...peers.peer import Peer
 from ...peers.place import Place
 from ...peers.records.records import Record
 from ...peers.settings.settings import Settings
+from ...peers.task.headline import headline_of
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
 from ...peers.training.devices import pick_device
@@ -218,7 +219,7 @@ class Life:
             data_shards=settings.peers,
             device=device,
             inner=settings.own.optimizer_state(),
-            steps=settings.steps,
+            steps=settings.steps_max,
         )
         self.trainer.hooks.setup(str(self.index), None)
         if self.disk.kept is not None:
@@ -262,7 +263,8 @@ class Life:
             replica = TaskReplica(self.trainer, self._compute)
             training = Training(self.peer, replica, Stop(), self.disk.save)
             if contact is None:
-                self.peer.settings.own.check_metrics(await replica.rehearse(self.peer.stalls))
+                metrics, headline = await replica.rehearse(self.peer.stalls), headline_of(self.trainer.task)
+                self.peer.settings.own.check_metrics(metrics, "" if headline is None else headline.name)
             self.result = await training.run(whom)
             await self.endpoint.close()
         except Exception as error:

@@ -216,6 +216,14 @@ def test_an_end_that_cannot_be_is_one_line(tmp_path: Path, task: Path, flags: li
     assert why in line
 
 
+def test_a_patience_without_a_headline_is_one_line(tmp_path: Path) -> None:
+    """Metrics that METRICS does not declare have no order, and no way that is better."""
+    (tmp_path / "task.py").write_text(UNION.read_text() + "\n\ndef evaluate(model):\n    return {'bleu': 1.0}\n")
+    done = verb("simulate", tmp_path / "task.py", "--stop-patience", 3, "--run", tmp_path / "run", "--quiet")
+    assert done.exit_code == 2
+    assert "--stop-patience goes by 'accuracy', and evaluate() gives bleu: name the first of these" in done.stderr
+
+
 @pytest.mark.parametrize("end", [{"samples": 9}, {"epochs": 1.0}, {"stop": "accuracy > 1"}, {"stop_patience": 3}])
 def test_a_script_decides_its_end_itself(end: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=f"^a training script decides its end itself: leave out {next(iter(end))}$"):

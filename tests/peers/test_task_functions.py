@@ -218,3 +218,58 @@ def on_round(record): seen.append(record)
     trainer.hooks.setup("7", tmp_path)
     (seen,) = task.model.__globals__["seen"]  # type: ignore[attr-defined]
     assert seen == ("7", 0, 1, 10, trainer.model)
+
+
+def test_a_loss_that_changes_its_batch_in_place_trains_on_it_as_it_came(tmp_path: Path) -> None:
+    text = """
+def data(part, parts): return [{"x": torch.ones(4, 2), "y": torch.ones(4, 1)} for _ in range(3)]
+def loss(model, batch):
+    batch["x"].mul_(0.5)
+    return (model(batch["x"]) - batch.pop("y")).square().mean()
+"""
+    task = task_with(tmp_path, text)
+    tried, other = trainer_of(task), trainer_of(task)
+    tried.rehearse()
+    for trainer in (tried, other):
+        trainer.train(3)
+    assert torch.equal(tried.vector, other.vector)
+
+
+def test_what_data_draws_is_the_same_in_each_epoch_and_after_a_resume(tmp_path: Path) -> None:
+    text = """
+def data(part, parts):
+    mine, _ = torch.utils.data.random_split(torch.randn(16, 2), [8, 8])
+    return torch.utils.data.DataLoader(mine, batch_size=4, shuffle=True)
+"""
+    task = task_with(tmp_path, text)
+    whole, first, resumed = (trainer_of(task) for _ in range(3))
+    whole.train(9)
+    first.train(5)
+    resumed.restore(first.snapshot())
+    resumed.train(4)
+    assert torch.equal(whole.vector, resumed.vector)
+
+
+def test_a_round_of_samples_without_weight_is_told(tmp_path: Path) -> None:
+    trainer = trainer_of(task_with(tmp_path, "def samples(batch): return 0"))
+    trainer.train(2)
+    with pytest.raises(TaskError, match=r"samples\(\) returned 0 for all batches of a round"):
+        trainer.update()
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+def test_an_error_of_on_round_ends_the_run_and_is_told_as_that(tmp_path: Path, round_: int) -> None:
+    """In the last round too."""
+    text = f"def on_round(record):\n    if record.version == {round_}: raise RuntimeError('out of ink')\n"
+    (tmp_path / "task.py").write_text(LEAST + text)
+    flags = ("--peers", "2", "--steps", "4", "--period", "2", "--run", str(tmp_path / "run"))
+    done = verb("simulate", str(tmp_path / "task.py"), *flags)
+    assert done.exit_code != 0
+    assert "RuntimeError: out of ink" in done.stderr
+
+
+def test_a_schedule_has_the_usual_number_of_steps_where_none_is_given(tmp_path: Path) -> None:
+    text = "def lr_schedule(o, steps):\n    assert steps == 2000\n    raise ValueError('as it should be')"
+    (tmp_path / "task.py").write_text(LEAST + text)
+    done = verb("simulate", str(tmp_path / "task.py"), "--peers", "2", "--run", str(tmp_path / "run"))
+    assert "as it should be" in done.stderr

@@ -78,6 +78,7 @@ def send_frames(socket: zmq.Socket[bytes], frame: bytes, count: int) -> None:
     socket.send(frame)
 
 
+@pytest.mark.soak  # ten million frames take a busy machine minutes
 def test_a_message_of_many_frames_ends_the_peer_that_gets_it_at_its_limit_and_no_other(
     tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

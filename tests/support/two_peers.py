@@ -86,7 +86,7 @@ class TwoPeers:
             data_shards=2,
             device=torch.device("cpu"),
             inner=settings.own.optimizer_state(),
-            steps=settings.steps,
+            steps=settings.steps_max,
         )
         trainer.hooks.setup(str(part), None)
         await endpoint.open()
