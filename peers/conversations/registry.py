@@ -57,6 +57,7 @@ class Registered:
 
 CONVERSATIONS: Final[Mapping[str, str]] = {
     "allreduce": "samovar.peers.conversations.local_sgd",
+    "gossip": "samovar.peers.conversations.gossip",
 }
 """Name -> module."""
 ENTRY_POINTS: Final = "samovar.conversations"

@@ -1,6 +1,7 @@
 """The settings as keyword arguments of Python functions, for editors and type checkers.
 
-The declarations (`common`, and local SGD's own settings) say what is valid, and a test compares these types with them.
+The declarations (`common`, and the own settings of the library's conversations) say what is valid, and a test compares
+these types with them.
 A type checker does not know the settings of a user's own conversation: `Settings.from_json` and TOML files take these.
 """
 
@@ -39,6 +40,8 @@ class Shared(TypedDict, total=False):
     site_period: int | None
     drift: Literal["left", "corrected"]
     norm_limit: float
+    algorithm: str
+    topology: str
 
 
 class OfProcesses(TypedDict, total=False):

@@ -134,7 +134,7 @@ def file(what: str, metavar: str = "FILE") -> Rule:
     return replace(rule, take=lambda value: rule.take(os.fspath(value) if isinstance(value, os.PathLike) else value))
 
 
-def _parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:
+def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:
     """The `take` of a rule whose values are texts that `parse` turns into objects. `text_of`: gives the text's normal
     form from the text and the object; None: `spelled` gives it."""
 
@@ -156,7 +156,7 @@ def period() -> Rule:
     def take(value: object) -> Parsed[Any]:
         return by_text(value if isinstance(value, str | Parsed) else str(whole(1, PERIOD_LIMIT).take(value)))
 
-    by_text = _parsed(parse_period, text_of)
+    by_text = parsed(parse_period, text_of)
     names = ", ".join(PERIODS)
     said = (
         f"a whole number of local steps from 1 to {PERIOD_LIMIT}, or one of {names}, with options as in post_local:16"
@@ -169,12 +169,12 @@ def codec() -> Rule:
         return None if text == "none" else parse_codec(text)
 
     said = f"none or one of {', '.join(CODECS)}, with options as in top_k:0.01"
-    return Rule(_parsed(parse), said, "none|CODEC", str)
+    return Rule(parsed(parse), said, "none|CODEC", str)
 
 
 def goal() -> Rule:
     said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
-    return Rule(_parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
+    return Rule(parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
 
 
 def passes() -> Rule:
@@ -183,13 +183,13 @@ def passes() -> Rule:
 
 def outer() -> Rule:
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
-    return Rule(_parsed(parse_outer), said, "plain|STEP", str)
+    return Rule(parsed(parse_outer), said, "plain|STEP", str)
 
 
 def schedule() -> Rule:
     """The name of an allreduce schedule; ``auto`` gives None."""
     rule = one_of("auto", *SCHEDULES)
-    take = _parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
+    take = parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
     return Rule(take, rule.said, rule.metavar, str, rule.choices)
 
 

@@ -49,6 +49,7 @@ class Way:
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
+GOSSIP = {"protocol": "gossip"}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
@@ -77,6 +78,8 @@ FORGETS = {RESUMED: "the models of the last round, with which the next is compar
 MIXES = {
     EQUAL: "models are mixed with two others', and stay each peer's own",
 }
+FEWER: Mapping[str, str] = {}
+IN_PAIRS: Mapping[str, str] = {}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
 IN_A_SCRIPT = dict.fromkeys(
@@ -167,6 +170,11 @@ WAYS = (
     Way("stop", STOP, IN_A_SCRIPT, ended_by="stop"),
     Way("stop, overlap", STOP | {"overlap": True}, IN_A_SCRIPT | DROPPED, ended_by="stop", nightly=True),
     Way("ring mixing", RING, MIXES, BY_ORDER),
+    Way("gossip", GOSSIP, MIXES | FEWER),
+    Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES | FEWER, nightly=True),
+    Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES | FEWER | IN_PAIRS),
+    Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES | FEWER),
+    Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES | FEWER),
     Way(
         "gradients",
         {"average": "gradients", "period": "1"},

@@ -1,0 +1,105 @@
+"""Topologies that are given by a rule: ring, wheel, torus, star, complete, and the two exponential graphs.
+
+Source of the exponential graphs: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019,
+arXiv 1811.10792, and Ying et al., "Exponential graph is provably efficient for decentralized deep training", NeurIPS
+2021, arXiv 2110.13363: in the one-peer graph 2^k peers have the exact mean after k rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .topology import Edge, Neighbours, of_edges
+
+
+def _around(count: int, first: int = 0) -> Iterator[Edge]:
+    """The edges of a ring of the vertices from `first` on."""
+    size = count - first
+    return ((first + at, first + (at + 1) % size) for at in range(size))
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Base of the undirected topologies that do not vary."""
+
+    directed = False
+    varies = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(Static):
+    """Each vertex and the next one."""
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        return of_edges(count, _around(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Star(Static):
+    """Vertex 0 is the hub of all others."""
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        return of_edges(count, ((0, other) for other in range(1, count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel(Static):
+    """A ring of all vertices but vertex 0, which is their hub."""
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        spokes = [(0, other) for other in range(1, count)]
+        return of_edges(count, [*spokes, *_around(count, 1)] if count > 1 else spokes)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete(Static):
+    """Every pair of vertices."""
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        return of_edges(count, ((one, other) for other in range(count) for one in range(other)))
+
+
+@dataclass(frozen=True, slots=True)
+class Torus(Static):
+    """A grid of rows and columns, each of them closed to a ring. The number of rows is the largest divisor of the count
+    that is not above its root, so a prime count gives a ring."""
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        rows = next(one for one in range(math.isqrt(count), 0, -1) if count % one == 0)
+        columns = count // rows
+        places = [divmod(vertex, columns) for vertex in range(count)]
+        right = ((row * columns + at, row * columns + (at + 1) % columns) for row, at in places)
+        down = ((row * columns + at, (row + 1) % rows * columns + at) for row, at in places)
+        return of_edges(count, [*right, *down])
+
+
+def _hops(count: int) -> list[int]:
+    return [2**power for power in range((count - 1).bit_length())]
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Each vertex takes from those 1, 2, 4, ... before it."""
+
+    directed = True
+    varies = False
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        return tuple(tuple(sorted({(vertex - hop) % count for hop in _hops(count)})) for vertex in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class OnePeerExponential:
+    """In each round a vertex takes from one other: that 1 before it, then 2, 4, and so on."""
+
+    directed = True
+    varies = True
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        hops = _hops(count)
+        if not hops:
+            return ((),)
+        hop = hops[round % len(hops)]
+        return tuple(((vertex - hop) % count,) for vertex in range(count))

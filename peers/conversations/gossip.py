@@ -1,0 +1,49 @@
+"""Building gossip from the settings."""
+
+from __future__ import annotations
+
+from ...protocols.channel import Channel
+from ...protocols.collectives.bound import Bound
+from ...protocols.gossip.conversation import Gossip, Options, State
+from ...protocols.gossip.exchange import GOSSIP, NeighbourExchange, Published
+from ...protocols.members.joining import Entry
+from .gossip_settings import GossipSettings
+from .registry import Registered, Setup
+
+
+def build(setup: Setup) -> Gossip:
+    """One peer's conversation. Raises ValueError when its checkpoint has more local steps than the run is to take."""
+    settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
+    state = State(0, 0, facts.vector)
+    if setup.resumed is not None:
+        round, step = setup.resumed.numbers["gossip"]
+        state = State(round, step, setup.resumed.tensors["gossip/vector"])
+    if setup.steps is not None and state.step > setup.steps:
+        gone = f"this run has gone {state.step} local steps"
+        raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
+    first = Published(state.round, state.step, state.vector)
+    options = Options(
+        topology=wished.algorithm.value.graph(wished.topology.value),
+        period=wished.steps,
+        steps=setup.steps,
+        evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
+        bound=Bound(wished.norm_limit),
+    )
+    return Gossip(
+        NeighbourExchange(Channel(setup.endpoint, GOSSIP), facts.layout, first),
+        setup.membership,
+        Entry(setup.endpoint, setup.membership),
+        setup.stalls,
+        setup.clock,
+        options,
+        state,
+    )
+
+
+CONVERSATION = Registered(
+    settings=GossipSettings,
+    build=build,
+    ends_together=False,
+    columns={"neighbours": "Neighbours", "moved": "Change by a mix (share of the norm)"},
+    simulation="samovar.sims.conversations.gossip",
+)

@@ -1,0 +1,1 @@
+"""The algorithms of gossip, one a file."""

@@ -1,0 +1,23 @@
+"""Epidemic learning: in each round every peer mixes its model with those of a few random others.
+
+Source: De Vos et al., "Epidemic learning: boosting decentralized learning with randomized communication", NeurIPS 2023,
+arXiv 2310.01972, Algorithm 1, here with random in-neighbours in place of random receivers: each peer mixes the same
+number of models, k + 1, with equal weights. The mean of all models is left as it is in expectation only.
+"""
+
+from __future__ import annotations
+
+from ....aggregation.mixing.random_graphs import Epidemic
+from ....aggregation.mixing.topology import Topology
+
+
+class EpidemicLearning:
+    """Each peer takes from `others` random peers, by a chance that is alike for all."""
+
+    own_graph = True
+
+    def __init__(self, others: int = 2) -> None:
+        self._graph = Epidemic(others)
+
+    def graph(self, topology: Topology) -> Topology:
+        return self._graph

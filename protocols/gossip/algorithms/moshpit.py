@@ -1,0 +1,23 @@
+"""Moshpit averaging: the peers stand in a grid, and in each round those of a row take their mean, along the next axis.
+
+Source: Ryabinin et al., "Moshpit SGD: communication-efficient decentralized training on heterogeneous unreliable
+devices", NeurIPS 2021, arXiv 2103.03239, Algorithm 1, here with rows that follow from the list of peers, without a
+distributed hash table to find them. In a full grid of d axes, d rounds without a lost peer give the mean of all.
+"""
+
+from __future__ import annotations
+
+from ....aggregation.mixing.grid import Grid
+from ....aggregation.mixing.topology import Topology
+
+
+class Moshpit:
+    """The grid has `axes` axes."""
+
+    own_graph = True
+
+    def __init__(self, axes: int = 2) -> None:
+        self._graph = Grid(axes)
+
+    def graph(self, topology: Topology) -> Topology:
+        return self._graph

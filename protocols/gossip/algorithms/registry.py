@@ -1,0 +1,23 @@
+"""The gossip algorithms by name, and the syntax by which a user chooses one: ``d_psgd``, ``epidemic:2``, ``moshpit:3``.
+Adding one is one file and one line here."""
+
+from collections.abc import Callable, Mapping
+
+from ....aggregation.options import made_of, whole
+from .algorithm import Algorithm
+from .d_psgd import DPSGD
+from .epidemic import EpidemicLearning
+from .moshpit import Moshpit
+
+ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
+    "d_psgd": (DPSGD, 0),
+    "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
+    "moshpit": (lambda axes="2": Moshpit(whole(axes)), 1),
+}
+"""Name -> a function that makes the algorithm from its options, which are texts, and the most options it takes."""
+
+
+def parse_algorithm(text: str) -> Algorithm:
+    """The algorithm a user asks for: a name of `ALGORITHMS` with its options after colons. Raises ValueError, in one
+    line, on anything else."""
+    return made_of(text, ALGORITHMS, "algorithm")

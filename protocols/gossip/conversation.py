@@ -1,0 +1,313 @@
+"""Gossip as a conversation: local steps, then a mix with the neighbours' models.
+
+    next                       bring
+    Load(mix), Steps(period)   publish this peer's model, take those of the neighbours, mix
+    Evaluate(mix)              every peer evaluates its own model
+
+A peer takes part as long as it has neighbours, however few: there is no majority, and no common end. A neighbour that
+is lost leaves its weight in the mix to this peer's own model. A newcomer, and a peer that the others have gone on
+without, goes on from the mean of its neighbours' newest models, with their number of rounds and steps. So does a peer
+that finds its neighbours more than `_FAR` rounds ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...aggregation.mixing.topology import Topology
+from ...aggregation.mixing.weights import row
+from ...aggregation.vector import norm_of
+from ..clock import RunClock
+from ..collectives.bound import Bound, WrongNumbers
+from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..link.link import PeerLost
+from ..members.errors import Expelled, NoQuorum
+from ..members.joining import Entry
+from ..members.membership import Membership
+from ..members.view import Member
+from ..stalls.stalls import Stalls
+from ..testpoints import sometimes, witness
+from ..transport import PeerId
+from .exchange import NEWEST, NeighbourExchange, Published
+from .mixing import CaughtUp, Mixed, check, mix
+
+_FAR = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`topology`: the graph of neighbours; `period`: local steps between two mixes; `steps`: local steps of the run,
+    None: a script decides; `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate; `bound`:
+    on the norms of neighbours' models."""
+
+    topology: Topology
+    period: int
+    steps: int | None
+    evaluate_every: int
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A peer's own state: its number of rounds and of local steps, and its model `vector` [n]."""
+
+    round: int
+    step: int
+    vector: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The vectors that arrived in a round. `waited_s`: until the last of them was published; `waited_for`: its peer."""
+
+    vectors: Mapping[PeerId, Published]
+    weights: Mapping[PeerId, float]
+    waited_s: float
+    waited_for: PeerId | None
+
+
+class Gossip:
+    """One peer's side. `resumed`: the replica continues from `state`."""
+
+    needs = frozenset({"steps"})
+    bytes_shared = 0
+
+    def __init__(
+        self,
+        exchange: NeighbourExchange,
+        membership: Membership,
+        entry: Entry,
+        stalls: Stalls,
+        clock: RunClock,
+        options: Options,
+        state: State,
+    ) -> None:
+        self._exchange, self._members, self._entry = exchange, membership, entry
+        self._stalls, self._clock, self._options, self.state = stalls, clock, options, state
+        self._begin: Begin = Load(state.vector)
+        self._job: Job = Steps(0)
+        self._taken = 0
+        """Local steps of the next round that a resumed replica has taken already."""
+        self._over = False
+        self._outcome: Outcome | None = None
+        """The outcome of the round whose model is being evaluated."""
+        self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
+        membership.neighbours.on_left.append(self._left)
+
+    @property
+    def version(self) -> int:
+        return self.state.round
+
+    # Coming and going
+
+    async def enter(self, contact: PeerId | None, steps: int) -> Came:
+        resumed = self._clock.before_s > 0.0
+        if contact is None:
+            self._members.found()
+        else:
+            await self._entry.enter(contact)
+        late = self._members.view.started
+        await self._inside()
+        late = late and await self._catch_up()
+        if resumed and not late:
+            self._begin, self._taken = Keep(), steps
+        self._clock.start()
+        return "resumed" if resumed else "joined" if late else "started"
+
+    async def _inside(self) -> bool:
+        """Wait until this peer is a member of a run that has begun, and join again if the others went on without it.
+        Returns whether it had to."""
+        members, again = self._members, False
+        try:
+            async with asyncio.timeout(members.terms.give_up_after_s):
+                while True:
+                    try:
+                        await members.until(lambda: members.view.started and members.me.id in members.view.ids)
+                        return again
+                    except Expelled as expelled:
+                        await self._entry.come_back(expelled)
+                        again = True
+        except TimeoutError:
+            raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
+
+    async def finish(self) -> None:
+        while True:
+            try:
+                return await self._members.finish()
+            except Expelled as expelled:
+                await self._entry.come_back(expelled)
+
+    async def leave(self, why: str) -> None:
+        await self._members.leave(why)
+
+    async def settle(self) -> None:
+        return None
+
+    def position(self) -> Position:
+        state = self.state
+        return Position(
+            state.round,
+            state.vector,
+            {"gossip/vector": state.vector},
+            {"gossip": [state.round, state.step]},
+            self._begin,
+        )
+
+    def close(self) -> None:
+        self._exchange.close()
+
+    # Works
+
+    async def next(self) -> Work | None:
+        if self._outcome is not None:
+            self._job = Evaluate(self.state.vector)
+        elif self._is_over:
+            return None
+        else:
+            left = self._options.period
+            if self._options.steps is not None:
+                left = min(left, self._options.steps - self.state.step)
+            self._job = Steps(left - self._taken, self._taken, left, self.state.step + self._taken)
+        return Work(self._begin, self._job)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._over or (self._options.steps is not None and self.state.step >= self._options.steps)
+
+    async def bring(self, update: Update) -> Outcome | None:
+        if isinstance(self._job, Evaluate):
+            outcome, self._outcome = self._outcome, None
+            return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
+        taken_before, self._taken = self._taken, 0
+        self._over = update.final
+        began_s = self._now()
+        if await self._inside() and await self._catch_up():
+            return self._evaluated_first(self._outcome_of(update, taken_before, _NOTHING, began_s, caught_up=True))
+        round, step = self.state.round + 1, self.state.step + update.steps
+        self._exchange.publish(Published(round, step, update.vector, last=False))
+        taken = await self._take(round)
+        if self._far_behind(taken):
+            sometimes("a peer goes on from far newer models")
+            await self._go_on_from(taken)
+            return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
+        vectors = {peer: one.vector for peer, one in taken.vectors.items()}
+        mixed = await mix(update.vector, vectors, taken.weights)
+        self._witness(round, update.vector, taken, mixed)
+        self._becomes(State(round, step, mixed))
+        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
+
+    def _becomes(self, state: State) -> None:
+        self.state, self._begin = state, Load(state.vector)
+        if self._is_over:
+            self._exchange.publish(Published(state.round, state.step, state.vector, last=True))
+
+    def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
+        """Returns `outcome`, unless its model is to be evaluated first."""
+        every = self._options.evaluate_every
+        if not every or not (outcome.last or outcome.version % every == 0):
+            return outcome
+        self._outcome = outcome
+        return None
+
+    def _outcome_of(
+        self, update: Update, taken_before: int, taken: _Taken, began_s: float, *, caught_up: bool = False
+    ) -> Outcome:
+        spent_s, state = self._now() - began_s, self.state
+        moved = norm_of(state.vector - update.vector) / max(norm_of(state.vector), torch.finfo(torch.float32).tiny)
+        return Outcome(
+            version=state.round,
+            step=state.step,
+            loss=update.loss,
+            members=1 + len(taken.vectors),
+            steps=update.steps - taken_before,
+            compute_s=update.seconds,
+            wait_s=taken.waited_s,
+            transfer_s=max(0.0, spent_s - taken.waited_s),
+            waited_for=taken.waited_for,
+            details={"neighbours": len(taken.vectors), "moved": moved},
+            caught_up=caught_up,
+            model_bytes=update.vector.nbytes if taken.vectors else 0,
+            last=self._is_over,
+        )
+
+    # The neighbours' models
+
+    async def _take(self, round: int) -> _Taken:
+        """The vectors of all neighbours of `round` that give theirs."""
+        me, began_s = self._members.me.id, self._now()
+        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
+        graph = row(self._options.topology, len(peers), peers.index(me), self.state.round + 1)
+        weights = {peers[vertex]: weight for vertex, weight in graph.items() if peers[vertex] != me}
+        came_s: dict[PeerId, float] = {}
+        for peer in sorted(weights):
+            self._pulls[peer] = asyncio.create_task(self._take_of(peer, round, came_s), name="gossip")
+        try:
+            with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
+                await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+            found = {peer: pull.result() for peer, pull in self._pulls.items() if not pull.cancelled()}
+        finally:
+            for pull in self._pulls.values():
+                pull.cancel()
+            self._pulls.clear()
+        vectors = {peer: one for peer, one in found.items() if one is not None}
+        if len(vectors) < len(weights):
+            sometimes("a neighbour gave nothing")
+        last = max(came_s, key=lambda peer: came_s[peer], default=None)
+        waited_s = self._now() - began_s if last is None or len(vectors) < len(weights) else came_s[last] - began_s
+        return _Taken(vectors, weights, waited_s, last)
+
+    async def _take_of(self, peer: PeerId, round: int, came_s: dict[PeerId, float]) -> Published | None:
+        """The neighbour's vector; None: it gives none."""
+        try:
+            one = await self._exchange.take(peer, round, lambda: came_s.update({peer: self._now()}))
+            await check(peer, one.vector, self.state.vector, self._options.bound)
+            return one
+        except WrongNumbers as wrong:
+            self._members.lost(peer, wrong.why)
+        except PeerLost:
+            pass  # the membership hears of it, too
+        return None
+
+    def _left(self, member: Member, why: str) -> None:
+        if (pull := self._pulls.get(member.id)) is not None:
+            pull.cancel()
+
+    # A peer that is behind
+
+    def _far_behind(self, taken: _Taken) -> bool:
+        newest = max((one.round for one in taken.vectors.values()), default=0)
+        return newest > self.state.round + _FAR
+
+    async def _catch_up(self) -> bool:
+        """Go on from the neighbours' newest models. Returns False, and does nothing, if this peer is in step: none of
+        them is more than a round ahead of it."""
+        taken = await self._take(NEWEST)
+        if all(one.round <= self.state.round + 1 for one in taken.vectors.values()):
+            return False
+        await self._go_on_from(taken)
+        return True
+
+    async def _go_on_from(self, taken: _Taken) -> None:
+        ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
+        newest = max(ahead.values(), key=lambda one: one.round)
+        share = 1.0 / len(ahead)
+        vectors = {peer: one.vector for peer, one in ahead.items()}
+        mean = await mix(torch.zeros_like(newest.vector), vectors, dict.fromkeys(ahead, share))
+        witness(CaughtUp(newest.round))
+        self._becomes(State(newest.round, newest.step, mean))
+
+    def _witness(self, round: int, own: Tensor, taken: _Taken, mixed: Tensor) -> None:
+        weights = {peer: taken.weights[peer] for peer in taken.vectors}
+        rounds = {peer: one.round for peer, one in taken.vectors.items()}
+        witness(Mixed(round, own, weights, rounds, mixed))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+_NOTHING = _Taken({}, {}, 0.0, None)

@@ -1,0 +1,158 @@
+"""The exchange of vectors with neighbours: each peer publishes one vector a round, and a neighbour asks for it.
+
+A peer may ask before the vector is there. It is answered as soon as the round is published, so an early question costs
+no extra latency. It is answered at once, with the newest round, when the asked peer is past the wanted one. No two
+peers need the same idea of who is whose neighbour: a vector is sent only to a peer that has asked for it, and a peer
+that dials out only is served on its own connection.
+Cost: n bytes to each neighbour, two small messages.
+On failure: PeerLost, for the one neighbour concerned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...aggregation.vector import Layout
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..testpoints import witness
+from ..transfer.chunks import Inbox, StageId
+from ..transfer.vectors import Vectors
+from ..transport import PeerId
+from ..wire.frames import message
+
+GOSSIP = "gossip"
+"""The family of these messages, and the name of their channel."""
+NEWEST = 0
+"""The round to ask for when any will do."""
+_EPOCH = 1
+
+
+@message(GOSSIP)
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
+    steps."""
+
+    ask: int
+    round: int
+
+
+@message(GOSSIP)
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
+    `last`: the sender takes no more steps, so this vector stands for all later rounds too."""
+
+    ask: int
+    round: int
+    step: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A peer's `vector` [n] of a round, which is not written to any more; see `Given`. Also the event of a simulation
+    that it was published."""
+
+    round: int
+    step: int
+    vector: Tensor
+    last: bool = False
+
+
+class NeighbourExchange:
+    """One peer's side of this. `first`: published at once."""
+
+    def __init__(self, channel: Channel, layout: Layout, first: Published) -> None:
+        self._channel, self._layout, self._newest = channel, layout, first
+        witness(first)
+        self._inbox = Inbox(channel)
+        self._vectors = Vectors(channel, self._inbox)
+        self._open: set[int] = set()
+        """Numbers of the questions whose vectors have not arrived yet."""
+        self._wanted: dict[PeerId, Envelope] = {}
+        """The question of each peer that waits for a round to be published: a newer one replaces it."""
+        self._giving: dict[PeerId, asyncio.Task[None]] = {}
+        channel.on(Want, self._on_want)
+        channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
+        channel.endpoint.on_ended.append(self._forget)
+
+    def publish(self, one: Published) -> None:
+        """From now on `one` is given to peers that ask."""
+        self._newest = one
+        witness(one)
+        for peer, wanted in list(self._wanted.items()):
+            if self._may_have(wanted.message):
+                del self._wanted[peer]
+                self._give(wanted)
+
+    async def take(self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None) -> Published:
+        """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
+        and then calls `given`. Raises PeerLost."""
+        number = 0
+
+        def question(ask: int) -> Want:
+            nonlocal number
+            number = ask
+            self._open.add(ask)
+            return Want(ask, round)
+
+        try:
+            answer = await self._channel.ask(peer, question, answers=(Given,))
+            told: Given = answer.message
+            answer.done()
+            if told.step < 0 or (told.round < round and not told.last):
+                raise PeerLost(peer, f"it gave round {told.round} when round {round} was wanted")
+            given()
+            into = torch.empty(self._layout.size, dtype=self._layout.dtype)
+            await self._vectors.receive(peer, into, _stage(number))
+        finally:
+            self._open.discard(number)
+            self._inbox.advance((_EPOCH, min(self._open, default=number + 1)))
+        return Published(told.round, told.step, into, told.last)
+
+    def close(self) -> None:
+        for task in self._giving.values():
+            task.cancel()
+
+    def _may_have(self, want: Want) -> bool:
+        return want.round <= self._newest.round or self._newest.last
+
+    def _on_want(self, envelope: Envelope) -> None:
+        if (former := self._wanted.pop(envelope.sender, None)) is not None:
+            self._channel.refuse(former, "it has asked again")
+        if self._may_have(envelope.message):
+            self._give(envelope)
+        else:
+            self._wanted[envelope.sender] = envelope
+
+    def _give(self, wanted: Envelope) -> None:
+        """Answer with the newest vector. A peer that asks again does not wait for its last answer any more."""
+        peer = wanted.sender
+        if (former := self._giving.pop(peer, None)) is not None:
+            former.cancel()
+        task = asyncio.create_task(self._send(peer, wanted.message.ask, self._newest), name="gossip")
+        self._giving[peer] = task
+        task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
+
+    async def _send(self, peer: PeerId, ask: int, one: Published) -> None:
+        try:
+            await self._channel.send(peer, Given(ask, one.round, one.step, one.last))
+            await self._vectors.send(peer, one.vector, _stage(ask))
+        except PeerLost:
+            pass  # the asking peer is gone
+
+    def _forget(self, peer: PeerId) -> None:
+        self._wanted.pop(peer, None)
+        if (task := self._giving.pop(peer, None)) is not None:
+            task.cancel()
+
+
+def _stage(ask: int) -> StageId:
+    return _EPOCH, ask, 0

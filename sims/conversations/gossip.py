@@ -1,0 +1,33 @@
+"""Gossip in simulations: its promises, rare places and drawn settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...aggregation.mixing.registry import TOPOLOGIES
+from ...peers.conversations.gossip_settings import GossipSettings
+from ...protocols.gossip.algorithms.registry import ALGORITHMS
+from ..checkers.gossip import GOSSIP
+from ..scenarios.scenario import Group
+from .simulation import Simulation
+
+
+def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
+    """The own settings of gossip in the scenario of `seed`."""
+    drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": str(chance.choice((1, 2, 4, 8)))}
+    if drawn["algorithm"] == "d_psgd":
+        drawn["topology"] = chance.choice(sorted(TOPOLOGIES))
+    return drawn
+
+
+SIMULATION = Simulation(
+    checkers=GOSSIP,
+    places=("a neighbour gave nothing",),
+    too_rare=("a peer goes on from far newer models",),
+    messages=("Want", "Given"),
+    draw=draw,
+    steps_an_exchange=lambda settings: GossipSettings.of(settings).steps,
+    simpler=({"algorithm": "d_psgd"}, {"topology": "exponential"}, {"period": "1"}),
+)
