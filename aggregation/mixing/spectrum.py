@@ -1,14 +1,16 @@
 """How fast a topology brings all peers together.
 
-The distance of all models from their mean falls by rho in each round, the second largest modulus of W's eigenvalues.
-For a topology that varies, rho is that of a round on average over one period: the product's, to the power 1 / rounds.
+The distance of all models from their mean falls at least by rho in each round, the largest singular value of W less the
+mean. For a symmetric W and for one that looks alike from each vertex, it is the second largest modulus of W's
+eigenvalues, and the distance falls by it in the long run. For a topology that varies, rho is that of a round on average:
+the one of a product of rounds, to the power 1 / rounds.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
+import torch
 
 from .topology import Topology
 from .weights import matrix
@@ -20,14 +22,12 @@ _EXACT = 1e-9
 
 def rho(topology: Topology, count: int) -> float:
     """The factor by which consensus distance falls in a round, from 0 (exact at once) to 1 (never)."""
-    if not topology.varies:
-        moduli = np.sort(np.abs(np.linalg.eigvals(matrix(topology, count, 1))))
-        return 0.0 if count == 1 or moduli[-2] < _EXACT else float(moduli[-2])
-    product = np.eye(count)
-    for round in range(1, _ROUNDS + 1):
+    rounds = _ROUNDS if topology.varies else 1
+    product = torch.eye(count, dtype=torch.float64)
+    for round in range(1, rounds + 1):
         product = matrix(topology, count, round) @ product
-    left = np.linalg.norm(product - np.full((count, count), 1.0 / count) @ product, 2)
-    return float(left) ** (1.0 / _ROUNDS) if left > _EXACT else 0.0
+    left = float(torch.linalg.matrix_norm(product - product.mean(0), 2))
+    return left ** (1.0 / rounds) if left > _EXACT else 0.0
 
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:

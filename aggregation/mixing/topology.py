@@ -20,6 +20,8 @@ class Topology(Protocol):
     """A graph for each number of vertices and each round. A topology can be hashed; two that are equal have the same
     graphs."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def directed(self) -> bool:
         """Whether a vertex may take from another one that does not take from it."""

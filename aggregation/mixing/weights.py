@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from .topology import Neighbours, Topology
 
@@ -29,9 +29,17 @@ def row(topology: Topology, count: int, vertex: int, round: int) -> Mapping[int,
     return _row(neighbours, vertex, directed=topology.directed)
 
 
-def matrix(topology: Topology, count: int, round: int) -> npt.NDArray[np.float64]:
-    """W [count, count]: one mix of the values x [count] gives W x."""
-    found, neighbours = np.zeros((count, count)), topology.neighbours(count, round)
+def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int, ...]:
+    """The vertices that take from `vertex` in `round`."""
+    neighbours = _neighbours(topology, count, round if topology.varies else 0)
+    if not topology.directed:
+        return neighbours[vertex]
+    return tuple(other for other, others in enumerate(neighbours) if vertex in others)
+
+
+def matrix(topology: Topology, count: int, round: int) -> Tensor:
+    """W [count, count], float64: one mix of the values x [count] gives W x."""
+    found, neighbours = torch.zeros((count, count), dtype=torch.float64), topology.neighbours(count, round)
     for vertex in range(count):
         for other, weight in _row(neighbours, vertex, directed=topology.directed).items():
             found[vertex, other] = weight

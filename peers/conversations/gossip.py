@@ -6,6 +6,7 @@ from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
 from ...protocols.gossip.conversation import Gossip, Options, State
 from ...protocols.gossip.exchange import GOSSIP, NeighbourExchange, Published
+from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
@@ -23,21 +24,19 @@ def build(setup: Setup) -> Gossip:
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     first = Published(state.round, state.step, state.vector)
     options = Options(
-        topology=wished.algorithm.value.graph(wished.topology.value),
         period=wished.steps,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
-        bound=Bound(wished.norm_limit),
     )
-    return Gossip(
+    neighbourhood = Neighbourhood(
         NeighbourExchange(Channel(setup.endpoint, GOSSIP), facts.layout, first),
         setup.membership,
-        Entry(setup.endpoint, setup.membership),
         setup.stalls,
-        setup.clock,
-        options,
-        state,
+        wished.algorithm.value.graph(wished.topology.value),
+        Bound(wished.norm_limit),
     )
+    entry = Entry(setup.endpoint, setup.membership)
+    return Gossip(neighbourhood, setup.membership, entry, setup.clock, options, state)
 
 
 CONVERSATION = Registered(

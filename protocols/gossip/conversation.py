@@ -13,43 +13,34 @@ that finds its neighbours more than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
-from ...aggregation.mixing.weights import row
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..collectives.bound import Bound, WrongNumbers
 from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
-from ..link.link import PeerLost
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
-from ..members.view import Member
-from ..stalls.stalls import Stalls
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
-from .exchange import NEWEST, NeighbourExchange, Published
-from .mixing import CaughtUp, Mixed, check, mix
+from .exchange import NEWEST, Published
+from .mixing import CaughtUp, Mixed, mix
+from .neighbourhood import NOTHING, Neighbourhood, Taken
 
 _FAR = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`topology`: the graph of neighbours; `period`: local steps between two mixes; `steps`: local steps of the run,
-    None: a script decides; `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate; `bound`:
-    on the norms of neighbours' models."""
+    """`period`: local steps between two mixes; `steps`: local steps of the run, None: a script decides;
+    `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate."""
 
-    topology: Topology
     period: int
     steps: int | None
     evaluate_every: int
-    bound: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +52,23 @@ class State:
     vector: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The vectors that arrived in a round. `waited_s`: until the last of them was published; `waited_for`: its peer."""
-
-    vectors: Mapping[PeerId, Published]
-    weights: Mapping[PeerId, float]
-    waited_s: float
-    waited_for: PeerId | None
-
-
 class Gossip:
-    """One peer's side. `resumed`: the replica continues from `state`."""
+    """One peer's side. `state`: where it begins."""
 
     needs = frozenset({"steps"})
     bytes_shared = 0
 
     def __init__(
         self,
-        exchange: NeighbourExchange,
+        neighbourhood: Neighbourhood,
         membership: Membership,
         entry: Entry,
-        stalls: Stalls,
         clock: RunClock,
         options: Options,
         state: State,
     ) -> None:
-        self._exchange, self._members, self._entry = exchange, membership, entry
-        self._stalls, self._clock, self._options, self.state = stalls, clock, options, state
+        self._neighbours, self._members, self._entry = neighbourhood, membership, entry
+        self._clock, self._options, self.state = clock, options, state
         self._begin: Begin = Load(state.vector)
         self._job: Job = Steps(0)
         self._taken = 0
@@ -96,8 +76,6 @@ class Gossip:
         self._over = False
         self._outcome: Outcome | None = None
         """The outcome of the round whose model is being evaluated."""
-        self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
-        membership.neighbours.on_left.append(self._left)
 
     @property
     def version(self) -> int:
@@ -159,7 +137,7 @@ class Gossip:
         )
 
     def close(self) -> None:
-        self._exchange.close()
+        self._neighbours.close()
 
     # Works
 
@@ -187,10 +165,10 @@ class Gossip:
         self._over = update.final
         began_s = self._now()
         if await self._inside() and await self._catch_up():
-            return self._evaluated_first(self._outcome_of(update, taken_before, _NOTHING, began_s, caught_up=True))
+            return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
         round, step = self.state.round + 1, self.state.step + update.steps
-        self._exchange.publish(Published(round, step, update.vector, last=False))
-        taken = await self._take(round)
+        self._neighbours.publish(Published(round, step, update.vector))
+        taken = await self._neighbours.take(round, self.state.round + 1, self.state.vector)
         if self._far_behind(taken):
             sometimes("a peer goes on from far newer models")
             await self._go_on_from(taken)
@@ -203,8 +181,8 @@ class Gossip:
 
     def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.vector)
-        if self._is_over:
-            self._exchange.publish(Published(state.round, state.step, state.vector, last=True))
+        if self._is_over:  # what it would bring to the next round, after no more local steps
+            self._neighbours.publish(Published(state.round + 1, state.step, state.vector, last=True))
 
     def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
         """Returns `outcome`, unless its model is to be evaluated first."""
@@ -215,7 +193,7 @@ class Gossip:
         return None
 
     def _outcome_of(
-        self, update: Update, taken_before: int, taken: _Taken, began_s: float, *, caught_up: bool = False
+        self, update: Update, taken_before: int, taken: Taken, began_s: float, *, caught_up: bool = False
     ) -> Outcome:
         spent_s, state = self._now() - began_s, self.state
         moved = norm_of(state.vector - update.vector) / max(norm_of(state.vector), torch.finfo(torch.float32).tiny)
@@ -235,64 +213,22 @@ class Gossip:
             last=self._is_over,
         )
 
-    # The neighbours' models
-
-    async def _take(self, round: int) -> _Taken:
-        """The vectors of all neighbours of `round` that give theirs."""
-        me, began_s = self._members.me.id, self._now()
-        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
-        graph = row(self._options.topology, len(peers), peers.index(me), self.state.round + 1)
-        weights = {peers[vertex]: weight for vertex, weight in graph.items() if peers[vertex] != me}
-        came_s: dict[PeerId, float] = {}
-        for peer in sorted(weights):
-            self._pulls[peer] = asyncio.create_task(self._take_of(peer, round, came_s), name="gossip")
-        try:
-            with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
-                await asyncio.gather(*self._pulls.values(), return_exceptions=True)
-            found = {peer: pull.result() for peer, pull in self._pulls.items() if not pull.cancelled()}
-        finally:
-            for pull in self._pulls.values():
-                pull.cancel()
-            self._pulls.clear()
-        vectors = {peer: one for peer, one in found.items() if one is not None}
-        if len(vectors) < len(weights):
-            sometimes("a neighbour gave nothing")
-        last = max(came_s, key=lambda peer: came_s[peer], default=None)
-        waited_s = self._now() - began_s if last is None or len(vectors) < len(weights) else came_s[last] - began_s
-        return _Taken(vectors, weights, waited_s, last)
-
-    async def _take_of(self, peer: PeerId, round: int, came_s: dict[PeerId, float]) -> Published | None:
-        """The neighbour's vector; None: it gives none."""
-        try:
-            one = await self._exchange.take(peer, round, lambda: came_s.update({peer: self._now()}))
-            await check(peer, one.vector, self.state.vector, self._options.bound)
-            return one
-        except WrongNumbers as wrong:
-            self._members.lost(peer, wrong.why)
-        except PeerLost:
-            pass  # the membership hears of it, too
-        return None
-
-    def _left(self, member: Member, why: str) -> None:
-        if (pull := self._pulls.get(member.id)) is not None:
-            pull.cancel()
-
     # A peer that is behind
 
-    def _far_behind(self, taken: _Taken) -> bool:
+    def _far_behind(self, taken: Taken) -> bool:
         newest = max((one.round for one in taken.vectors.values()), default=0)
         return newest > self.state.round + _FAR
 
     async def _catch_up(self) -> bool:
         """Go on from the neighbours' newest models. Returns False, and does nothing, if this peer is in step: none of
         them is more than a round ahead of it."""
-        taken = await self._take(NEWEST)
+        taken = await self._neighbours.take(NEWEST, self.state.round + 1, self.state.vector)
         if all(one.round <= self.state.round + 1 for one in taken.vectors.values()):
             return False
         await self._go_on_from(taken)
         return True
 
-    async def _go_on_from(self, taken: _Taken) -> None:
+    async def _go_on_from(self, taken: Taken) -> None:
         ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
         newest = max(ahead.values(), key=lambda one: one.round)
         share = 1.0 / len(ahead)
@@ -301,13 +237,10 @@ class Gossip:
         witness(CaughtUp(newest.round))
         self._becomes(State(newest.round, newest.step, mean))
 
-    def _witness(self, round: int, own: Tensor, taken: _Taken, mixed: Tensor) -> None:
+    def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
         weights = {peer: taken.weights[peer] for peer in taken.vectors}
         rounds = {peer: one.round for peer, one in taken.vectors.items()}
         witness(Mixed(round, own, weights, rounds, mixed))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-_NOTHING = _Taken({}, {}, 0.0, None)

@@ -1,9 +1,9 @@
 """The exchange of vectors with neighbours: each peer publishes one vector a round, and a neighbour asks for it.
 
-A peer may ask before the vector is there. It is answered as soon as the round is published, so an early question costs
-no extra latency. It is answered at once, with the newest round, when the asked peer is past the wanted one. No two
-peers need the same idea of who is whose neighbour: a vector is sent only to a peer that has asked for it, and a peer
-that dials out only is served on its own connection.
+A peer may ask before the vector is there, and is answered as soon as it is. A vector is kept until the peers for which
+it was published have taken it, so all mix the same vectors of a round however fast each is. A peer that nobody reckoned
+with, or that comes too late, gets the newest vector. So no two peers need the same idea of who is whose neighbour: a
+vector is sent only to a peer that has asked for it.
 Cost: n bytes to each neighbour, two small messages.
 On failure: PeerLost, for the one neighbour concerned.
 """
@@ -11,7 +11,7 @@ On failure: PeerLost, for the one neighbour concerned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,8 @@ GOSSIP = "gossip"
 NEWEST = 0
 """The round to ask for when any will do."""
 _EPOCH = 1
+_KEPT = 4
+"""The most vectors that are kept for slower neighbours, the newest included."""
 
 
 @message(GOSSIP)
@@ -70,27 +72,30 @@ class NeighbourExchange:
     """One peer's side of this. `first`: published at once."""
 
     def __init__(self, channel: Channel, layout: Layout, first: Published) -> None:
-        self._channel, self._layout, self._newest = channel, layout, first
-        witness(first)
+        self._channel, self._layout = channel, layout
+        self._kept: list[tuple[Published, set[PeerId]]] = []
+        """Vectors and the peers that are to take them still, the newest last."""
+        self._wanted: dict[PeerId, Envelope] = {}
+        """The question of each peer that waits for a round to be published: a newer one replaces it."""
+        self._giving: dict[PeerId, asyncio.Task[None]] = {}
+        self.publish(first)
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
         self._open: set[int] = set()
         """Numbers of the questions whose vectors have not arrived yet."""
-        self._wanted: dict[PeerId, Envelope] = {}
-        """The question of each peer that waits for a round to be published: a newer one replaces it."""
-        self._giving: dict[PeerId, asyncio.Task[None]] = {}
         channel.on(Want, self._on_want)
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
-    def publish(self, one: Published) -> None:
-        """From now on `one` is given to peers that ask."""
-        self._newest = one
+    def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> None:
+        """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published."""
         witness(one)
+        self._kept.append((one, set(takers)))
+        self._drop()
         for peer, wanted in list(self._wanted.items()):
-            if self._may_have(wanted.message):
+            if (found := self._for(wanted.message)) is not None:
                 del self._wanted[peer]
-                self._give(wanted)
+                self._give(wanted, found)
 
     async def take(self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None) -> Published:
         """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
@@ -121,25 +126,37 @@ class NeighbourExchange:
         for task in self._giving.values():
             task.cancel()
 
-    def _may_have(self, want: Want) -> bool:
-        return want.round <= self._newest.round or self._newest.last
+    def _for(self, want: Want) -> Published | None:
+        """The vector to give; None: it is not published yet."""
+        newest = self._kept[-1][0]
+        kept = (one for one, _ in self._kept if one.round == want.round)
+        return next(kept, newest) if want.round <= newest.round or newest.last else None
+
+    def _drop(self, taker: PeerId | None = None, round: int | None = None) -> None:
+        """Drop older vectors that nobody is to take any more. `taker` takes no more of `round`, None: of any."""
+        for one, takers in self._kept:
+            if round in (None, one.round):
+                takers.discard(taker or "")
+        *older, newest = self._kept[-_KEPT:]
+        self._kept = [*(each for each in older if each[1]), newest]
 
     def _on_want(self, envelope: Envelope) -> None:
         if (former := self._wanted.pop(envelope.sender, None)) is not None:
             self._channel.refuse(former, "it has asked again")
-        if self._may_have(envelope.message):
-            self._give(envelope)
+        if (one := self._for(envelope.message)) is not None:
+            self._give(envelope, one)
         else:
             self._wanted[envelope.sender] = envelope
 
-    def _give(self, wanted: Envelope) -> None:
-        """Answer with the newest vector. A peer that asks again does not wait for its last answer any more."""
+    def _give(self, wanted: Envelope, one: Published) -> None:
+        """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
         peer = wanted.sender
         if (former := self._giving.pop(peer, None)) is not None:
             former.cancel()
-        task = asyncio.create_task(self._send(peer, wanted.message.ask, self._newest), name="gossip")
+        task = asyncio.create_task(self._send(peer, wanted.message.ask, one), name="gossip")
         self._giving[peer] = task
         task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
+        self._drop(peer, one.round)
 
     async def _send(self, peer: PeerId, ask: int, one: Published) -> None:
         try:
@@ -150,6 +167,7 @@ class NeighbourExchange:
 
     def _forget(self, peer: PeerId) -> None:
         self._wanted.pop(peer, None)
+        self._drop(peer)
         if (task := self._giving.pop(peer, None)) is not None:
             task.cancel()
 

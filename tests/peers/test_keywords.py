@@ -13,13 +13,16 @@ from typing import Any, Literal
 import pytest
 
 import samovar
+from samovar.peers.conversations.loading import loaded
+from samovar.peers.conversations.registry import CONVERSATIONS
 from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.in_python import in_python, python_words
 from samovar.peers.settings.keywords import AllSettings, JoinSettings, PathText, SimulateSettings, TrainSettings
 from samovar.peers.settings.names import fields_of
 from samovar.peers.settings.settings import Settings, of_tasks
 
-FIELDS = fields_of(Settings().protocol)
+FIELDS = {name: field for one in reversed(CONVERSATIONS) for name, field in fields_of(loaded(one)).items()}
+"""The settings of the library's conversations; of two with one name that of local SGD."""
 ENDS = ("samples", "epochs", "stop", "stop_patience")
 """A script decides its end itself."""
 

@@ -144,7 +144,7 @@ def test_records_account_for_every_second_and_byte(way: Way) -> None:
         assert told[-1].time_s == pytest.approx(seconds, rel=0.02)
         counted = sum(record.bytes_sent for record in told)
         assert life.peer.endpoint.bytes_sent - 2000 < counted <= life.peer.endpoint.bytes_sent, "but for the farewell"
-        assert all(record.members == PEERS for record in told)
+        assert all(record.members == PEERS or not way.all_at_once for record in told)
 
 
 @promised_always
@@ -198,7 +198,7 @@ def test_a_frozen_peer_is_given_up_and_takes_part_again_when_it_is_back(way: Way
     usual_s = plain(way).longest_wait_s(without=victim)
     assert played.longest_wait_s(without=victim) <= 1.25 * PATIENCE_S + 2 * usual_s
     members = [record.members for peer, told in played.exchanges.items() if peer != str(victim) for record in told]
-    assert min(members) == PEERS - 1, "without it"
+    assert min(members) == PEERS - 1 or not way.all_at_once, "without it"
 
 
 @promised
@@ -215,7 +215,7 @@ def test_a_newcomer_catches_up_and_takes_part(way: Way) -> None:
     played = Played(way, late_s=0.4 + way.some(10, "time") / 100)
     played.is_at_its_end(way, *EVERYBODY, f"{PEERS}.0")
     own = played.exchanges[str(PEERS)]
-    assert own[-1].members >= PEERS
+    assert own[-1].members >= (PEERS if way.all_at_once else 1)
     assert own[0].version > 1 or not played.settings.protocol.registered.ends_together
 
 

@@ -27,7 +27,8 @@ class Way:
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
-    `steps_ms`: the duration of a local step on each peer in turn."""
+    `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
+    is of all three."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Way:
     as_task: str = ""
     nightly: bool = False
     steps_ms: tuple[float, ...] = (STEP_MS,)
+    all_at_once: bool = True
 
     @property
     def task(self) -> Path:
@@ -78,8 +80,8 @@ FORGETS = {RESUMED: "the models of the last round, with which the next is compar
 MIXES = {
     EQUAL: "models are mixed with two others', and stay each peer's own",
 }
-FEWER: Mapping[str, str] = {}
-IN_PAIRS: Mapping[str, str] = {}
+BY_START = {LINK: "a peer that comes last may find others some rounds ahead, who do not need it yet"}
+IN_ROWS = {AS_A_TASK: "the last mix of two peers may be of each alone, by the order of their keys"}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
 IN_A_SCRIPT = dict.fromkeys(
@@ -170,11 +172,11 @@ WAYS = (
     Way("stop", STOP, IN_A_SCRIPT, ended_by="stop"),
     Way("stop, overlap", STOP | {"overlap": True}, IN_A_SCRIPT | DROPPED, ended_by="stop", nightly=True),
     Way("ring mixing", RING, MIXES, BY_ORDER),
-    Way("gossip", GOSSIP, MIXES | FEWER),
-    Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES | FEWER, nightly=True),
-    Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES | FEWER | IN_PAIRS),
-    Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES | FEWER),
-    Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES | FEWER),
+    Way("gossip", GOSSIP, MIXES),
+    Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
+    Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
+    Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
+    Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
     Way(
         "gradients",
         {"average": "gradients", "period": "1"},

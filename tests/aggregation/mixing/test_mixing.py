@@ -12,7 +12,8 @@ from samovar.aggregation.mixing.regular import Complete, Exponential, OnePeerExp
 from samovar.aggregation.mixing.slim_fly import SlimFly
 from samovar.aggregation.mixing.spectrum import rho, rounds_to
 from samovar.aggregation.mixing.topology import Neighbours, Topology, is_connected
-from samovar.aggregation.mixing.weights import matrix, row
+from samovar.aggregation.mixing.weights import matrix as weights
+from samovar.aggregation.mixing.weights import row, takers
 
 ALL = {name: parse_topology(name) for name in TOPOLOGIES} | {
     "grid": Grid(2),
@@ -22,6 +23,10 @@ ALL = {name: parse_topology(name) for name in TOPOLOGIES} | {
 }
 NAMES = pytest.mark.parametrize("name", sorted(ALL))
 STATIC = pytest.mark.parametrize("name", sorted(name for name, topology in ALL.items() if not topology.varies))
+
+
+def matrix(topology: Topology, count: int, round: int) -> np.ndarray:
+    return weights(topology, count, round).numpy()
 
 
 def diameter(neighbours: Neighbours) -> int:
@@ -85,6 +90,15 @@ def test_a_row_is_that_of_the_matrix() -> None:
     mixing = matrix(Wheel(), 9, 1)
     for vertex in range(9):
         assert row(Wheel(), 9, vertex, 1) == {at: weight for at, weight in enumerate(mixing[vertex]) if weight}
+
+
+@NAMES
+def test_the_takers_of_a_vertex_are_those_that_mix_it(name: str) -> None:
+    for round in (1, 2):
+        mixing = matrix(ALL[name], 19, round)
+        for vertex in range(19):
+            others = {other for other in range(19) if other != vertex and mixing[other, vertex] > 0}
+            assert set(takers(ALL[name], 19, vertex, round)) == others
 
 
 @pytest.mark.parametrize("count", [5, 16, 50, 64])

@@ -1,0 +1,107 @@
+"""A peer's neighbours in each round, by the topology, and their vectors with the weights of the mix."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...aggregation.mixing.topology import Topology
+from ...aggregation.mixing.weights import row, takers
+from ..collectives.bound import Bound, WrongNumbers
+from ..link.link import PeerLost
+from ..members.port import Members
+from ..members.view import Member
+from ..stalls.stalls import Stalls
+from ..testpoints import sometimes
+from ..transport import PeerId
+from .exchange import NeighbourExchange, Published
+from .mixing import check
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The vectors that arrived in a round. `weights`: of all neighbours, also of those that gave nothing. `waited_s`:
+    until the last vector was published; `waited_for`: its peer."""
+
+    vectors: Mapping[PeerId, Published]
+    weights: Mapping[PeerId, float]
+    waited_s: float
+    waited_for: PeerId | None
+
+
+NOTHING = Taken({}, {}, 0.0, None)
+
+
+class Neighbourhood:
+    """One peer's neighbours in `topology`, whose vertices are the peers that the membership knows. `bound`: on the
+    norms of their models."""
+
+    def __init__(
+        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, topology: Topology, bound: Bound
+    ) -> None:
+        self._exchange, self._members, self._stalls = exchange, members, stalls
+        self._topology, self._bound = topology, bound
+        self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
+        members.neighbours.on_left.append(self._left)
+
+    def publish(self, one: Published) -> None:
+        """Give `one` to the neighbours that ask for it."""
+        peers, place = self._vertices()
+        of = takers(self._topology, len(peers), place, one.round)
+        self._exchange.publish(one, [peers[vertex] for vertex in of])
+
+    async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
+        """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
+        `round`, or newer ones. `anchor` [n]: this peer's own model, beside which theirs must not be too large."""
+        began_s, (peers, place) = self._now(), self._vertices()
+        weights = row(self._topology, len(peers), place, mixed)
+        of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        came_s: dict[PeerId, float] = {}
+        for peer in sorted(of):
+            self._pulls[peer] = asyncio.create_task(self._take(peer, round, anchor, came_s), name="gossip")
+        try:
+            with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
+                await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+            found = {peer: pull.result() for peer, pull in self._pulls.items() if not pull.cancelled()}
+        finally:
+            for pull in self._pulls.values():
+                pull.cancel()
+            self._pulls.clear()
+        vectors = {peer: one for peer, one in found.items() if one is not None}
+        if len(vectors) < len(of):
+            sometimes("a neighbour gave nothing")
+        last = max(came_s, key=lambda peer: came_s[peer], default=None)
+        until_s = self._now() if last is None or len(vectors) < len(of) else came_s[last]
+        return Taken(vectors, of, until_s - began_s, last)
+
+    def close(self) -> None:
+        """Give nothing any more."""
+        self._exchange.close()
+
+    async def _take(self, peer: PeerId, round: int, anchor: Tensor, came_s: dict[PeerId, float]) -> Published | None:
+        """The neighbour's vector; None: it gives none."""
+        try:
+            one = await self._exchange.take(peer, round, lambda: came_s.update({peer: self._now()}))
+            await check(peer, one.vector, anchor, self._bound)
+            return one
+        except WrongNumbers as wrong:
+            self._members.lost(peer, wrong.why)
+        except PeerLost:
+            pass  # the membership hears of it, too
+        return None
+
+    def _vertices(self) -> tuple[list[PeerId], int]:
+        """The vertices of the graph in order, and this peer's place among them."""
+        me = self._members.me.id
+        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
+        return peers, peers.index(me)
+
+    def _left(self, member: Member, why: str) -> None:
+        if (pull := self._pulls.get(member.id)) is not None:
+            pull.cancel()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,107 @@
+"""Gossip in simulations: models come together, faults strike only the neighbours, and its promises can be broken."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from live import verb
+from test_simulated_runs import TASKS, simulate
+from tiers import soaked
+
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.protocols.gossip.exchange import Published
+from samovar.protocols.gossip.mixing import CaughtUp, Mixed
+from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
+from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.sweeps.draw import draw
+from samovar.sims.sweeps.verdict import judge
+from samovar.sims.world.event_log import Entry
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+UNION = TASKS / "union.py"
+
+
+def spread(**settings: object) -> float:
+    """How far the models of eight peers are from their mean at the end."""
+    _, _, world = simulate(UNION, peers=8, steps=48, protocol="gossip", period="4", **settings)
+    assert {life.peer.conversation.version for life in world.lives} == {12}
+    models = torch.stack([life.trainer.vector for life in world.lives])
+    return float((models - models.mean(0)).norm())
+
+
+def test_models_come_together_the_closer_the_better_the_graph_mixes() -> None:
+    ring, exponential, complete = (spread(topology=name) for name in ("ring", "exponential", "complete"))
+    assert complete < 1e-5, "every mix is the mean of all"
+    assert complete < exponential < ring
+
+
+@pytest.mark.parametrize("algorithm", ["epidemic:3", "moshpit:3"])
+def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
+    assert spread(algorithm=algorithm) < spread(topology="ring")
+
+
+@pytest.mark.parametrize("first", [0, soaked(100)])
+def test_gossip_keeps_its_promises_under_drawn_faults(first: int) -> None:
+    """`samovar simulate --sweep 300 --protocol gossip` judges more of them."""
+    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in range(first, first + 10)}
+    assert {seed: how for seed, how in wrong.items() if how} == {}
+
+
+def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
+    settings = Settings(
+        peers=6, steps=200, period="4", protocol="gossip", topology="complete", device="cpu", patience_s=0.3
+    )
+    cut = Fault(kind=Kind.PART, who=(0, 1, 2), at_s=0.3, for_s=1.5)
+    world = World(load_task(UNION), replace(Scenario.plain(settings), faults=(cut,)))
+    run_virtual(world.run(within_s=300), seed=0)
+    mixed = [(entry.time_s, entry.life) for entry in world.log.entries if isinstance(entry.event, Mixed)]
+    amid = {life for time_s, life in mixed if 0.9 < time_s < 1.7}
+    assert len(amid) == 6, "no side waited for the other"
+    ended = [life for life in world.lives if life.result is not None and life.result.finished]
+    assert len(ended) == 6
+    models = torch.stack([life.trainer.vector for life in ended])
+    assert float((models - models.mean(0)).norm()) < 1e-3
+
+
+def test_a_round_that_is_left_out_is_found() -> None:
+    vector = torch.zeros(2)
+    log = [
+        Entry(0.0, "0.0", Mixed(1, vector, {}, {}, vector)),
+        Entry(1.0, "0.0", Mixed(3, vector, {}, {}, vector)),
+        Entry(2.0, "0.0", CaughtUp(3)),
+    ]
+    found = list(rounds_are_mixed_one_by_one(draw(0, "gossip"), log))
+    assert found == ["0.0 mixed round 3 after 1", "0.0 went on from round 3 after 3"]
+
+
+def test_a_mix_of_what_nobody_published_is_found() -> None:
+    ones, scenario = torch.ones(2), draw(0, "gossip")
+    published = Entry(0.0, "1.0", Published(1, 4, 3 * ones))
+
+    def told(event: Mixed) -> list[str]:
+        return list(a_mix_is_of_what_was_published(scenario, [published, Entry(1.0, "0.0", event)]))
+
+    half = {"peer-1": 0.5}
+    assert told(Mixed(1, ones, half, {"peer-1": 1}, 2 * ones)) == []
+    assert told(Mixed(1, ones, half, {"peer-1": 1}, 2.1 * ones)) == ["0.0 mixed in round 1 what nobody had published"]
+    assert told(Mixed(1, ones, half, {"peer-1": 2}, 2 * ones)) == ["0.0 mixed in round 1 what nobody had published"]
+    assert len(told(Mixed(1, ones, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--algorithm", "moshpit:2", "--topology", "ring"), "--topology"),
+        (("--period", "auto"), "--period"),
+        (("--topology", "regular:1"), "--topology"),
+        (("--algorithm", "epidemic:0"), "--algorithm"),
+        (("--outer", "nesterov"), "--outer"),
+    ],
+)
+def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[str, str], named: str) -> None:
+    ended = verb("simulate", UNION, "--protocol", "gossip", *flags)
+    assert ended.exit_code == 2
+    assert named in ended.stderr
+    assert "Traceback" not in ended.stderr
