@@ -2,8 +2,8 @@
 
 The distance of all models from their mean falls at least by rho in each round, the largest singular value of W less the
 mean. For a symmetric W and for one that looks alike from each vertex, it is the second largest modulus of W's
-eigenvalues, and the distance falls by it in the long run. For a topology that varies, rho is that of a round on average:
-the one of a product of rounds, to the power 1 / rounds.
+eigenvalues, and the distance falls by it in the long run. For a topology that varies, rho is that of a round on
+average: the one of a product of rounds, to the power 1 / rounds.
 """
 
 from __future__ import annotations

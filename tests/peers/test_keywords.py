@@ -84,7 +84,7 @@ def test_each_function_takes_them_by_keyword(function: types.FunctionType, kind:
 
 def test_help_tells_each_setting_with_its_default_and_range() -> None:
     told = pydoc.render_doc(samovar.Settings, renderer=pydoc.plaintext)
-    for name, field in FIELDS.items():
+    for name, field in fields_of(Settings().protocol).items():
         assert f"{name} = {field.default!r}" in told
         assert field.metadata["rule"].said.split()[0] in told
     assert "Local steps between two averages. It must be a whole number" in told
