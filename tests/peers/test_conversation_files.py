@@ -150,10 +150,10 @@ def test_a_bad_file_of_a_conversation_is_told_in_one_line(ring: Path, source: st
     assert run("--protocol", "ring.py", "--help").startswith(f"Error: --protocol is refused: {why}")
 
 
-@pytest.mark.parametrize("name", ["", "gossip", "ALLREDUCE", "allreduce.p", "#", "x" * 5000, "\n"])
+@pytest.mark.parametrize("name", ["", "gossips", "ALLREDUCE", "allreduce.p", "#", "x" * 5000, "\n"])
 def test_an_unknown_conversation_is_refused_with_the_known_ones(name: str) -> None:
     assert refused(None, protocol=name).startswith("--protocol is refused: there is no conversation '")
-    assert "; there are allreduce, and any FILE.py" in refused(None, protocol=name)
+    assert "; there are allreduce, gossip, and any FILE.py" in refused(None, protocol=name)
     with pytest.raises(SettingsError, match=r"^protocol must be the name of a conversation, or FILE"):
         Settings(protocol=1)
 
@@ -206,7 +206,7 @@ def test_a_stranger_has_no_file_imported_here(ring: Path) -> None:
     for name in ("ring.py", "ring.py#", f"ring.py#{64 * 'a'}", str(ring.resolve())):
         with pytest.raises(SettingsError, match=r"^protocol must be the run's, .*: give your copy of that file with"):
             Settings().with_agreed({**Settings().agreed(), "protocol": name})
-    for name in (None, 3, [], "gossip", "allreduce#", f"allreduce#{64 * 'a'}"):
+    for name in (None, 3, [], "gossips", "allreduce#", f"allreduce#{64 * 'a'}"):
         with pytest.raises(SettingsError, match=r"^protocol "):
             Settings().with_agreed({**Settings().agreed(), "protocol": name})
 
@@ -242,7 +242,7 @@ def test_a_conversation_of_an_installed_package_is_found_by_its_entry_point(
     assert Settings().with_agreed(settings.agreed_json()).own == settings.own
     assert "--own-share" in run("--protocol", "my-ring", "--help")
     assert "some_rings:RING cannot be imported: AttributeError" in refused(None, protocol="bad-ring")
-    assert "there are allreduce, my_ring, bad_ring, and any FILE.py" in refused(None, protocol="her_ring")
+    assert "there are allreduce, gossip, my_ring, bad_ring, and any FILE.py" in refused(None, protocol="her_ring")
 
 
 # Parsed once.

@@ -53,7 +53,7 @@ def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
     settings = Settings(
         peers=6, steps=200, period="4", protocol="gossip", topology="complete", device="cpu", patience_s=0.3
     )
-    cut = Fault(kind=Kind.SEPARATE, who=(0, 1, 2), at_s=0.3, for_s=1.5)
+    cut = Fault(kind=Kind.CUT_OFF, who=(0, 1, 2), at_s=0.3, for_s=1.5)
     world = World(load_task(UNION), replace(Scenario.plain(settings), faults=(cut,)))
     run_virtual(world.run(within_s=300), seed=0)
     mixed = [(entry.time_s, entry.life) for entry in world.log.entries if isinstance(entry.event, Mixed)]
