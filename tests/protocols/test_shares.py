@@ -234,7 +234,7 @@ def test_what_makes_no_sense_to_be_told_is_not_counted(
 @pytest.mark.parametrize("seed", [7, soaked(6), soaked(12)])
 def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> None:
     """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
-    drawn = draw(seed)
+    drawn = draw(seed, "allreduce")
     fast, slow = (Group(peers=1, link=parse_link(link), step_s=0.02) for link in ("20mbit,10ms", "2mbit,10ms"))
     settings = replace(
         drawn.settings,

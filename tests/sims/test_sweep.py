@@ -88,15 +88,16 @@ def marked(call: str) -> dict[str, set[str]]:
 
 def test_a_sweep_knows_every_rare_place_of_the_protocols() -> None:
     """So that a place that is written later is required too, or is said to be too rare."""
-    own = simulation("allreduce")
-    for call, common, of_one in (
-        ("sometimes", {*PLACES, *TOO_RARE}, {*own.places, *own.too_rare}),
-        ("buggify", {*SITES}, {*own.sites}),
+    own = {"local_sgd": simulation("allreduce"), "gossip": simulation("gossip")}
+    for call, common, of_each in (
+        ("sometimes", {*PLACES, *TOO_RARE}, {name: {*one.places, *one.too_rare} for name, one in own.items()}),
+        ("buggify", {*SITES}, {name: {*one.sites} for name, one in own.items()}),
     ):
         found = marked(call)
-        assert set.union(*found.values()) == common | of_one
-        assert not common & of_one
-        assert of_one <= found["local_sgd"]
+        assert set.union(*found.values()) == common.union(*of_each.values())
+        for name, of_one in of_each.items():
+            assert not common & of_one
+            assert of_one <= found[name]
 
 
 # ---- several conversations
@@ -127,7 +128,7 @@ def nobody_commits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str
 
 
 def test_seeds_are_shared_out_among_all_conversations(other: Simulation) -> None:
-    assert [shared_out(seed) for seed in range(4)] == ["allreduce", "other", "allreduce", "other"]
+    assert [shared_out(seed) for seed in range(4)] == ["allreduce", "gossip", "other", "allreduce"]
 
 
 def test_where_seeds_are_shared_out_only_common_places_are_required(other: Simulation) -> None:
