@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...peers.conversations.loading import loaded
+from ...peers.conversations.registry import CONVERSATIONS
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.link import PeerLost
 from ...protocols.members.invites import Admit
@@ -89,6 +91,8 @@ class Speech:
     def _kinds(self) -> list[str]:
         """The kinds of the library, and those that were heard. A process may have imported others meanwhile, and a run
         must not depend on it."""
+        for name in CONVERSATIONS:  # else the library's kinds would be those of the conversations imported so far
+            loaded(name)
         return [
             kind
             for kind in kinds()
