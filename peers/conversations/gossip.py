@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
-from ...protocols.gossip.conversation import Gossip, Options, State
+from ...protocols.gossip.conversation import Gossip, Options, State, restored
 from ...protocols.gossip.exchange import GOSSIP, NeighbourExchange, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.members.joining import Entry
@@ -15,28 +15,34 @@ from .registry import Registered, Setup
 def build(setup: Setup) -> Gossip:
     """One peer's conversation. Raises ValueError when its checkpoint has more local steps than the run is to take."""
     settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
-    state = State(0, 0, facts.vector)
+    algorithm, parameters = wished.algorithm.value, facts.parameters
+    if parameters is None:
+        parameters = facts.layout.size
+    state = State(0, 0, algorithm.begin(facts.vector, parameters))
     if setup.resumed is not None:
-        round, step = setup.resumed.numbers["gossip"]
-        state = State(round, step, setup.resumed.tensors["gossip/vector"])
+        saved = restored(setup.resumed.tensors, *setup.resumed.numbers["gossip"])
+        if saved.held.tensors.keys() != state.held.tensors.keys():
+            raise ValueError(f"this run began with another --algorithm than {wished.algorithm.text}: go on with that one")
+        state = saved
     if setup.steps is not None and state.step > setup.steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    first = Published(state.round, state.step, state.vector)
+    first = Published(state.round, state.step, algorithm.rest(state.held))
     options = Options(
         period=wished.steps,
+        parameters=parameters,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     neighbourhood = Neighbourhood(
-        NeighbourExchange(Channel(setup.endpoint, GOSSIP), facts.layout, first),
+        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first),
         setup.membership,
         setup.stalls,
-        wished.algorithm.value.graph(wished.topology.value),
+        algorithm.graph(wished.topology.value),
         Bound(wished.norm_limit),
     )
     entry = Entry(setup.endpoint, setup.membership)
-    return Gossip(neighbourhood, setup.membership, entry, setup.clock, options, state)
+    return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
 
 
 CONVERSATION = Registered(

@@ -13,6 +13,7 @@ that finds its neighbours more than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,30 +27,47 @@ from ..members.joining import Entry
 from ..members.membership import Membership
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
+from .algorithms.algorithm import Algorithm, Held
 from .exchange import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 
 _FAR = 8
+_MODEL = "gossip/vector"
+_OTHER = "gossip/own/"
+"""The names in a checkpoint of the model, and of the algorithm's other tensors before their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`period`: local steps between two mixes; `steps`: local steps of the run, None: a script decides;
-    `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate."""
+    `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate. `parameters`: the first so many
+    elements of the model are parameters, which local steps change."""
 
     period: int
+    parameters: int
     steps: int | None
     evaluate_every: int
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A peer's own state: its number of rounds and of local steps, and its model `vector` [n]."""
+    """A peer's own state: its number of rounds and of local steps, and the tensors of the algorithm."""
 
     round: int
     step: int
-    vector: Tensor
+    held: Held
+
+
+def saved(state: State) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, by name."""
+    return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
+
+
+def restored(tensors: Mapping[str, Tensor], round: int, step: int) -> State:
+    """The state of which `saved` wrote the `tensors`."""
+    others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
+    return State(round, step, Held(tensors[_MODEL], others))
 
 
 class Gossip:
@@ -64,12 +82,13 @@ class Gossip:
         membership: Membership,
         entry: Entry,
         clock: RunClock,
+        algorithm: Algorithm,
         options: Options,
         state: State,
     ) -> None:
         self._neighbours, self._members, self._entry = neighbourhood, membership, entry
-        self._clock, self._options, self.state = clock, options, state
-        self._begin: Begin = Load(state.vector)
+        self._clock, self._algorithm, self._options, self.state = clock, algorithm, options, state
+        self._begin: Begin = Load(state.held.model)
         self._job: Job = Steps(0)
         self._taken = 0
         """Local steps of the next round that a resumed replica has taken already."""
@@ -91,7 +110,7 @@ class Gossip:
             await self._entry.enter(contact)
         late = self._members.view.started
         await self._inside()
-        late = late and await self._catch_up()
+        late = late and await self._catch_up(_FAR if resumed else 1)
         if resumed and not late:
             self._begin, self._taken = Keep(), steps
         self._clock.start()
@@ -128,13 +147,7 @@ class Gossip:
 
     def position(self) -> Position:
         state = self.state
-        return Position(
-            state.round,
-            state.vector,
-            {"gossip/vector": state.vector},
-            {"gossip": [state.round, state.step]},
-            self._begin,
-        )
+        return Position(state.round, state.held.model, saved(state), {"gossip": [state.round, state.step]}, self._begin)
 
     def close(self) -> None:
         self._neighbours.close()
@@ -143,14 +156,15 @@ class Gossip:
 
     async def next(self) -> Work | None:
         if self._outcome is not None:
-            self._job = Evaluate(self.state.vector)
+            self._job = Evaluate(self.state.held.model)
         elif self._is_over:
             return None
         else:
             left = self._options.period
             if self._options.steps is not None:
                 left = min(left, self._options.steps - self.state.step)
-            self._job = Steps(left - self._taken, self._taken, left, self.state.step + self._taken)
+            step, correction = self.state.step + self._taken, self._algorithm.correction(self.state.held)
+            self._job = Steps(left - self._taken, self._taken, left, step, correction=correction)
         return Work(self._begin, self._job)
 
     @property
@@ -166,23 +180,25 @@ class Gossip:
         began_s = self._now()
         if await self._inside() and await self._catch_up():
             return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
-        round, step = self.state.round + 1, self.state.step + update.steps
-        self._neighbours.publish(Published(round, step, update.vector))
-        taken = await self._neighbours.take(round, self.state.round + 1, self.state.vector)
+        held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
+        given = self._algorithm.give(held, update)
+        self._neighbours.publish(Published(round, step, given))
+        taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
         if self._far_behind(taken):
             sometimes("a peer goes on from far newer models")
             await self._go_on_from(taken)
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
         vectors = {peer: one.vector for peer, one in taken.vectors.items()}
-        mixed = await mix(update.vector, vectors, taken.weights)
-        self._witness(round, update.vector, taken, mixed)
-        self._becomes(State(round, step, mixed))
+        mixed = await mix(given, vectors, taken.weights)
+        self._witness(round, given, taken, mixed)
+        self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed)))
         return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
 
     def _becomes(self, state: State) -> None:
-        self.state, self._begin = state, Load(state.vector)
-        if self._is_over:  # what it would bring to the next round, after no more local steps
-            self._neighbours.publish(Published(state.round + 1, state.step, state.vector, last=True))
+        self.state, self._begin = state, Load(state.held.model)
+        if self._is_over:
+            rest = self._algorithm.rest(state.held)
+            self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
 
     def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
         """Returns `outcome`, unless its model is to be evaluated first."""
@@ -195,8 +211,8 @@ class Gossip:
     def _outcome_of(
         self, update: Update, taken_before: int, taken: Taken, began_s: float, *, caught_up: bool = False
     ) -> Outcome:
-        spent_s, state = self._now() - began_s, self.state
-        moved = norm_of(state.vector - update.vector) / max(norm_of(state.vector), torch.finfo(torch.float32).tiny)
+        spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
+        moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
@@ -219,23 +235,22 @@ class Gossip:
         newest = max((one.round for one in taken.vectors.values()), default=0)
         return newest > self.state.round + _FAR
 
-    async def _catch_up(self) -> bool:
-        """Go on from the neighbours' newest models. Returns False, and does nothing, if this peer is in step: none of
-        them is more than a round ahead of it."""
-        taken = await self._neighbours.take(NEWEST, self.state.round + 1, self.state.vector)
-        if all(one.round <= self.state.round + 1 for one in taken.vectors.values()):
+    async def _catch_up(self, rounds: int = 1) -> bool:
+        """Go on from the neighbours' newest models. Returns False, and does nothing, if none of them is more than so
+        many rounds ahead of this peer."""
+        taken = await self._neighbours.take(NEWEST, self.state.round + 1, self._algorithm.rest(self.state.held))
+        if all(one.round <= self.state.round + rounds for one in taken.vectors.values()):
             return False
         await self._go_on_from(taken)
         return True
 
     async def _go_on_from(self, taken: Taken) -> None:
         ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
-        newest = max(ahead.values(), key=lambda one: one.round)
-        share = 1.0 / len(ahead)
-        vectors = {peer: one.vector for peer, one in ahead.items()}
-        mean = await mix(torch.zeros_like(newest.vector), vectors, dict.fromkeys(ahead, share))
+        newest, held = max(ahead.values(), key=lambda one: one.round), self.state.held
+        models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
+        mean = await mix(torch.zeros_like(held.model), models, dict.fromkeys(ahead, 1.0 / len(ahead)))
         witness(CaughtUp(newest.round))
-        self._becomes(State(newest.round, newest.step, mean))
+        self._becomes(State(newest.round, newest.step, self._algorithm.begin(mean, self._options.parameters)))
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
         weights = {peer: taken.weights[peer] for peer in taken.vectors}

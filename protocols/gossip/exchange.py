@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...aggregation.vector import Layout
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import witness
@@ -69,10 +68,10 @@ class Published:
 
 
 class NeighbourExchange:
-    """One peer's side of this. `first`: published at once."""
+    """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype."""
 
-    def __init__(self, channel: Channel, layout: Layout, first: Published) -> None:
-        self._channel, self._layout = channel, layout
+    def __init__(self, channel: Channel, first: Published) -> None:
+        self._channel, self._like = channel, first.vector
         self._kept: list[tuple[Published, set[PeerId]]] = []
         """Vectors and the peers that are to take them still, the newest last."""
         self._wanted: dict[PeerId, Envelope] = {}
@@ -115,7 +114,7 @@ class NeighbourExchange:
             if told.step < 0 or (told.round < round and not told.last):
                 raise PeerLost(peer, f"it gave round {told.round} when round {round} was wanted")
             given()
-            into = torch.empty(self._layout.size, dtype=self._layout.dtype)
+            into = torch.empty_like(self._like)
             await self._vectors.receive(peer, into, _stage(number))
         finally:
             self._open.discard(number)

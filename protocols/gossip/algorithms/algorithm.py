@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import Tensor
+
 from ....aggregation.mixing.topology import Topology
+from ...conversation import Correction, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A peer's own state between two rounds: its `model` [n], and other `tensors` of the algorithm, by name."""
+
+    model: Tensor
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Algorithm(Protocol):
-    """A gossip algorithm. It holds no state of a run, so all peers of a run may share one."""
+    """A gossip algorithm, as functions of a peer's own state. It holds no state of a run, so all peers may share one.
+
+    A round is `give` after the local steps, then the exchange of what was given, [m] on each peer, then `mix`.
+    """
 
     @property
     def own_graph(self) -> bool:
@@ -16,5 +32,53 @@ class Algorithm(Protocol):
         ...
 
     def graph(self, topology: Topology) -> Topology:
-        """The graph along which peers mix their models. `topology`: the one that the user has chosen."""
+        """The graph along which peers mix. `topology`: the one that the user has chosen."""
         ...
+
+    def begin(self, model: Tensor, parameters: int) -> Held:
+        """The state of a peer that goes on from `model` [n], of which the first `parameters` elements are parameters:
+        at the start, and when it has been left behind."""
+        ...
+
+    def correction(self, held: Held) -> Correction | None:
+        """The correction of the next local steps; None: none."""
+        ...
+
+    def give(self, held: Held, update: Update) -> Tensor:
+        """What neighbours take, [m], after the local steps of `update` from `held`."""
+        ...
+
+    def rest(self, held: Held) -> Tensor:
+        """What neighbours take, [m], of a peer that takes no local steps: before its first and after its last."""
+        ...
+
+    def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
+        """The state after a round: `given` [m] is what this peer gave, and `mixed` [m] the weighted sum of this and of
+        what its neighbours gave."""
+        ...
+
+    def model(self, held: Held, given: Tensor) -> Tensor:
+        """The model [n] in what another peer gave, [m]. `held`: this peer's own state."""
+        ...
+
+
+class OfModels:
+    """The common part of the algorithms that mix models and nothing else, with m = n."""
+
+    def begin(self, model: Tensor, parameters: int) -> Held:
+        return Held(model)
+
+    def correction(self, held: Held) -> Correction | None:
+        return None
+
+    def give(self, held: Held, update: Update) -> Tensor:
+        return update.vector
+
+    def rest(self, held: Held) -> Tensor:
+        return held.model
+
+    def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
+        return Held(mixed)
+
+    def model(self, held: Held, given: Tensor) -> Tensor:
+        return given

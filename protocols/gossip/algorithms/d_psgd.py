@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....aggregation.mixing.topology import Topology
+from .algorithm import OfModels
 
 
 @dataclass(frozen=True, slots=True)
-class DPSGD:
+class DPSGD(OfModels):
     """D-PSGD on the graph that the user has chosen."""
 
     own_graph = False

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from ....aggregation.mixing.random_graphs import Epidemic
 from ....aggregation.mixing.topology import Topology
+from .algorithm import OfModels
 
 
-class EpidemicLearning:
+class EpidemicLearning(OfModels):
     """Each peer takes from `others` random peers, by a chance that is alike for all."""
 
     own_graph = True

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from ....aggregation.mixing.grid import Grid
 from ....aggregation.mixing.topology import Topology
+from .algorithm import OfModels
 
 
-class Moshpit:
+class Moshpit(OfModels):
     """The grid has `axes` axes."""
 
     own_graph = True

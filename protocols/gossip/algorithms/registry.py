@@ -7,11 +7,13 @@ from ....aggregation.options import made_of, whole
 from .algorithm import Algorithm
 from .d_psgd import DPSGD
 from .epidemic import EpidemicLearning
+from .gradient_tracking import GradientTracking
 from .moshpit import Moshpit
 
 ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "d_psgd": (DPSGD, 0),
     "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
+    "gradient_tracking": (GradientTracking, 0),
     "moshpit": (lambda axes="2": Moshpit(whole(axes)), 1),
 }
 """Name -> a function that makes the algorithm from its options, which are texts, and the most options it takes."""

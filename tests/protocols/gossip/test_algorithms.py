@@ -1,0 +1,66 @@
+"""The gossip algorithms as functions, on problems whose solution is known."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from samovar.aggregation.mixing.registry import parse_topology
+from samovar.aggregation.mixing.weights import matrix
+from samovar.protocols.conversation import AfterStep, Update
+from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
+from samovar.protocols.gossip.algorithms.registry import parse_algorithm
+
+PEERS, RATE, PERIOD = 8, 0.02, 10
+CURVES = torch.linspace(0.5, 2.0, PEERS, dtype=torch.float64)
+CENTERS = torch.arange(PEERS, dtype=torch.float64)
+BEST = float((CURVES * CENTERS).sum() / CURVES.sum())
+"""Peer i has the loss a_i (x - b_i)^2 / 2, so this minimises the sum of all."""
+
+
+def local_steps(algorithm: Algorithm, held: Held, peer: int) -> Update:
+    """`PERIOD` steps of gradient descent on the peer's own loss."""
+    x, correction = held.model.clone(), algorithm.correction(held)
+    for _ in range(PERIOD):
+        x -= RATE * CURVES[peer] * (x - CENTERS[peer])
+        if isinstance(correction, AfterStep):
+            x += correction.change
+    return Update(vector=x, steps=PERIOD)
+
+
+def trained(name: str, rounds: int, topology: str = "ring") -> list[Held]:
+    """The states of all peers, of which each has a model [1]."""
+    algorithm, graph = parse_algorithm(name), parse_topology(topology)
+    states = [algorithm.begin(torch.zeros(1, dtype=torch.float64), 1) for _ in range(PEERS)]
+    for round in range(1, rounds + 1):
+        updates = [local_steps(algorithm, held, peer) for peer, held in enumerate(states)]
+        given = [algorithm.give(*each) for each in zip(states, updates, strict=True)]
+        mixed = matrix(algorithm.graph(graph), PEERS, round) @ torch.stack(given)
+        states = [algorithm.mix(*each) for each in zip(states, updates, given, mixed, strict=True)]
+    return states
+
+
+def error(states: list[Held]) -> float:
+    """How far the worst peer's model is from the best one."""
+    return float((torch.stack([held.model for held in states]) - BEST).abs().max())
+
+
+def test_gradient_tracking_reaches_the_common_minimum_where_d_psgd_stops_beside_it() -> None:
+    assert error(trained("d_psgd", 400)) > 0.5
+    assert error(trained("gradient_tracking", 400)) < 1e-6
+
+
+def test_the_corrections_of_gradient_tracking_sum_to_nothing() -> None:
+    states = trained("gradient_tracking", 7)
+    total: Tensor = sum((held.tensors["correction"] for held in states), torch.zeros(1, dtype=torch.float64))
+    assert float(total.abs()) < 1e-12
+    assert all(float(held.tensors["correction"].abs()) > 1e-3 for held in states)
+
+
+@pytest.mark.parametrize("name", ["d_psgd", "gradient_tracking", "moshpit:2", "epidemic:2"])
+def test_a_neighbour_finds_the_model_in_what_a_peer_gives(name: str) -> None:
+    algorithm, model = parse_algorithm(name), torch.tensor([1.0, 2.0, 3.0])
+    held = algorithm.begin(model, 2)
+    assert algorithm.model(held, algorithm.rest(held)).equal(model)
+    moved = Update(vector=model + 1, steps=4)
+    assert algorithm.model(held, algorithm.give(held, moved)).equal(model + 1)
+    assert algorithm.give(held, moved).shape == algorithm.rest(held).shape
