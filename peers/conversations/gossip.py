@@ -18,18 +18,20 @@ def build(setup: Setup) -> Gossip:
     algorithm, parameters = wished.algorithm.value, facts.parameters
     if parameters is None:
         parameters = facts.layout.size
-    state = State(0, 0, algorithm.begin(facts.vector, parameters))
+    state = State(0, 0, algorithm.begin(facts.vector, parameters), wished.period.value.start())
     if setup.resumed is not None:
         saved = restored(setup.resumed.tensors, *setup.resumed.numbers["gossip"])
         if saved.held.tensors.keys() != state.held.tensors.keys():
-            raise ValueError(f"this run began with another --algorithm than {wished.algorithm.text}: go on with that one")
+            raise ValueError(
+                f"this run began with another --algorithm than {wished.algorithm.text}: go on with that one"
+            )
         state = saved
     if setup.steps is not None and state.step > setup.steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     first = Published(state.round, state.step, algorithm.rest(state.held))
     options = Options(
-        period=wished.steps,
+        period=wished.period.value,
         parameters=parameters,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
@@ -49,6 +51,6 @@ CONVERSATION = Registered(
     settings=GossipSettings,
     build=build,
     ends_together=False,
-    columns={"neighbours": "Neighbours", "moved": "Change by a mix (share of the norm)"},
+    columns={"period": "Local steps", "neighbours": "Neighbours", "moved": "Change by a mix (share of the norm)"},
     simulation="samovar.sims.conversations.gossip",
 )

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
 from ...aggregation.mixing.topology import Topology
-from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import OwnSettings, SettingsError, setting
+from ..settings.fields import SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
+from .period_settings import PeriodSettings
 
 _USUAL = "exponential"
 
@@ -32,12 +32,12 @@ def _algorithm() -> Rule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GossipSettings(OwnSettings):
+class GossipSettings(PeriodSettings):
     """The settings of gossip (``--protocol gossip``)."""
 
     first: ClassVar[tuple[str, ...]] = ("algorithm", "topology", "period")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "When peers average": ("period",),
+        "When peers average": ("period", "period_initial", "period_block_s"),
         "What they average": ("algorithm",),
         "Connections": ("topology",),
         "Faults, in seconds": ("norm_limit",),
@@ -48,16 +48,9 @@ class GossipSettings(OwnSettings):
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
-    @property
-    def steps(self) -> int:
-        """Local steps between two mixes."""
-        policy = self.period.value
-        assert isinstance(policy, Fixed)
-        return policy.steps
-
     def check(self, common: CommonSettings) -> None:
-        if not isinstance(self.period.value, Fixed):
-            why = f"must be a number of local steps with gossip, got {self.period.text}; as in --period 8"
-            raise SettingsError(why, "period")
+        if self.period.value.watches:
+            why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
+            raise SettingsError(f"{self.period.text} {why}", "period")
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")

@@ -10,22 +10,22 @@ from typing import ClassVar
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.goals import Goal
 from ...aggregation.outer import OuterStep
-from ...aggregation.periods.adacomm import AdaComm
 from ...aggregation.periods.fixed import Fixed
-from ...aggregation.periods.policy import PERIOD_LIMIT, PeriodPolicy
+from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.schedules.schedule import Schedule
 from ...protocols.collectives.bound import NORM_LIMIT
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import OwnSettings, SettingsError, setting
+from ..settings.fields import SettingsError, setting
 from ..settings.link_text import one_of
 from ..settings.validators import Parsed
+from .period_settings import PeriodSettings
 
 _ENDS = ("samples", "epochs", "stop", "stop_patience")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSGDSettings(OwnSettings):
+class LocalSGDSettings(PeriodSettings):
     """The settings of local SGD over allreduce (``--protocol allreduce``)."""
 
     first: ClassVar[tuple[str, ...]] = ("period",)
@@ -58,11 +58,6 @@ class LocalSGDSettings(OwnSettings):
     average: str = setting(
         "model", rules.one_of("model", "gradients"), "Gradients: for scripts only.", agreed=True, verbs="train"
     )
-    period: Parsed[PeriodPolicy] = setting("adaptive", rules.period(), "Local steps between two averages.", agreed=True)
-    period_initial: int = setting(
-        16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
-    )
-    period_block_s: float = setting(2.0, rules.seconds(1e6), "Seconds between its changes, at least.", agreed=True)
     pace: str = setting("equal", rules.one_of("equal", "own"), "Local steps: alike, or by speed.", agreed=True)
     site_period: int | None = setting(
         None,
@@ -86,10 +81,7 @@ class LocalSGDSettings(OwnSettings):
     )
 
     def __post_init__(self) -> None:
-        OwnSettings.__post_init__(self)
-        if self.period.text == "adaptive":
-            adaptive = AdaComm(initial=self.period_initial, block_s=self.period_block_s)
-            object.__setattr__(self, "period", Parsed(self.period.text, adaptive))
+        PeriodSettings.__post_init__(self)
         if self.average == "gradients" and self.period.text == "adaptive":
             object.__setattr__(self, "period", Parsed("1", Fixed(1)))
 

@@ -13,12 +13,13 @@ that finds its neighbours more than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ...aggregation.periods.policy import PeriodPolicy, PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
 from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
@@ -31,6 +32,7 @@ from .algorithms.algorithm import Algorithm, Held
 from .exchange import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
+from .periods import Told, decided, told
 
 _FAR = 8
 _MODEL = "gossip/vector"
@@ -40,11 +42,11 @@ _OTHER = "gossip/own/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`period`: local steps between two mixes; `steps`: local steps of the run, None: a script decides;
+    """`period`: the policy of local steps between two mixes; `steps`: local steps of the run, None: a script decides;
     `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate. `parameters`: the first so many
     elements of the model are parameters, which local steps change."""
 
-    period: int
+    period: PeriodPolicy
     parameters: int
     steps: int | None
     evaluate_every: int
@@ -52,11 +54,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A peer's own state: its number of rounds and of local steps, and the tensors of the algorithm."""
+    """A peer's own state: its number of rounds and of local steps, the tensors of the algorithm, and the period."""
 
     round: int
     step: int
     held: Held
+    period: PeriodState
 
 
 def saved(state: State) -> dict[str, Tensor]:
@@ -64,10 +67,10 @@ def saved(state: State) -> dict[str, Tensor]:
     return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
 
 
-def restored(tensors: Mapping[str, Tensor], round: int, step: int) -> State:
+def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
     """The state of which `saved` wrote the `tensors`."""
     others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
-    return State(round, step, Held(tensors[_MODEL], others))
+    return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))
 
 
 class Gossip:
@@ -147,7 +150,8 @@ class Gossip:
 
     def position(self) -> Position:
         state = self.state
-        return Position(state.round, state.held.model, saved(state), {"gossip": [state.round, state.step]}, self._begin)
+        numbers = [state.round, state.step, state.period.to_plain()]
+        return Position(state.round, state.held.model, saved(state), {"gossip": numbers}, self._begin)
 
     def close(self) -> None:
         self._neighbours.close()
@@ -160,7 +164,7 @@ class Gossip:
         elif self._is_over:
             return None
         else:
-            left = self._options.period
+            left = self.state.period.period
             if self._options.steps is not None:
                 left = min(left, self._options.steps - self.state.step)
             step, correction = self.state.step + self._taken, self._algorithm.correction(self.state.held)
@@ -181,8 +185,8 @@ class Gossip:
         if await self._inside() and await self._catch_up():
             return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
-        given = self._algorithm.give(held, update)
-        self._neighbours.publish(Published(round, step, given))
+        given, own = self._algorithm.give(held, update), told(update)
+        self._neighbours.publish(Published(round, step, given, own))
         taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
         if self._far_behind(taken):
             sometimes("a peer goes on from far newer models")
@@ -191,7 +195,8 @@ class Gossip:
         vectors = {peer: one.vector for peer, one in taken.vectors.items()}
         mixed = await mix(given, vectors, taken.weights)
         self._witness(round, given, taken, mixed)
-        self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed)))
+        period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
+        self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
         return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
 
     def _becomes(self, state: State) -> None:
@@ -199,6 +204,9 @@ class Gossip:
         if self._is_over:
             rest = self._algorithm.rest(state.held)
             self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
+
+    def _decided(self, of: Sequence[Told]) -> PeriodState:
+        return decided(self._options.period, self.state.period, of, self._clock.elapsed_s)
 
     def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
         """Returns `outcome`, unless its model is to be evaluated first."""
@@ -223,7 +231,7 @@ class Gossip:
             wait_s=taken.waited_s,
             transfer_s=max(0.0, spent_s - taken.waited_s),
             waited_for=taken.waited_for,
-            details={"neighbours": len(taken.vectors), "moved": moved},
+            details={"neighbours": len(taken.vectors), "moved": moved, "period": update.steps},
             caught_up=caught_up,
             model_bytes=update.vector.nbytes if taken.vectors else 0,
             last=self._is_over,
@@ -250,7 +258,8 @@ class Gossip:
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         mean = await mix(torch.zeros_like(held.model), models, dict.fromkeys(ahead, 1.0 / len(ahead)))
         witness(CaughtUp(newest.round))
-        self._becomes(State(newest.round, newest.step, self._algorithm.begin(mean, self._options.parameters)))
+        held = self._algorithm.begin(mean, self._options.parameters)
+        self._becomes(State(newest.round, newest.step, held, self.state.period))
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
         weights = {peer: taken.weights[peer] for peer in taken.vectors}

@@ -11,6 +11,7 @@ On failure: PeerLost, for the one neighbour concerned.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from ..transfer.chunks import Inbox, StageId
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from ..wire.frames import message
+from .periods import Told
 
 GOSSIP = "gossip"
 """The family of these messages, and the name of their channel."""
@@ -48,12 +50,15 @@ class Want:
 @dataclass(frozen=True, slots=True)
 class Given:
     """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
-    `last`: the sender takes no more steps, so this vector stands for all later rounds too."""
+    `last`: the sender takes no more steps, so this vector stands for all later rounds too. `loss`,
+    `learning_rate`: of the local steps of this round."""
 
     ask: int
     round: int
     step: int
     last: bool
+    loss: float
+    learning_rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Published:
     round: int
     step: int
     vector: Tensor
+    told: Told = Told()
     last: bool = False
 
 
@@ -109,17 +115,20 @@ class NeighbourExchange:
 
         try:
             answer = await self._channel.ask(peer, question, answers=(Given,))
-            told: Given = answer.message
+            found: Given = answer.message
             answer.done()
-            if told.step < 0 or (told.round < round and not told.last):
-                raise PeerLost(peer, f"it gave round {told.round} when round {round} was wanted")
+            told = Told(found.loss, found.learning_rate)
+            if not all(map(math.isfinite, told)):
+                raise PeerLost(peer, "it told a loss or a learning rate that is no number")
+            if found.step < 0 or (found.round < round and not found.last):
+                raise PeerLost(peer, f"it gave round {found.round} when round {round} was wanted")
             given()
             into = torch.empty_like(self._like)
             await self._vectors.receive(peer, into, _stage(number))
         finally:
             self._open.discard(number)
             self._inbox.advance((_EPOCH, min(self._open, default=number + 1)))
-        return Published(told.round, told.step, into, told.last)
+        return Published(found.round, found.step, into, told, found.last)
 
     def close(self) -> None:
         for task in self._giving.values():
@@ -159,7 +168,7 @@ class NeighbourExchange:
 
     async def _send(self, peer: PeerId, ask: int, one: Published) -> None:
         try:
-            await self._channel.send(peer, Given(ask, one.round, one.step, one.last))
+            await self._channel.send(peer, Given(ask, one.round, one.step, one.last, *one.told))
             await self._vectors.send(peer, one.vector, _stage(ask))
         except PeerLost:
             pass  # the asking peer is gone

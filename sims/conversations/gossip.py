@@ -28,6 +28,6 @@ SIMULATION = Simulation(
     too_rare=("a peer goes on from far newer models",),
     messages=("Want", "Given"),
     draw=draw,
-    steps_an_exchange=lambda settings: GossipSettings.of(settings).steps,
+    steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,
     simpler=({"algorithm": "d_psgd"}, {"topology": "exponential"}, {"period": "1"}),
 )

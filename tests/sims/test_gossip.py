@@ -8,6 +8,7 @@ from live import verb
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
 
+from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.exchange import Published
@@ -40,6 +41,21 @@ def test_models_come_together_the_closer_the_better_the_graph_mixes() -> None:
 @pytest.mark.parametrize("algorithm", ["epidemic:3", "moshpit:3"])
 def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
     assert spread(algorithm=algorithm) < spread(topology="ring")
+
+
+def test_each_peer_decides_its_adaptive_period_and_neighbours_decide_alike() -> None:
+    settings = {"peers": 6, "steps": 400, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
+    _, records, _ = simulate(UNION, period="adaptive", period_block_s=0.5, **settings)
+    exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
+    periods = {
+        peer: [int(one.details["period"]) for one in exchanges if one.peer == peer]
+        for peer in {one.peer for one in exchanges}
+    }
+    assert all(len(set(own)) > 1 for own in periods.values()), "each peer has changed its period"
+    for round in range(5, min(map(len, periods.values())) - 1):
+        chosen = [own[round] for own in periods.values()]
+        assert max(chosen) <= 2 * min(chosen)
+    assert max(one.step for one in exchanges) == 400
 
 
 @pytest.mark.parametrize("first", [0, soaked(100)])

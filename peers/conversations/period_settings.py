@@ -1,0 +1,28 @@
+"""The settings of the period, which the conversations with local steps have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...aggregation.periods.adacomm import AdaComm
+from ...aggregation.periods.policy import PeriodPolicy
+from ..settings import validators as rules
+from ..settings.fields import OwnSettings, setting
+from ..settings.validators import Parsed
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodSettings(OwnSettings):
+    """Settings of a conversation whose peers average after a number of local steps."""
+
+    period: Parsed[PeriodPolicy] = setting("adaptive", rules.period(), "Local steps between two averages.", agreed=True)
+    period_initial: int = setting(
+        16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
+    )
+    period_block_s: float = setting(2.0, rules.seconds(1e6), "Seconds between its changes, at least.", agreed=True)
+
+    def __post_init__(self) -> None:
+        OwnSettings.__post_init__(self)
+        if self.period.text == "adaptive":
+            adaptive = AdaComm(initial=self.period_initial, block_s=self.period_block_s)
+            object.__setattr__(self, "period", Parsed(self.period.text, adaptive))
