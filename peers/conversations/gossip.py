@@ -37,7 +37,7 @@ def build(setup: Setup) -> Gossip:
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     neighbourhood = Neighbourhood(
-        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first),
+        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec),
         setup.membership,
         setup.stalls,
         algorithm.graph(wished.topology.value),

@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ...aggregation.codecs.codec import Codec
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
 from ...aggregation.mixing.topology import Topology
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
+from ...protocols.gossip.algorithms.choco import Choco
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
+from ...protocols.gossip.differences import DifferenceCodec
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
@@ -39,12 +42,13 @@ class GossipSettings(PeriodSettings):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "When peers average": ("period", "period_initial", "period_block_s"),
         "What they average": ("algorithm",),
-        "Connections": ("topology",),
+        "Connections": ("topology", "codec"),
         "Faults, in seconds": ("norm_limit",),
     }
 
     algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Who mixes with whom, and how.", agreed=True)
     topology: Parsed[Topology] = setting(_USUAL, _topology(), "The graph of neighbours.", agreed=True)
+    codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
@@ -52,5 +56,25 @@ class GossipSettings(PeriodSettings):
         if self.period.value.watches:
             why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
             raise SettingsError(f"{self.period.text} {why}", "period")
+        self._check_codec()
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
+
+    def _check_codec(self) -> None:
+        codec, topology = self.codec.value, self.topology.value
+        if codec is None:
+            return
+        if not isinstance(self.algorithm.value, Choco):
+            raise SettingsError(f"{self.codec.text} is for --algorithm choco, whose mixes bear coarse models", "codec")
+        if codec.family == "sketch":
+            raise SettingsError(f"cannot be {self.codec.text}, which needs the mean of all peers", "codec")
+        if topology.varies or topology.directed:
+            why = "sends differences from round to round: it needs a topology that is undirected and stays"
+            raise SettingsError(f"{self.codec.text} {why}, as regular:4 or torus", "codec")
+
+    @property
+    def difference_codec(self) -> DifferenceCodec | None:
+        """The codec of differences; None: vectors are sent as they are."""
+        codec = self.codec.value
+        assert codec is None or codec.family != "sketch"
+        return codec

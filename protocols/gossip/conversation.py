@@ -185,8 +185,8 @@ class Gossip:
         if await self._inside() and await self._catch_up():
             return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
-        given, own = self._algorithm.give(held, update), told(update)
-        self._neighbours.publish(Published(round, step, given, own))
+        own = told(update)
+        given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
         taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
         if self._far_behind(taken):
             sometimes("a peer goes on from far newer models")
@@ -196,14 +196,14 @@ class Gossip:
         mixed = await mix(given, vectors, taken.weights)
         self._witness(round, given, taken, mixed)
         period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
-        self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
+        await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
         return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
 
-    def _becomes(self, state: State) -> None:
+    async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
         if self._is_over:
             rest = self._algorithm.rest(state.held)
-            self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
+            await self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
 
     def _decided(self, of: Sequence[Told]) -> PeriodState:
         return decided(self._options.period, self.state.period, of, self._clock.elapsed_s)
@@ -259,7 +259,7 @@ class Gossip:
         mean = await mix(torch.zeros_like(held.model), models, dict.fromkeys(ahead, 1.0 / len(ahead)))
         witness(CaughtUp(newest.round))
         held = self._algorithm.begin(mean, self._options.parameters)
-        self._becomes(State(newest.round, newest.step, held, self.state.period))
+        await self._becomes(State(newest.round, newest.step, held, self.state.period))
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
         weights = {peer: taken.weights[peer] for peer in taken.vectors}

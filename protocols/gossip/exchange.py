@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
+from ..offload import off_loop
 from ..testpoints import witness
 from ..transfer.chunks import Inbox, StageId
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from ..wire.frames import message
+from .differences import DifferenceCodec, decoded, encoded
 from .periods import Told
 
 GOSSIP = "gossip"
@@ -40,50 +43,59 @@ _KEPT = 4
 @dataclass(frozen=True, slots=True)
 class Want:
     """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
-    steps."""
+    steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
+    none."""
 
     ask: int
     round: int
+    follows: int
 
 
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Given:
     """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
-    `last`: the sender takes no more steps, so this vector stands for all later rounds too. `loss`,
-    `learning_rate`: of the local steps of this round."""
+    `last`: the sender takes no more steps, so this vector stands for all later rounds too. `difference`: not the vector
+    follows, but its encoded difference from that of the round before. `loss`, `learning_rate`: of the round's local
+    steps."""
 
     ask: int
     round: int
     step: int
     last: bool
+    difference: bool
     loss: float
     learning_rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A peer's `vector` [n] of a round, which is not written to any more; see `Given`. Also the event of a simulation
-    that it was published."""
+    """A peer's `vector` [n] of a round, which is not written to any more; see `Given`. `difference`: its encoded
+    difference from that of the round before; None: there is none. Also the event of a simulation that it was
+    published."""
 
     round: int
     step: int
     vector: Tensor
     told: Told = Told()
     last: bool = False
+    difference: Tensor | None = None
 
 
 class NeighbourExchange:
-    """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype."""
+    """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype. `codec`:
+    encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are."""
 
-    def __init__(self, channel: Channel, first: Published) -> None:
-        self._channel, self._like = channel, first.vector
+    def __init__(self, channel: Channel, first: Published, codec: DifferenceCodec | None = None) -> None:
+        self._channel, self._like, self._codec = channel, first.vector, codec
         self._kept: list[tuple[Published, set[PeerId]]] = []
         """Vectors and the peers that are to take them still, the newest last."""
         self._wanted: dict[PeerId, Envelope] = {}
         """The question of each peer that waits for a round to be published: a newer one replaces it."""
         self._giving: dict[PeerId, asyncio.Task[None]] = {}
-        self.publish(first)
+        self._taken: dict[PeerId, Published] = {}
+        """With a codec, the last vector of each neighbour, from which its next difference leads on."""
+        self._give_out(first, ())
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
         self._open: set[int] = set()
@@ -92,8 +104,19 @@ class NeighbourExchange:
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
-    def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> None:
-        """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published."""
+    async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Tensor:
+        """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
+        Returns the vector [n] that they get: with a codec an estimate. Raises ValueError for a vector that the codec
+        does not take, as one that is not finite."""
+        before, me = self._kept[-1][0], self._channel.endpoint.id
+        if self._codec is not None and one.round == before.round + 1:
+            coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
+            vector, difference = await off_loop(2 * one.vector.nbytes, coded)
+            one = replace(one, vector=vector, difference=difference)
+        self._give_out(one, takers)
+        return one.vector
+
+    def _give_out(self, one: Published, takers: Iterable[PeerId]) -> None:
         witness(one)
         self._kept.append((one, set(takers)))
         self._drop()
@@ -105,13 +128,13 @@ class NeighbourExchange:
     async def take(self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None) -> Published:
         """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
         and then calls `given`. Raises PeerLost."""
-        number = 0
+        number, before = 0, self._taken.get(peer)
 
         def question(ask: int) -> Want:
             nonlocal number
             number = ask
             self._open.add(ask)
-            return Want(ask, round)
+            return Want(ask, round, 0 if before is None else before.round + 1)
 
         try:
             answer = await self._channel.ask(peer, question, answers=(Given,))
@@ -123,12 +146,35 @@ class NeighbourExchange:
             if found.step < 0 or (found.round < round and not found.last):
                 raise PeerLost(peer, f"it gave round {found.round} when round {round} was wanted")
             given()
-            into = torch.empty_like(self._like)
-            await self._vectors.receive(peer, into, _stage(number))
+            vector = await self._received(peer, _stage(number), found, before)
         finally:
             self._open.discard(number)
             self._inbox.advance((_EPOCH, min(self._open, default=number + 1)))
-        return Published(found.round, found.step, into, told, found.last)
+        one = Published(found.round, found.step, vector, told, found.last)
+        if self._codec is not None:
+            self._taken[peer] = one
+        return one
+
+    def only(self, peers: Collection[PeerId]) -> None:
+        """Keep what differences need for these peers alone."""
+        for peer in self._taken.keys() - peers:
+            del self._taken[peer]
+
+    async def _received(self, peer: PeerId, stage: StageId, found: Given, before: Published | None) -> Tensor:
+        """The vector [n] that follows `found`. Raises PeerLost."""
+        codec = self._codec
+        if not found.difference or codec is None:
+            vector = torch.empty_like(self._like)
+            await self._vectors.receive(peer, vector, stage)
+            return vector
+        if before is None or found.round != before.round + 1:
+            raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
+        difference, known = torch.empty(codec.encoded_bytes(self._like.numel()), dtype=torch.uint8), before.vector
+        await self._vectors.receive(peer, difference, stage)
+        try:
+            return await off_loop(2 * known.nbytes, lambda: decoded(codec, known, difference))
+        except ValueError as error:
+            raise PeerLost(peer, f"it gave what {codec.name} does not decode: {error}") from None
 
     def close(self) -> None:
         for task in self._giving.values():
@@ -161,20 +207,23 @@ class NeighbourExchange:
         peer = wanted.sender
         if (former := self._giving.pop(peer, None)) is not None:
             former.cancel()
-        task = asyncio.create_task(self._send(peer, wanted.message.ask, one), name="gossip")
+        task = asyncio.create_task(self._send(peer, wanted.message, one), name="gossip")
         self._giving[peer] = task
         task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
         self._drop(peer, one.round)
 
-    async def _send(self, peer: PeerId, ask: int, one: Published) -> None:
+    async def _send(self, peer: PeerId, want: Want, one: Published) -> None:
+        difference = one.difference if want.follows == one.round else None
+        given = Given(want.ask, one.round, one.step, one.last, difference is not None, *one.told)
         try:
-            await self._channel.send(peer, Given(ask, one.round, one.step, one.last, *one.told))
-            await self._vectors.send(peer, one.vector, _stage(ask))
+            await self._channel.send(peer, given)
+            await self._vectors.send(peer, one.vector if difference is None else difference, _stage(want.ask))
         except PeerLost:
             pass  # the asking peer is gone
 
     def _forget(self, peer: PeerId) -> None:
         self._wanted.pop(peer, None)
+        self._taken.pop(peer, None)
         self._drop(peer)
         if (task := self._giving.pop(peer, None)) is not None:
             task.cancel()

@@ -47,11 +47,12 @@ class Neighbourhood:
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
-    def publish(self, one: Published) -> None:
-        """Give `one` to the neighbours that ask for it."""
+    async def publish(self, one: Published) -> Tensor:
+        """Give `one` to the neighbours that ask for it. Returns the vector [n] that they get; raises ValueError for one
+        that cannot be encoded."""
         peers, place = self._vertices()
         of = takers(self._topology, len(peers), place, one.round)
-        self._exchange.publish(one, [peers[vertex] for vertex in of])
+        return await self._exchange.publish(one, [peers[vertex] for vertex in of])
 
     async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
@@ -60,6 +61,7 @@ class Neighbourhood:
         weights = row(self._topology, len(peers), place, mixed)
         of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
         came_s: dict[PeerId, float] = {}
+        self._exchange.only(of)
         for peer in sorted(of):
             self._pulls[peer] = asyncio.create_task(self._take(peer, round, anchor, came_s), name="gossip")
         try:

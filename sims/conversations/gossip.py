@@ -19,6 +19,9 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": str(chance.choice((1, 2, 4, 8)))}
     if drawn["algorithm"] == "d_psgd":
         drawn["topology"] = chance.choice(sorted(TOPOLOGIES))
+    elif drawn["algorithm"] == "choco":
+        drawn["topology"] = chance.choice(("ring", "torus", "regular:4", "complete"))
+        drawn["codec"] = chance.choice(("none", "int8", "top_k:0.1", "sign"))
     return drawn
 
 
@@ -29,5 +32,5 @@ SIMULATION = Simulation(
     messages=("Want", "Given"),
     draw=draw,
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,
-    simpler=({"algorithm": "d_psgd"}, {"topology": "exponential"}, {"period": "1"}),
+    simpler=({"algorithm": "d_psgd", "codec": "none"}, {"topology": "exponential"}, {"period": "1"}),
 )

@@ -114,9 +114,13 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
         (("--topology", "regular:1"), "--topology"),
         (("--algorithm", "epidemic:0"), "--algorithm"),
         (("--outer", "nesterov"), "--outer"),
+        (("--codec", "int8"), "--codec"),
+        (("--algorithm", "choco", "--codec", "power_sgd:2", "--topology", "ring"), "--codec"),
+        (("--algorithm", "choco", "--codec", "int8"), "--codec"),
+        (("--algorithm", "choco:1.5"), "--algorithm"),
     ],
 )
-def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[str, str], named: str) -> None:
+def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[str, ...], named: str) -> None:
     ended = verb("simulate", UNION, "--protocol", "gossip", *flags)
     assert ended.exit_code == 2
     assert named in ended.stderr

@@ -52,6 +52,7 @@ class Way:
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
 GOSSIP = {"protocol": "gossip"}
+CHOCO = {"protocol": "gossip", "algorithm": "choco:0.4", "topology": "ring", "codec": "top_k:0.2"}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
@@ -82,6 +83,10 @@ MIXES = {
 }
 BY_START = {LINK: "a peer that comes last may find others some rounds ahead, who do not need it yet"}
 IN_ROWS = {AS_A_TASK: "the last mix of two peers may be of each alone, by the order of their keys"}
+ESTIMATES = {
+    RESUMED: "the estimates of a neighbour's model begin anew with the whole of it",
+    AS_A_TASK: "a mix takes a part of the way to the mean of two models",
+}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
 IN_A_SCRIPT = dict.fromkeys(
@@ -175,6 +180,7 @@ WAYS = (
     Way("gossip", GOSSIP, MIXES),
     Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
+    Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
     Way("gossip, tracking", GOSSIP | {"algorithm": "gradient_tracking"}, MIXES),
     Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),

@@ -3,8 +3,9 @@ Adding one is one file and one line here."""
 
 from collections.abc import Callable, Mapping
 
-from ....aggregation.options import made_of, whole
+from ....aggregation.options import made_of, number, whole
 from .algorithm import Algorithm
+from .choco import Choco
 from .d_psgd import DPSGD
 from .epidemic import EpidemicLearning
 from .gradient_tracking import GradientTracking
@@ -12,6 +13,7 @@ from .moshpit import Moshpit
 
 ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "d_psgd": (DPSGD, 0),
+    "choco": (lambda step="0.04": Choco(number(step)), 1),
     "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
     "gradient_tracking": (GradientTracking, 0),
     "moshpit": (lambda axes="2": Moshpit(whole(axes)), 1),

@@ -4,11 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.weights import matrix
 from samovar.protocols.conversation import AfterStep, Update
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
 from samovar.protocols.gossip.algorithms.registry import parse_algorithm
+from samovar.protocols.gossip.differences import encoded
 
 PEERS, RATE, PERIOD = 8, 0.02, 10
 CURVES = torch.linspace(0.5, 2.0, PEERS, dtype=torch.float64)
@@ -56,7 +58,37 @@ def test_the_corrections_of_gradient_tracking_sum_to_nothing() -> None:
     assert all(float(held.tensors["correction"].abs()) > 1e-3 for held in states)
 
 
-@pytest.mark.parametrize("name", ["d_psgd", "gradient_tracking", "moshpit:2", "epidemic:2"])
+def apart_after(rounds: int, step: str, codec: str) -> float:
+    """The consensus distance of nine peers in a ring that only mix, by CHOCO, over the distance at the beginning."""
+    algorithm, coder, size = parse_algorithm(f"choco:{step}"), parse_codec(codec), 2000
+    assert coder.family != "sketch"
+    torch.manual_seed(0)
+    models = list(torch.randn(9, size, dtype=torch.float64))
+    mean, estimates = torch.stack(models).mean(0), [torch.zeros(size, dtype=torch.float64)] * 9
+    weights, began = matrix(parse_topology("ring"), 9, 1), float((torch.stack(models) - mean).norm())
+    for round in range(1, rounds + 1):
+        estimates = [encoded(coder, *each, round, "a")[0] for each in zip(estimates, models, strict=True)]
+        mixed = weights @ torch.stack(estimates)
+        models = [
+            algorithm.mix(Held(model), Update(vector=model), *each).model
+            for model, *each in zip(models, estimates, mixed, strict=True)
+        ]
+    assert torch.allclose(torch.stack(models).mean(0), mean, atol=1e-9), "mixing leaves the mean as it is"
+    return float((torch.stack(models) - mean).norm()) / began
+
+
+@pytest.mark.parametrize(
+    ("step", "codec", "most"), [("0.34", "top_k:0.1", 1e-4), ("0.3", "qsgd", 1e-3), ("1", "int8", 1e-12)]
+)
+def test_choco_brings_models_together_however_coarse_the_codec(step: str, codec: str, most: float) -> None:
+    assert apart_after(200, step, codec) < most
+
+
+def test_choco_needs_a_step_that_suits_the_codec() -> None:
+    assert apart_after(200, "1", "top_k:0.1") > 1
+
+
+@pytest.mark.parametrize("name", ["d_psgd", "choco", "gradient_tracking", "moshpit:2", "epidemic:2"])
 def test_a_neighbour_finds_the_model_in_what_a_peer_gives(name: str) -> None:
     algorithm, model = parse_algorithm(name), torch.tensor([1.0, 2.0, 3.0])
     held = algorithm.begin(model, 2)

@@ -1,0 +1,37 @@
+"""CHOCO-SGD: as D-PSGD, over vectors that are sent as encoded differences, however coarse the codec.
+
+Source: Koloskova et al., "Decentralized stochastic optimization and gossip algorithms with compressed communication",
+ICML 2019, arXiv 1902.00340, Algorithm 2. With y_i the model after the local steps, and xhat_j the estimate that all
+neighbours of peer j have of y_j (`differences`):
+
+    x_i <- y_i + gamma sum_j W_ij (xhat_j - xhat_i)
+
+As W is symmetric, and all holders of xhat_j have the same bits, the mean of all models is left as it is. gamma below 1
+keeps the errors of the estimates from growing: the coarser the codec, the smaller. Values in the authors' code: 0.04
+for the largest 1 % of the elements, 0.34 for 16 levels, 0.45 for signs.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ....aggregation.mixing.topology import Topology
+from ...conversation import Update
+from .algorithm import Held, OfModels
+
+
+class Choco(OfModels):
+    """CHOCO-SGD with the consensus step size gamma = `step`, above 0 and at most 1."""
+
+    own_graph = False
+
+    def __init__(self, step: float = 0.04) -> None:
+        if not 0 < step <= 1:
+            raise ValueError(f"the consensus step size is above 0 and at most 1, not {step:g}")
+        self._step = step
+
+    def graph(self, topology: Topology) -> Topology:
+        return topology
+
+    def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
+        return Held((mixed - given).mul_(self._step).add_(update.vector))

@@ -1,0 +1,34 @@
+"""Vectors that are sent as encoded differences: every peer that takes them has the same estimate of the vector.
+
+Source: Koloskova et al., "Decentralized stochastic optimization and gossip algorithms with compressed communication"
+(CHOCO-SGD), ICML 2019, arXiv 1902.00340, Algorithm 2:
+
+    q_i = Q(y_i - xhat_i),    xhat_i <- xhat_i + q_i        on peer i and on all that take from it
+
+The first vector is sent whole, and so is that of a round before which the taker has missed one.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
+from ..transport import PeerId
+
+DifferenceCodec = HopCodec | GatherCodec
+
+
+def encoded(
+    codec: DifferenceCodec, before: Tensor, vector: Tensor, round: int, sender: PeerId
+) -> tuple[Tensor, Tensor]:
+    """The estimate [n] of the sender's `vector` [n] in `round`, and the encoded difference, uint8, that leads to it
+    from the estimate `before` [n]. Raises ValueError for a vector that the codec does not take, as one that is not
+    finite."""
+    difference = codec.encode(vector - before, seed_of((round,), sender))
+    return decoded(codec, before, difference), difference
+
+
+def decoded(codec: DifferenceCodec, before: Tensor, difference: Tensor) -> Tensor:
+    """The estimate [n] to which `difference` leads from the estimate `before` [n], with the same bits on all peers.
+    Raises ValueError when the codec does not decode it."""
+    return before + codec.decode(difference, before.numel(), before.dtype)
