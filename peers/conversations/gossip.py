@@ -7,6 +7,7 @@ from ...protocols.collectives.bound import Bound
 from ...protocols.gossip.conversation import Gossip, Options, State, restored
 from ...protocols.gossip.exchange import GOSSIP, NeighbourExchange, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
+from ...protocols.gossip.shares import Shares
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
@@ -36,12 +37,14 @@ def build(setup: Setup) -> Gossip:
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
+    shares = Shares() if algorithm.splits else None
     neighbourhood = Neighbourhood(
-        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec),
+        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares),
         setup.membership,
         setup.stalls,
         algorithm.graph(wished.topology.value),
         Bound(wished.norm_limit),
+        shares,
     )
     entry = Entry(setup.endpoint, setup.membership)
     return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)

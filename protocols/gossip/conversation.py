@@ -182,8 +182,10 @@ class Gossip:
         taken_before, self._taken = self._taken, 0
         self._over = update.final
         began_s = self._now()
-        if await self._inside() and await self._catch_up():
-            return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
+        if await self._inside():
+            if await self._catch_up():
+                return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
+            self.state = replace(self.state, held=self._anew(self.state.held.model))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = told(update)
         given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
@@ -193,7 +195,9 @@ class Gossip:
             await self._go_on_from(taken)
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
         vectors = {peer: one.vector for peer, one in taken.vectors.items()}
-        mixed = await mix(given, vectors, taken.weights)
+        for share in self._neighbours.back():
+            given = given + share
+        mixed = await mix(given, taken.own, vectors, taken.weights)
         self._witness(round, given, taken, mixed)
         period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
@@ -256,15 +260,18 @@ class Gossip:
         ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
         newest, held = max(ahead.values(), key=lambda one: one.round), self.state.held
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
-        mean = await mix(torch.zeros_like(held.model), models, dict.fromkeys(ahead, 1.0 / len(ahead)))
+        mean = await mix(torch.zeros_like(held.model), 0.0, models, dict.fromkeys(ahead, 1.0 / len(ahead)))
         witness(CaughtUp(newest.round))
-        held = self._algorithm.begin(mean, self._options.parameters)
-        await self._becomes(State(newest.round, newest.step, held, self.state.period))
+        await self._becomes(State(newest.round, newest.step, self._anew(mean), self.state.period))
+
+    def _anew(self, model: Tensor) -> Held:
+        """What this peer holds that goes on from `model` [n] alone: the others have given up what else it held."""
+        self._neighbours.begin_anew()
+        return self._algorithm.begin(model, self._options.parameters)
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
-        weights = {peer: taken.weights[peer] for peer in taken.vectors}
         rounds = {peer: one.round for peer, one in taken.vectors.items()}
-        witness(Mixed(round, own, weights, rounds, mixed))
+        witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -29,6 +29,7 @@ from ..transport import PeerId
 from ..wire.frames import message
 from .differences import DifferenceCodec, decoded, encoded
 from .periods import Told
+from .shares import Shares
 
 GOSSIP = "gossip"
 """The family of these messages, and the name of their channel."""
@@ -44,11 +45,20 @@ _KEPT = 4
 class Want:
     """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
     steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
-    none."""
+    none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none."""
 
     ask: int
     round: int
     follows: int
+    took: int
+
+
+@message(GOSSIP)
+@dataclass(frozen=True, slots=True)
+class Took:
+    """The sender has taken the share for which it asked by the question `took`."""
+
+    took: int
 
 
 @message(GOSSIP)
@@ -84,10 +94,17 @@ class Published:
 
 class NeighbourExchange:
     """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype. `codec`:
-    encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are."""
+    encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are.
+    `shares`: if there are some, each vector after the first is a share that each of its takers may take once."""
 
-    def __init__(self, channel: Channel, first: Published, codec: DifferenceCodec | None = None) -> None:
-        self._channel, self._like, self._codec = channel, first.vector, codec
+    def __init__(
+        self,
+        channel: Channel,
+        first: Published,
+        codec: DifferenceCodec | None = None,
+        shares: Shares | None = None,
+    ) -> None:
+        self._channel, self._like, self._codec, self._shares = channel, first.vector, codec, shares
         self._kept: list[tuple[Published, set[PeerId]]] = []
         """Vectors and the peers that are to take them still, the newest last."""
         self._wanted: dict[PeerId, Envelope] = {}
@@ -95,12 +112,15 @@ class NeighbourExchange:
         self._giving: dict[PeerId, asyncio.Task[None]] = {}
         self._taken: dict[PeerId, Published] = {}
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
+        self._took: dict[PeerId, int] = {}
+        """The last question by which this peer has taken a share, by the neighbour that gave it."""
         self._give_out(first, ())
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
         self._open: set[int] = set()
         """Numbers of the questions whose vectors have not arrived yet."""
         channel.on(Want, self._on_want)
+        channel.on(Took, self._on_took)
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
@@ -120,10 +140,8 @@ class NeighbourExchange:
         witness(one)
         self._kept.append((one, set(takers)))
         self._drop()
-        for peer, wanted in list(self._wanted.items()):
-            if (found := self._for(wanted.message)) is not None:
-                del self._wanted[peer]
-                self._give(wanted, found)
+        for wanted in list(self._wanted.values()):
+            self._answer(wanted)
 
     async def take(self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None) -> Published:
         """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
@@ -134,7 +152,7 @@ class NeighbourExchange:
             nonlocal number
             number = ask
             self._open.add(ask)
-            return Want(ask, round, 0 if before is None else before.round + 1)
+            return Want(ask, round, 0 if before is None else before.round + 1, self._took.get(peer, 0))
 
         try:
             answer = await self._channel.ask(peer, question, answers=(Given,))
@@ -153,6 +171,9 @@ class NeighbourExchange:
         one = Published(found.round, found.step, vector, told, found.last)
         if self._codec is not None:
             self._taken[peer] = one
+        if self._shares is not None and round != NEWEST:
+            self._took[peer] = number
+            self._channel.post(peer, Took(number))
         return one
 
     def only(self, peers: Collection[PeerId]) -> None:
@@ -180,27 +201,59 @@ class NeighbourExchange:
         for task in self._giving.values():
             task.cancel()
 
-    def _for(self, want: Want) -> Published | None:
-        """The vector to give; None: it is not published yet."""
-        newest = self._kept[-1][0]
-        kept = (one for one, _ in self._kept if one.round == want.round)
-        return next(kept, newest) if want.round <= newest.round or newest.last else None
+    def gone(self, peer: PeerId) -> None:
+        """`peer` has ended: what it has not taken it never will, and what it has taken is lost with it."""
+        self._forget(peer)
+        self._took.pop(peer, None)
+        if self._shares is not None:
+            self._shares.told(peer, 0)
+
+    def withdraw(self) -> None:
+        """Give none of the vectors that are published as the one of a round any more."""
+        for _, takers in self._kept:
+            takers.clear()
 
     def _drop(self, taker: PeerId | None = None, round: int | None = None) -> None:
         """Drop older vectors that nobody is to take any more. `taker` takes no more of `round`, None: of any."""
         for one, takers in self._kept:
             if round in (None, one.round):
                 takers.discard(taker or "")
-        *older, newest = self._kept[-_KEPT:]
-        self._kept = [*(each for each in older if each[1]), newest]
+        *older, newest = self._kept
+        for one, takers in older[: -(_KEPT - 1)]:
+            self._come_back(one, takers)
+        self._kept = [*(each for each in older[-(_KEPT - 1) :] if each[1]), newest]
+
+    def _come_back(self, one: Published, takers: Collection[PeerId]) -> None:
+        """These peers are not given `one` any more."""
+        if self._shares is not None:
+            self._shares.come_back(one.round, one.vector, takers)
 
     def _on_want(self, envelope: Envelope) -> None:
         if (former := self._wanted.pop(envelope.sender, None)) is not None:
             self._channel.refuse(former, "it has asked again")
-        if (one := self._for(envelope.message)) is not None:
-            self._give(envelope, one)
-        else:
-            self._wanted[envelope.sender] = envelope
+        if self._shares is not None:
+            self._shares.told(envelope.sender, envelope.message.took)
+        self._wanted[envelope.sender] = envelope
+        self._answer(envelope)
+
+    def _on_took(self, envelope: Envelope) -> None:
+        if self._shares is not None:
+            self._shares.took(envelope.sender, envelope.message.took)
+
+    def _answer(self, wanted: Envelope) -> None:
+        """Give the vector that is asked for, if it is published already."""
+        want, (newest, takers) = wanted.message, self._kept[-1]
+        if want.round > newest.round and not newest.last:
+            return
+        del self._wanted[wanted.sender]
+        kept = [each for each in self._kept if each[0].round == want.round]
+        one, takers = kept[0] if kept else self._kept[-1]
+        if self._shares is not None and want.round != NEWEST:
+            if not kept or wanted.sender not in takers:
+                self._channel.refuse(wanted, "it has no share of that round for this peer")
+                return
+            self._shares.given(wanted.sender, want.ask, one.round, one.vector)
+        self._give(wanted, one)
 
     def _give(self, wanted: Envelope, one: Published) -> None:
         """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
@@ -210,7 +263,8 @@ class NeighbourExchange:
         task = asyncio.create_task(self._send(peer, wanted.message, one), name="gossip")
         self._giving[peer] = task
         task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
-        self._drop(peer, one.round)
+        if wanted.message.round != NEWEST:
+            self._drop(peer, one.round)
 
     async def _send(self, peer: PeerId, want: Want, one: Published) -> None:
         difference = one.difference if want.follows == one.round else None
@@ -224,6 +278,8 @@ class NeighbourExchange:
     def _forget(self, peer: PeerId) -> None:
         self._wanted.pop(peer, None)
         self._taken.pop(peer, None)
+        for one, takers in self._kept:
+            self._come_back(one, takers & {peer})
         self._drop(peer)
         if (task := self._giving.pop(peer, None)) is not None:
             task.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ...aggregation.vector import all_finite, norm_of
@@ -15,11 +16,12 @@ from ..transport import PeerId
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Event for a simulation's checkers: a peer's model of `round` is the sum of its `own` vector [n], with the weight
-    that the others leave to 1, and of the vectors of these rounds, by peer, with these weights."""
+    """Event for a simulation's checkers: what a peer has after `round` is the sum of its `own` vector [n], with the
+    weight `own_weight`, and of the vectors of these rounds, by peer, with these weights."""
 
     round: int
     own: Tensor
+    own_weight: float
     weights: Mapping[PeerId, float]
     rounds: Mapping[PeerId, int]
     vector: Tensor
@@ -32,12 +34,13 @@ class CaughtUp:
     round: int
 
 
-async def mix(own: Tensor, theirs: Mapping[PeerId, Tensor], weights: Mapping[PeerId, float]) -> Tensor:
-    """``w own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor, with w = 1 - sum_j weights_j: a
-    neighbour that gave nothing leaves its weight to this peer's own vector."""
+async def mix(
+    own: Tensor, own_weight: float, theirs: Mapping[PeerId, Tensor], weights: Mapping[PeerId, float]
+) -> Tensor:
+    """``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor."""
 
     def work() -> Tensor:
-        mixed = own * (1.0 - sum(weights[peer] for peer in theirs))
+        mixed = own * own_weight
         for peer, vector in theirs.items():
             mixed.add_(vector, alpha=weights[peer])
         return mixed
@@ -58,3 +61,10 @@ async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> N
 
     if why := await off_loop(vector.nbytes, work):
         raise WrongNumbers(peer, why)
+
+
+async def check_own(vector: Tensor) -> None:
+    """Raises ValueError when this peer's own `vector` [n], which it is about to give to others, is not finite."""
+    if not await off_loop(vector.nbytes, lambda: all_finite(vector)):
+        broken = int((~torch.isfinite(vector)).sum())
+        raise ValueError(f"{broken} numbers of the model are not finite: it has diverged")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -12,47 +12,62 @@ from ...aggregation.mixing.topology import Topology
 from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
+from ..members.neighbours import OUTSIDE, UNREACHABLE
 from ..members.port import Members
 from ..members.view import Member
 from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
-from .exchange import NeighbourExchange, Published
-from .mixing import check
+from .exchange import NEWEST, NeighbourExchange, Published
+from .mixing import check, check_own
+from .shares import Shares, split
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The vectors that arrived in a round. `weights`: of all neighbours, also of those that gave nothing. `waited_s`:
-    until the last vector was published; `waited_for`: its peer."""
+    """The vectors that arrived in a round, and the `weights` of the mix: of each neighbour that gave one, and `own`, of
+    this peer's own. `waited_s`: until the last vector was published; `waited_for`: its peer."""
 
     vectors: Mapping[PeerId, Published]
     weights: Mapping[PeerId, float]
+    own: float
     waited_s: float
     waited_for: PeerId | None
 
 
-NOTHING = Taken({}, {}, 0.0, None)
+NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
     """One peer's neighbours in `topology`, whose vertices are the peers that the membership knows. `bound`: on the
-    norms of their models."""
+    norms of their models. `shares`: a vector is split between this peer and its takers; None: all of it is given."""
 
     def __init__(
-        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, topology: Topology, bound: Bound
+        self,
+        exchange: NeighbourExchange,
+        members: Members,
+        stalls: Stalls,
+        topology: Topology,
+        bound: Bound,
+        shares: Shares | None = None,
     ) -> None:
-        self._exchange, self._members, self._stalls = exchange, members, stalls
+        self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
         self._topology, self._bound = topology, bound
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
     async def publish(self, one: Published) -> Tensor:
-        """Give `one` to the neighbours that ask for it. Returns the vector [n] that they get; raises ValueError for one
-        that cannot be encoded."""
+        """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
+        that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
+        await check_own(one.vector)
         peers, place = self._vertices()
-        of = takers(self._topology, len(peers), place, one.round)
-        return await self._exchange.publish(one, [peers[vertex] for vertex in of])
+        of = [peers[vertex] for vertex in takers(self._topology, len(peers), place, one.round)]
+        if self._shares is None:
+            return await self._exchange.publish(one, of)
+        of = [] if one.last else of
+        share, rest = split(one.vector, len(of))
+        await self._exchange.publish(replace(one, vector=share), of)
+        return rest
 
     async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
@@ -77,7 +92,20 @@ class Neighbourhood:
             sometimes("a neighbour gave nothing")
         last = max(came_s, key=lambda peer: came_s[peer], default=None)
         until_s = self._now() if last is None or len(vectors) < len(of) else came_s[last]
-        return Taken(vectors, of, until_s - began_s, last)
+        if self._shares is not None and round != NEWEST:
+            return Taken(vectors, dict.fromkeys(vectors, 1.0), 1.0, until_s - began_s, last)
+        weights_of = {peer: of[peer] for peer in vectors}
+        return Taken(vectors, weights_of, 1.0 - sum(weights_of.values()), until_s - began_s, last)
+
+    def back(self) -> list[Tensor]:
+        """The shares [n] of this peer's vectors that nobody has taken, since the last call."""
+        return [] if self._shares is None else self._shares.back()
+
+    def begin_anew(self) -> None:
+        """This peer's state begins anew: its former shares are no longer its own."""
+        if self._shares is not None:
+            self._exchange.withdraw()
+            self._shares.reset()
 
     def close(self) -> None:
         """Give nothing any more."""
@@ -104,6 +132,8 @@ class Neighbourhood:
     def _left(self, member: Member, why: str) -> None:
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
+        if why not in (OUTSIDE, UNREACHABLE):
+            self._exchange.gone(member.id)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -13,6 +13,10 @@ from .removals import Removals
 from .roster import Roster
 from .view import NOBODY, Member
 
+UNREACHABLE = "it cannot be reached from here"
+OUTSIDE = "this peer is no member itself"
+"""Reasons when a neighbour is still a member, and may be a neighbour again in the same life."""
+
 
 class Neighbours:
     """One peer's neighbours. When a neighbour is restarted under its key, one neighbour leaves and another one
@@ -54,9 +58,9 @@ def of_view(roster: Roster, removals: Removals) -> Neighbours:
 
     def why_left(member: Member) -> str:
         if roster.id not in roster.view.ids:
-            return "this peer is no member itself"
+            return OUTSIDE
         if roster.view.holds(member):
-            return "it cannot be reached from here"
+            return UNREACHABLE
         return next((one.why for one in reversed(removals) if one.peer == member.id), "it is no member any more")
 
     def follow() -> None:

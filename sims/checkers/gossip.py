@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from ...protocols.gossip.exchange import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
+from ...protocols.gossip.shares import BeganAnew, CameBack
+from ...protocols.members.states import Moved, State
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, peer_of
 from .common import Check
@@ -30,25 +32,53 @@ def rounds_are_mixed_one_by_one(scenario: Scenario, entries: Sequence[Entry]) ->
 
 def a_mix_is_of_what_was_published(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A mix is the weighted sum of the peer's own model and of models that its neighbours have published in the rounds
-    that it was told, each once, with weights of at most 1 in all."""
+    that it was told, each once, with weights that sum to 1, or each with a weight of 1 where vectors are split."""
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):
             published[f"peer-{peer_of(life)}", event.round].append(event.vector)
         elif isinstance(event, Mixed):
-            rest = 1.0 - sum(event.weights.values())
-            if rest < 0 or any(weight <= 0 for weight in event.weights.values()):
-                yield f"{life} mixed round {event.round} with weights {dict(event.weights)}"
-            elif not _is_sum(event, rest, published):
+            weights = [event.own_weight, *event.weights.values()]
+            splits = all(weight == 1 for weight in weights)
+            if not splits and (abs(sum(weights) - 1) > 1e-9 or min(weights) < -1e-9):
+                yield f"{life} mixed round {event.round} with weights {weights}"
+            elif not _is_sum(event, published):
                 yield f"{life} mixed in round {event.round} what nobody had published"
 
 
-def _is_sum(event: Mixed, rest: float, published: dict[tuple[str, int], list[torch.Tensor]]) -> bool:
-    sums = [event.own.double() * rest]
+def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) -> bool:
+    sums = [event.own.double() * event.own_weight]
     for peer, weight in event.weights.items():
         models = published[peer, event.rounds[peer]]
         sums = [one + weight * model.double() for one in sums for model in models]
     return any(torch.allclose(event.vector.double(), one, rtol=1e-5, atol=1e-6) for one in sums)
 
 
-GOSSIP: tuple[Check, ...] = (rounds_are_mixed_one_by_one, a_mix_is_of_what_was_published)
+def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Of a vector that is split, a share is in one mix of its taker, or counts for its sender again, never both. A
+    taker that begins anew has given up what it took, and one that does not come to the end has lost it."""
+    taken: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
+    back: set[tuple[str, int, str]] = set()
+    to_the_end: set[str] = set()
+    for _, life, event in entries:
+        if isinstance(event, Mixed) and event.weights and event.own_weight == 1:
+            taken[life].update(event.rounds.items())
+        elif isinstance(event, BeganAnew):
+            taken[life].clear()
+        elif isinstance(event, CameBack):
+            back.add((f"peer-{peer_of(life)}", event.round, event.taker))
+        elif isinstance(event, Moved) and event.now is State.FINISHED:
+            to_the_end.add(life)
+    for life in to_the_end:
+        for (giver, round), times in taken[life].items():
+            if times > 1:
+                yield f"{life} took the share of {giver} in round {round} {times} times"
+            if (giver, round, f"peer-{peer_of(life)}") in back:
+                yield f"{life} took the share of {giver} in round {round}, which came back too"
+
+
+GOSSIP: tuple[Check, ...] = (
+    rounds_are_mixed_one_by_one,
+    a_mix_is_of_what_was_published,
+    a_share_is_taken_once_or_comes_back,
+)

@@ -84,8 +84,8 @@ def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
 def test_a_round_that_is_left_out_is_found() -> None:
     vector = torch.zeros(2)
     log = [
-        Entry(0.0, "0.0", Mixed(1, vector, {}, {}, vector)),
-        Entry(1.0, "0.0", Mixed(3, vector, {}, {}, vector)),
+        Entry(0.0, "0.0", Mixed(1, vector, 1.0, {}, {}, vector)),
+        Entry(1.0, "0.0", Mixed(3, vector, 1.0, {}, {}, vector)),
         Entry(2.0, "0.0", CaughtUp(3)),
     ]
     found = list(rounds_are_mixed_one_by_one(draw(0, "gossip"), log))
@@ -100,10 +100,14 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
         return list(a_mix_is_of_what_was_published(scenario, [published, Entry(1.0, "0.0", event)]))
 
     half = {"peer-1": 0.5}
-    assert told(Mixed(1, ones, half, {"peer-1": 1}, 2 * ones)) == []
-    assert told(Mixed(1, ones, half, {"peer-1": 1}, 2.1 * ones)) == ["0.0 mixed in round 1 what nobody had published"]
-    assert told(Mixed(1, ones, half, {"peer-1": 2}, 2 * ones)) == ["0.0 mixed in round 1 what nobody had published"]
-    assert len(told(Mixed(1, ones, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
+    assert told(Mixed(1, ones, 0.5, half, {"peer-1": 1}, 2 * ones)) == []
+    assert told(Mixed(1, ones, 0.5, half, {"peer-1": 1}, 2.1 * ones)) == [
+        "0.0 mixed in round 1 what nobody had published"
+    ]
+    assert told(Mixed(1, ones, 0.5, half, {"peer-1": 2}, 2 * ones)) == [
+        "0.0 mixed in round 1 what nobody had published"
+    ]
+    assert len(told(Mixed(1, ones, -0.6, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ WAYS = (
     Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
     Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
+    Way("gossip, push_sum", GOSSIP | {"algorithm": "push_sum"}, MIXES),
     Way("gossip, tracking", GOSSIP | {"algorithm": "gradient_tracking"}, MIXES),
     Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),

@@ -31,6 +31,11 @@ class Algorithm(Protocol):
         """Whether it chooses the neighbours by itself, and a topology has no use."""
         ...
 
+    @property
+    def splits(self) -> bool:
+        """Whether what a peer gives is split between itself and its takers, and mixed with weights of 1."""
+        ...
+
     def graph(self, topology: Topology) -> Topology:
         """The graph along which peers mix. `topology`: the one that the user has chosen."""
         ...
@@ -64,6 +69,8 @@ class Algorithm(Protocol):
 
 class OfModels:
     """The common part of the algorithms that mix models and nothing else, with m = n."""
+
+    splits = False
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         return Held(model)

@@ -39,6 +39,7 @@ class GradientTracking:
     step [p]."""
 
     own_graph = False
+    splits = False
 
     def graph(self, topology: Topology) -> Topology:
         return topology

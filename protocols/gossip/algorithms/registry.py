@@ -10,6 +10,7 @@ from .d_psgd import DPSGD
 from .epidemic import EpidemicLearning
 from .gradient_tracking import GradientTracking
 from .moshpit import Moshpit
+from .push_sum import PushSum
 
 ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "d_psgd": (DPSGD, 0),
@@ -17,6 +18,7 @@ ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
     "gradient_tracking": (GradientTracking, 0),
     "moshpit": (lambda axes="2": Moshpit(whole(axes)), 1),
+    "push_sum": (PushSum, 0),
 }
 """Name -> a function that makes the algorithm from its options, which are texts, and the most options it takes."""
 

@@ -1,0 +1,55 @@
+"""Stochastic gradient push: each peer splits its vector between itself and its out-neighbours, and divides by a weight
+that travels the same way. So the graph may be directed, and peers may have different numbers of neighbours.
+
+Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, arXiv 1811.10792, Algorithm
+1, here with `period` local steps between two exchanges:
+
+    x_i <- x_i - the local steps' updates, which begin from z_i
+    x_i <- sum_j p_ij x_j,    w_i <- sum_j p_ij w_j,    z_i = x_i / w_i        p_ij = 1 / (out-degree of j + 1)
+
+Each x_j is split into shares that sum up to it, so the sums of all x and of all w are conserved over any graph, also
+where transfers break off (`shares`). A vector that is exchanged is x_i [n], then w_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ....aggregation.mixing.topology import Topology
+from ...conversation import Correction, Update
+from .algorithm import Held
+
+_SUM = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class PushSum:
+    """Stochastic gradient push on the graph that the user has chosen."""
+
+    own_graph = False
+    splits = True
+
+    def graph(self, topology: Topology) -> Topology:
+        return topology
+
+    def begin(self, model: Tensor, parameters: int) -> Held:
+        return Held(model, {_SUM: torch.cat((model, model.new_ones(1)))})
+
+    def correction(self, held: Held) -> Correction | None:
+        return None
+
+    def give(self, held: Held, update: Update) -> Tensor:
+        weighted, weight = held.tensors[_SUM][:-1], held.tensors[_SUM][-1:]
+        return torch.cat((update.vector + (weighted - held.model), weight))
+
+    def rest(self, held: Held) -> Tensor:
+        return held.tensors[_SUM]
+
+    def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
+        return Held(self.model(held, mixed), {_SUM: mixed})
+
+    def model(self, held: Held, given: Tensor) -> Tensor:
+        return given[:-1] / given[-1]
