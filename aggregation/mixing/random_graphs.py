@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count as numbers
 
 from .regular import Static
-from .topology import Edge, Neighbours, is_connected, of_edges
+from .topology import Edge, Neighbours, Topology, is_connected, of_edges
 
 _SWITCHES_PER_EDGE = 10
 
@@ -116,3 +116,20 @@ class Epidemic:
             return tuple(sorted(chance.sample(others, min(self.degree, len(others)))))
 
         return tuple(map(of, range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """In each round a vertex takes from one of its neighbours in `graph`, drawn at random."""
+
+    graph: Topology
+    seed: int = 0
+    directed = True
+    varies = True
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        def of(vertex: int, others: tuple[int, ...]) -> tuple[int, ...]:
+            chance = random.Random(f"one of {count} {round} {vertex} {self.seed}")
+            return (chance.choice(others),) if others else ()
+
+        return tuple(of(*each) for each in enumerate(self.graph.neighbours(count, round)))

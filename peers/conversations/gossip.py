@@ -5,8 +5,10 @@ from __future__ import annotations
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
 from ...protocols.gossip.conversation import Gossip, Options, State, restored
-from ...protocols.gossip.exchange import GOSSIP, NeighbourExchange, Published
+from ...protocols.gossip.exchange import NeighbourExchange
+from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
+from ...protocols.gossip.pairs import PairNeighbourhood
 from ...protocols.gossip.shares import Shares
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
@@ -38,13 +40,12 @@ def build(setup: Setup) -> Gossip:
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    neighbourhood = Neighbourhood(
-        NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares),
-        setup.membership,
-        setup.stalls,
-        algorithm.graph(wished.topology.value),
-        Bound(wished.norm_limit),
-        shares,
+    exchange = NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares)
+    graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
+    neighbourhood = (
+        PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
+        if algorithm.pairs
+        else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
     entry = Entry(setup.endpoint, setup.membership)
     return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)

@@ -29,7 +29,7 @@ from ..members.membership import Membership
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .algorithms.algorithm import Algorithm, Held
-from .exchange import NEWEST, Published
+from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 from .periods import Told, decided, told
@@ -195,10 +195,10 @@ class Gossip:
             await self._go_on_from(taken)
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
         vectors = {peer: one.vector for peer, one in taken.vectors.items()}
-        for share in self._neighbours.back():
-            given = given + share
         mixed = await mix(given, taken.own, vectors, taken.weights)
         self._witness(round, given, taken, mixed)
+        for back in self._neighbours.back():
+            mixed = mixed + back
         period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
         return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
@@ -245,7 +245,7 @@ class Gossip:
 
     def _far_behind(self, taken: Taken) -> bool:
         newest = max((one.round for one in taken.vectors.values()), default=0)
-        return newest > self.state.round + _FAR
+        return not self._algorithm.pairs and newest > self.state.round + _FAR
 
     async def _catch_up(self, rounds: int = 1) -> bool:
         """Go on from the neighbours' newest models. Returns False, and does nothing, if none of them is more than so

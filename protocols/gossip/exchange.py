@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -26,70 +26,14 @@ from ..testpoints import witness
 from ..transfer.chunks import Inbox, StageId
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from ..wire.frames import message
 from .differences import DifferenceCodec, decoded, encoded
+from .messages import NEWEST, Given, Published, Took, Want
 from .periods import Told
 from .shares import Shares
 
-GOSSIP = "gossip"
-"""The family of these messages, and the name of their channel."""
-NEWEST = 0
-"""The round to ask for when any will do."""
 _EPOCH = 1
 _KEPT = 4
 """The most vectors that are kept for slower neighbours, the newest included."""
-
-
-@message(GOSSIP)
-@dataclass(frozen=True, slots=True)
-class Want:
-    """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
-    steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
-    none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none."""
-
-    ask: int
-    round: int
-    follows: int
-    took: int
-
-
-@message(GOSSIP)
-@dataclass(frozen=True, slots=True)
-class Took:
-    """The sender has taken the share for which it asked by the question `took`."""
-
-    took: int
-
-
-@message(GOSSIP)
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
-    `last`: the sender takes no more steps, so this vector stands for all later rounds too. `difference`: not the vector
-    follows, but its encoded difference from that of the round before. `loss`, `learning_rate`: of the round's local
-    steps."""
-
-    ask: int
-    round: int
-    step: int
-    last: bool
-    difference: bool
-    loss: float
-    learning_rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A peer's `vector` [n] of a round, which is not written to any more; see `Given`. `difference`: its encoded
-    difference from that of the round before; None: there is none. Also the event of a simulation that it was
-    published."""
-
-    round: int
-    step: int
-    vector: Tensor
-    told: Told = Told()
-    last: bool = False
-    difference: Tensor | None = None
 
 
 class NeighbourExchange:
@@ -114,6 +58,10 @@ class NeighbourExchange:
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
         self._took: dict[PeerId, int] = {}
         """The last question by which this peer has taken a share, by the neighbour that gave it."""
+        self._shown: Published | None = None
+        self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
+        """Called with a peer that averages its vector of a round with the one that it is to get. Returns False when
+        that cannot be now, and it gets none."""
         self._give_out(first, ())
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
@@ -136,23 +84,36 @@ class NeighbourExchange:
         self._give_out(one, takers)
         return one.vector
 
+    @property
+    def newest(self) -> Published:
+        """The vector that was published last."""
+        return self._kept[-1][0]
+
+    def show(self, one: Published) -> None:
+        """Until the next one is published, give `one` to peers that ask for the newest."""
+        witness(one)
+        self._shown = one
+
     def _give_out(self, one: Published, takers: Iterable[PeerId]) -> None:
         witness(one)
+        self._shown = None
         self._kept.append((one, set(takers)))
         self._drop()
         for wanted in list(self._wanted.values()):
             self._answer(wanted)
 
-    async def take(self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None) -> Published:
+    async def take(
+        self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
+    ) -> Published:
         """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
-        and then calls `given`. Raises PeerLost."""
+        and then calls `given`. `meets`: see `Want`. Raises PeerLost."""
         number, before = 0, self._taken.get(peer)
 
         def question(ask: int) -> Want:
             nonlocal number
             number = ask
             self._open.add(ask)
-            return Want(ask, round, 0 if before is None else before.round + 1, self._took.get(peer, 0))
+            return Want(ask, round, 0 if before is None else before.round + 1, self._took.get(peer, 0), meets)
 
         try:
             answer = await self._channel.ask(peer, question, answers=(Given,))
@@ -248,6 +209,11 @@ class NeighbourExchange:
         del self._wanted[wanted.sender]
         kept = [each for each in self._kept if each[0].round == want.round]
         one, takers = kept[0] if kept else self._kept[-1]
+        if want.round == NEWEST and self._shown is not None:
+            one = self._shown
+        if want.meets and not self.on_meet(wanted.sender, want.meets, one):
+            self._channel.refuse(wanted, "it averages with others already")
+            return
         if self._shares is not None and want.round != NEWEST:
             if not kept or wanted.sender not in takers:
                 self._channel.refuse(wanted, "it has no share of that round for this peer")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
@@ -18,7 +19,8 @@ from ..members.view import Member
 from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
-from .exchange import NEWEST, NeighbourExchange, Published
+from .exchange import NeighbourExchange
+from .messages import NEWEST, Published
 from .mixing import check, check_own
 from .shares import Shares, split
 
@@ -98,7 +100,8 @@ class Neighbourhood:
         return Taken(vectors, weights_of, 1.0 - sum(weights_of.values()), until_s - began_s, last)
 
     def back(self) -> list[Tensor]:
-        """The shares [n] of this peer's vectors that nobody has taken, since the last call."""
+        """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
+        taken."""
         return [] if self._shares is None else self._shares.back()
 
     def begin_anew(self) -> None:
@@ -114,7 +117,8 @@ class Neighbourhood:
     async def _take(self, peer: PeerId, round: int, anchor: Tensor, came_s: dict[PeerId, float]) -> Published | None:
         """The neighbour's vector; None: it gives none."""
         try:
-            one = await self._exchange.take(peer, round, lambda: came_s.update({peer: self._now()}))
+            given = partial(self._came, came_s, peer)
+            one = await (self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given))
             await check(peer, one.vector, anchor, self._bound)
             return one
         except WrongNumbers as wrong:
@@ -122,6 +126,13 @@ class Neighbourhood:
         except PeerLost:
             pass  # the membership hears of it, too
         return None
+
+    async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published:
+        """The neighbour's vector for a mix; see `NeighbourExchange.take`."""
+        return await self._exchange.take(peer, round, given)
+
+    def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
+        came_s[peer] = self._now()
 
     def _vertices(self) -> tuple[list[PeerId], int]:
         """The vertices of the graph in order, and this peer's place among them."""

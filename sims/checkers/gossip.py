@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...protocols.gossip.exchange import Published
+from ...protocols.gossip.messages import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
 from ...protocols.gossip.shares import BeganAnew, CameBack
 from ...protocols.members.states import Moved, State

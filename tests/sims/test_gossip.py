@@ -11,7 +11,7 @@ from tiers import soaked
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.gossip.exchange import Published
+from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario

@@ -87,6 +87,7 @@ ESTIMATES = {
     RESUMED: "the estimates of a neighbour's model begin anew with the whole of it",
     AS_A_TASK: "a mix takes a part of the way to the mean of two models",
 }
+PAIRS = {RESUMED: "two peers average in the order in which they come to it"}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
 IN_A_SCRIPT = dict.fromkeys(
@@ -182,6 +183,7 @@ WAYS = (
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
     Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
     Way("gossip, push_sum", GOSSIP | {"algorithm": "push_sum"}, MIXES),
+    Way("gossip, ad_psgd", GOSSIP | {"algorithm": "ad_psgd"}, MIXES | PAIRS, BY_ORDER, all_at_once=False),
     Way("gossip, tracking", GOSSIP | {"algorithm": "gradient_tracking"}, MIXES),
     Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),

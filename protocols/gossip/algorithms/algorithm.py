@@ -36,6 +36,11 @@ class Algorithm(Protocol):
         """Whether what a peer gives is split between itself and its takers, and mixed with weights of 1."""
         ...
 
+    @property
+    def pairs(self) -> bool:
+        """Whether a mix is an average with one neighbour, which answers amid its local steps."""
+        ...
+
     def graph(self, topology: Topology) -> Topology:
         """The graph along which peers mix. `topology`: the one that the user has chosen."""
         ...
@@ -71,6 +76,7 @@ class OfModels:
     """The common part of the algorithms that mix models and nothing else, with m = n."""
 
     splits = False
+    pairs = False
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         return Held(model)

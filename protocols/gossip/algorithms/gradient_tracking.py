@@ -40,6 +40,7 @@ class GradientTracking:
 
     own_graph = False
     splits = False
+    pairs = False
 
     def graph(self, topology: Topology) -> Topology:
         return topology

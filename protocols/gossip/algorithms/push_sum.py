@@ -31,6 +31,7 @@ class PushSum:
 
     own_graph = False
     splits = True
+    pairs = False
 
     def graph(self, topology: Topology) -> Topology:
         return topology

@@ -4,6 +4,7 @@ Adding one is one file and one line here."""
 from collections.abc import Callable, Mapping
 
 from ....aggregation.options import made_of, number, whole
+from .ad_psgd import ADPSGD
 from .algorithm import Algorithm
 from .choco import Choco
 from .d_psgd import DPSGD
@@ -14,6 +15,7 @@ from .push_sum import PushSum
 
 ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "d_psgd": (DPSGD, 0),
+    "ad_psgd": (ADPSGD, 0),
     "choco": (lambda step="0.04": Choco(number(step)), 1),
     "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
     "gradient_tracking": (GradientTracking, 0),

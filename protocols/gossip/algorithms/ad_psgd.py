@@ -1,0 +1,31 @@
+"""AD-PSGD: asynchronous decentralized SGD. After its local steps a peer averages with one random neighbour, which need
+not have ended its own.
+
+Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018, arXiv 1710.06952,
+Algorithm 1, here with `period` local steps between two averages:
+
+    x_i, x_j <- (x_i + x_j) / 2        for a random neighbour j, atomically (`pairs`)
+    x_i <- x_i - the local steps' updates, which began from an older copy
+
+The paper needs a bipartite graph lest peers wait for each other in a circle. The passive side never waits here, so any
+graph will do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....aggregation.mixing.random_graphs import OneOf
+from ....aggregation.mixing.topology import Topology
+from .algorithm import OfModels
+
+
+@dataclass(frozen=True, slots=True)
+class ADPSGD(OfModels):
+    """AD-PSGD on the graph that the user has chosen."""
+
+    own_graph = False
+    pairs = True
+
+    def graph(self, topology: Topology) -> Topology:
+        return OneOf(topology)

@@ -1,0 +1,111 @@
+"""Averages of pairs: a peer averages its vector with that of one neighbour, and neither waits for the other's steps.
+
+    active side                                     passive side, amid its local steps
+    publishes its vector v
+    asks for the other's                            gives its own copy u as it is
+    goes on from (u + v) / 2                        asks for v, and adds (v - u) / 2 to its copy
+
+The passive side answers at once, whatever it is waiting for itself, so no cycle of waiting peers can arise. What one
+side adds is the opposite of what the other adds, so the sum of all vectors stays, whatever else has changed a copy
+meanwhile. If a transfer breaks off, one side may have averaged alone; the sum then changes by half of the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import Tensor
+
+from ...aggregation.mixing.topology import Topology
+from ..collectives.bound import Bound, WrongNumbers
+from ..link.link import PeerLost
+from ..members.port import Members
+from ..stalls.stalls import Stalls
+from ..transport import PeerId
+from .exchange import NeighbourExchange
+from .messages import NEWEST, Published
+from .mixing import check
+from .neighbourhood import Neighbourhood, Taken
+
+_AT_ONCE = 4
+"""The most averages of the passive side that are under way at a time."""
+
+
+class PairNeighbourhood(Neighbourhood):
+    """A neighbourhood in which each mix is an average with one neighbour of the topology, and others' averages change
+    this peer's vector at any time."""
+
+    def __init__(
+        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, topology: Topology, bound: Bound
+    ) -> None:
+        super().__init__(exchange, members, stalls, topology, bound)
+        self._copy = exchange.newest
+        """This peer's vector as others get it."""
+        self._changes: list[Tensor] = []
+        """Changes of the copy by others' averages that this peer's next local steps do not begin from."""
+        self._meetings: dict[PeerId, asyncio.Task[None]] = {}
+        self._asking: dict[PeerId, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Two questions to one peer would be answered by the last only."""
+        exchange.on_meet = self._meets
+
+    async def publish(self, one: Published) -> Tensor:
+        for change in self.back():
+            one = replace(one, vector=one.vector + change)
+        vector = await super().publish(one)
+        self._shows(replace(one, vector=vector))
+        return vector
+
+    async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
+        own = self._copy.vector
+        taken = await super().take(round, mixed, anchor)
+        if round != NEWEST:
+            for peer, other in taken.vectors.items():
+                change = taken.weights[peer] * (other.vector - own)
+                self._shows(replace(self._copy, vector=self._copy.vector + change))
+        return taken
+
+    def back(self) -> list[Tensor]:
+        changes, self._changes = self._changes, []
+        return changes
+
+    def begin_anew(self) -> None:
+        self._changes.clear()
+
+    def close(self) -> None:
+        for meeting in self._meetings.values():
+            meeting.cancel()
+        super().close()
+
+    async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published:
+        async with self._asking[peer]:
+            return await self._exchange.take(peer, NEWEST, given, meets=round)
+
+    def _meets(self, peer: PeerId, round: int, given: Published) -> bool:
+        """`peer` averages its vector of `round` with `given`. Returns False when that cannot be now."""
+        if peer in self._meetings or len(self._meetings) >= _AT_ONCE:
+            return False
+        task = self._meetings[peer] = asyncio.create_task(self._meet(peer, round, given.vector), name="gossip")
+        task.add_done_callback(lambda _: self._meetings.pop(peer))
+        return True
+
+    async def _meet(self, peer: PeerId, round: int, given: Tensor) -> None:
+        try:
+            async with self._asking[peer]:
+                theirs = await self._exchange.take(peer, round)
+            await check(peer, theirs.vector, given, self._bound)
+        except WrongNumbers as wrong:
+            self._members.lost(peer, wrong.why)
+        except PeerLost:
+            pass  # the membership hears of it, too
+        else:
+            if theirs.round == round:
+                change = (theirs.vector - given) / 2
+                self._changes.append(change)
+                self._shows(replace(self._copy, vector=self._copy.vector + change))
+
+    def _shows(self, copy: Published) -> None:
+        self._copy = copy
+        self._exchange.show(copy)
