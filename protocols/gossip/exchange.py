@@ -33,7 +33,7 @@ from .shares import Shares
 
 _EPOCH = 1
 _KEPT = 4
-"""The most vectors that are kept for slower neighbours, the newest included."""
+"""For how many rounds a vector is kept for slower neighbours."""
 
 
 class NeighbourExchange:
@@ -180,9 +180,11 @@ class NeighbourExchange:
             if round in (None, one.round):
                 takers.discard(taker or "")
         *older, newest = self._kept
-        for one, takers in older[: -(_KEPT - 1)]:
-            self._come_back(one, takers)
-        self._kept = [*(each for each in older[-(_KEPT - 1) :] if each[1]), newest]
+        oldest = newest[0].round - _KEPT
+        for one, takers in older:
+            if one.round <= oldest:
+                self._come_back(one, takers)
+        self._kept = [*(each for each in older if each[1] and each[0].round > oldest), newest]
 
     def _come_back(self, one: Published, takers: Collection[PeerId]) -> None:
         """These peers are not given `one` any more."""

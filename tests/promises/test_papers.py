@@ -21,6 +21,13 @@ PAPERS = ROOT / "benchmarks" / "papers"
 QUICK = {
     "adacomm": set(),
     "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
+    "gossip": {
+        "the measured rate within 5 % of the spectral gap's; one-peer exponential exact after log2 n rounds",
+        "mass conserved exactly, and the mean right to 1e-6",
+        "faster than allreduce at 10 ms",
+        "AD-PSGD: the others keep at least 90 % of their speed",
+        "exact after 3 rounds; it falls whoever is absent (plain means of those there: 2.8e-2, 8e-4, 2.6e-5)",
+    },
     "hierarchical": set(),
     "large_minibatch": set(),
     "heterogeneous": {
@@ -44,9 +51,9 @@ def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_pat
     told = json.loads(files[0].read_text())
     assert {claim["goal"] for claim in told["claims"] if claim["held"]} == QUICK[name]
     assert all(claim["paper"] in ended.stdout and claim["ours"] in ended.stdout for claim in told["claims"])
-    assert (
-        curves_in(files[1]) == sum(row.get("work") != "digits" for row in told["rows"]) >= 5
-    )  # those are a table only
+    drawn = [row for row in told["rows"] if row.get("work") != "digits" and row.get("work", "a:")[1:2] != ":"]
+    drawn += [row for row in told["rows"] if row.get("work", "").startswith("a:")]  # the others are tables only
+    assert curves_in(files[1]) == len(drawn) >= 3
 
 
 def test_what_is_foretold_of_real_links_is_told_beside_what_came_out(

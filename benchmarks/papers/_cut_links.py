@@ -1,0 +1,141 @@
+"""Push-sum in whole numbers over links that break: every share is taken or taken back, never both.
+
+The exchange and the ledger of shares are the library's, on a simulated network. In each round a part of the transfers
+is broken off: the link from giver to taker is cut at a random moment of the round, for so long that both sides give the
+other up, and joined again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import torch
+from _simulated import endpoint
+from torch import Tensor
+
+from samovar.aggregation.mixing.random_graphs import Epidemic
+from samovar.aggregation.mixing.weights import row, takers
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.channel import Channel
+from samovar.protocols.gossip.exchange import NeighbourExchange
+from samovar.protocols.gossip.messages import GOSSIP, NEWEST, Published
+from samovar.protocols.gossip.shares import Shares, split
+from samovar.protocols.link.link import PeerLost
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.network import Network
+
+ONE = 2**32
+"""1.0 in fixed point."""
+SIZE = 16
+BREAK_S, ROUND_S = 60.0, 200.0
+"""A cut lasts six times the patience of an endpoint; a round begins so long after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conserved:
+    """Of a run: transfers in all and those that were broken off, shares that came back, whether the sum of all vectors
+    is what it was at the beginning, to the last bit, and the largest error of a peer's mean."""
+
+    transfers: int
+    broken: int
+    back: int
+    exact: bool
+    error: float
+
+
+class Pusher:
+    """One peer: a vector x [SIZE] and a weight, in fixed point, as one vector."""
+
+    def __init__(self, network: Network, index: int, x: Tensor) -> None:
+        self.id = f"peer-{index}"
+        self.endpoint, self.shares, self.back = endpoint(network, index), Shares(), 0
+        self.sum = torch.cat((x, torch.tensor([ONE])))
+        first = Published(0, 0, self.sum)
+        self.exchange = NeighbourExchange(Channel(self.endpoint, GOSSIP), first, shares=self.shares)
+
+    async def round(self, number: int, to: list[str], of: list[str]) -> None:
+        """Split, give, and take what can be had."""
+        share, self.sum = split(self.sum, len(to))
+        await self.exchange.publish(Published(number, number, share), to)
+        for taken in await asyncio.gather(*(self._take(peer, number) for peer in of)):
+            self.sum = self.sum + taken
+        self.take_back()
+
+    async def settle(self, others: list[str]) -> None:
+        """Ask all others for anything: a question tells which share was taken last."""
+        for peer in others:
+            await self.exchange.take(peer, NEWEST)
+
+    def take_back(self) -> None:
+        for share in self.shares.back():
+            self.sum, self.back = self.sum + share, self.back + 1
+
+    async def _take(self, peer: str, number: int) -> Tensor:
+        try:
+            return (await self.exchange.take(peer, number)).vector
+        except PeerLost:
+            return torch.zeros_like(self.sum)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.sum[:-1].double() / float(self.sum[-1])
+
+
+def conserved(peers: int, rounds: int, *, broken: float, seed: int) -> Conserved:
+    """So many peers on a random directed graph that is another one in each round; `broken`: the share of transfers that
+    are broken off in the first half of the rounds."""
+    return run_virtual(_run(peers, rounds, broken, seed), seed=seed)
+
+
+async def _run(peers: int, rounds: int, broken: float, seed: int) -> Conserved:
+    chance, network = random.Random(seed), Network(parse_link("1mbit,20ms"), seed)
+    begun = torch.randint(-8 * ONE, 8 * ONE, (peers, SIZE), generator=torch.Generator().manual_seed(seed))
+    pushers = [Pusher(network, index, begun[index]) for index in range(peers)]
+    for one in pushers:
+        await one.endpoint.open()
+        for other in pushers:
+            if other is not one:
+                one.endpoint.dial(other.id, "")
+    graph, transfers, cuts, breaks = Epidemic(2, seed), 0, 0, set[asyncio.Task[None]]()
+    for number in range(1, rounds + 1):
+        edges = [(other, to) for to in range(peers) for other in row(graph, peers, to, number) if other != to]
+        transfers += len(edges)
+        if number <= rounds // 2:
+            for edge in edges:
+                if chance.random() < broken:
+                    cuts += 1
+                    breaks.add(asyncio.create_task(_cut(network, pushers, edge, chance.uniform(0, 0.2)), name="cut"))
+        of = [[pushers[other].id for other in row(graph, peers, at, number) if other != at] for at in range(peers)]
+        to = [[pushers[other].id for other in takers(graph, peers, at, number)] for at in range(peers)]
+        await asyncio.gather(*(one.round(number, *ways) for one, *ways in zip(pushers, to, of, strict=True)))
+        await asyncio.sleep(ROUND_S)
+    await asyncio.gather(*(one.settle([other.id for other in pushers if other is not one]) for one in pushers))
+    return await _ended(pushers, begun, transfers, cuts)
+
+
+async def _ended(pushers: list[Pusher], begun: Tensor, transfers: int, cuts: int) -> Conserved:
+    for one in pushers:
+        one.take_back()
+    total = sum((one.sum for one in pushers), torch.zeros(SIZE + 1, dtype=torch.int64))
+    expected = torch.cat((begun.sum(0), torch.tensor([len(pushers) * ONE])))
+    mean = begun.double().mean(0) / ONE
+    error = max(float((one.mean - mean).abs().max()) for one in pushers)
+    for one in pushers:
+        one.exchange.close()
+        one.endpoint.abort()
+    return Conserved(transfers, cuts, sum(one.back for one in pushers), bool(total.equal(expected)), error)
+
+
+async def _cut(network: Network, pushers: list[Pusher], edge: tuple[int, int], after_s: float) -> None:
+    ends = [pushers[end] for end in edge]
+    giver, taker = (one.id for one in ends)
+    await asyncio.sleep(after_s)
+    network.cut(giver, taker)
+    network.cut(taker, giver)
+    await asyncio.sleep(BREAK_S)
+    network.join(giver, taker)
+    network.join(taker, giver)
+    for one, other in zip(ends, ends[::-1], strict=True):
+        one.endpoint.dial(other.id, "")

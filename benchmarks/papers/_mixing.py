@@ -1,0 +1,79 @@
+"""Gossip without learning: peers hold vectors of their own, and do nothing but mix them, by the protocol itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task
+from samovar.protocols.gossip.mixing import Mixed
+from samovar.sims.scenarios.scenario import Group, Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+SIZE = 64
+
+
+class Vector(nn.Module):
+    """A vector [SIZE] of float64, which begins as 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.zeros(SIZE, dtype=torch.float64))
+
+
+def task() -> Task:
+    """In its first step each peer's vector becomes a random one of its own; from then on nothing moves it but mixes."""
+
+    def data(part: int, parts: int) -> Iterator[Tensor]:
+        own = torch.randn(SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(part))
+        while True:
+            yield own
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        assert isinstance(model, Vector)
+        return (model.vector - batch).square().sum() / 2
+
+    def once(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 if step == 0 else 0.0)
+
+    def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1.0)
+
+    return Task(Path("mixing"), Vector, data, loss, optimizer=optimizer, lr_schedule=once)
+
+
+def distances(peers: int, rounds: int, **settings: Any) -> list[float]:
+    """How far the vectors of so many peers are from their mean after each round, over the distance before the first."""
+    wished = Settings(
+        peers=peers, protocol="gossip", period="1", steps=rounds, device="cpu", patience_s=1e4, **settings
+    )
+    groups = (Group(peers=peers, link=parse_link("1gbit,5ms"), step_s=0.01),)
+    world = World(task(), Scenario(settings=wished, groups=groups))
+    run_virtual(world.run(), seed=0)
+    vectors: dict[int, dict[str, Tensor]] = {}
+    for _, life, event in world.log.entries:
+        if isinstance(event, Mixed):
+            vectors.setdefault(event.round, {})[life] = event.vector[:SIZE]
+            if event.round == 1:
+                vectors.setdefault(0, {})[life] = event.own[:SIZE]
+    assert all(len(each) == peers for each in vectors.values())
+    apart = []
+    for _, each in sorted(vectors.items()):
+        models = torch.stack(list(each.values()))
+        apart.append(float((models - models.mean(0)).norm()))
+    return [one / apart[0] for one in apart]
+
+
+def rate(apart: list[float], since: int) -> float:
+    """-ln of the factor by which the distance falls in a round, from the round `since` on, as long as it is no error of
+    rounding."""
+    last = max(index for index, one in enumerate(apart) if one > 1e-11)
+    return math.log(apart[since] / apart[last]) / (last - since) if last > since else math.inf
