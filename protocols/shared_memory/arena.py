@@ -20,7 +20,7 @@ from ..group import Group
 from ..limits import SHARED_MEMORY_MEMBERS_MAX
 from ..offload import off_loop
 from ..transport import PeerId
-from ..wire.frames import message
+from ..wire.frames import PeerMisbehaved, message
 from .segment import SECRET_BYTES, Segment
 
 _DEALS_MAX = 16
@@ -116,7 +116,8 @@ class Commons:
         early = [envelope for envelopes in self._early.values() for envelope in envelopes]
         self._early.clear()
         for envelope in early:
-            self._hear(envelope)
+            with contextlib.suppress(PeerMisbehaved):  # too late to refuse it
+                self._hear(envelope)
 
     def _deal(self, nbytes: int) -> _Deal | None:
         """The negotiation of the segment of `nbytes`; None: there are `_DEALS_MAX` of other sizes already."""
@@ -153,10 +154,12 @@ class Commons:
             self._keep(envelope)
         elif told.epoch == self._epoch == group.epoch and envelope.sender in group.ids:
             from_first = envelope.sender == group.ids[0]
+            if not from_first and not isinstance(told, Attached):
+                raise PeerMisbehaved("dealt in shared memory, which only the first in rank does")
             deal = self._deal(told.nbytes) if from_first else self._deals.get(told.nbytes)
-            if isinstance(told, Offer) and from_first:
+            if isinstance(told, Offer):
                 self._attach(told, group, deal)
-            elif isinstance(told, Use) and from_first and deal is not None:  # maybe before this peer asked for it
+            elif isinstance(told, Use) and deal is not None:  # maybe before this peer asked for it
                 deal.settle(told.all_have_it)
             elif isinstance(told, Attached) and deal is not None and deal.segment is not None:
                 rank = group.ids.index(envelope.sender)

@@ -268,6 +268,20 @@ async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> N
         endpoint.abort()
 
 
+async def test_a_member_that_deals_without_being_the_first_is_refused_by_name_and_cut_off() -> None:
+    endpoints = await endpoints_of(3)
+    view = view_of(endpoints)
+    commons = [Commons(over(endpoint), lambda endpoint=endpoint: view.group(endpoint.id)) for endpoint in endpoints]
+    assert None not in await asyncio.gather(*(one.segment(4096) for one in commons))
+    for nbytes in range(1, 40):
+        over(endpoints[2]).post("p1", Use(1, nbytes, True))
+    await eventually(lambda: endpoints[1]._trust.cut_off("p2"))
+    assert "dealt in shared memory" in endpoints[1].refused["p2"]
+    assert {*commons[1]._deals} == {4096}
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
 async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
     endpoints = await endpoints_of(3)
     view = view_of(endpoints)
