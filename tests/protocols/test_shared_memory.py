@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import group_of, over
+from conformance import eventually, group_of, over
 from torch import Tensor
 
 from samovar.aggregation.schedules.registry import SCHEDULES
