@@ -1,5 +1,6 @@
 """Gossip in simulations: models come together, faults strike only the neighbours, and its promises can be broken."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,17 +10,18 @@ from test_simulated_runs import TASKS, simulate
 from tiers import soaked
 
 from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
-from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
 from samovar.sims.world.event_log import Entry
 from samovar.sims.world.loop import run_virtual
-from samovar.sims.world.world import World
+from samovar.sims.world.world import Hung, World
 
 UNION = TASKS / "union.py"
 
@@ -129,3 +131,20 @@ def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[s
     assert ended.exit_code == 2
     assert named in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
+    """The fewest exchanges that any of five peers makes within ten seconds beside a sixth, whose steps take so long."""
+    link = parse_link("1gbit,1ms")
+    groups = (Group(peers=5, link=link, step_s=0.05), Group(peers=1, link=link, step_s=slow_s))
+    settings = Settings(peers=6, steps=10**6, period="4", protocol="gossip", algorithm=algorithm, device="cpu")
+    world = World(load_task(UNION), Scenario(settings=settings, groups=groups))
+    with pytest.raises(Hung):  # its time is over
+        run_virtual(world.run(within_s=10.0), seed=0)
+    made = Counter(entry.life for entry in world.log.entries if isinstance(entry.event, Mixed))
+    return min(made[f"{peer}.0"] for peer in range(5))
+
+
+def test_a_slow_peer_delays_nobody_where_pairs_average() -> None:
+    assert exchanges_beside_a_slow_peer("ad_psgd", 0.5) >= 0.9 * exchanges_beside_a_slow_peer("ad_psgd", 0.05)
+    assert exchanges_beside_a_slow_peer("d_psgd", 0.5) < 0.5 * exchanges_beside_a_slow_peer("d_psgd", 0.05)

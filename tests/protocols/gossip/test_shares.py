@@ -1,0 +1,56 @@
+"""Shares: of each it is known in the end whether it was taken, and what was not taken counts for its sender again."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+from live import ROOT
+
+from samovar.protocols.gossip.shares import Shares, split
+
+
+@pytest.mark.parametrize("takers", [0, 1, 3, 7])
+def test_shares_of_whole_numbers_sum_up_to_what_was_split(takers: int) -> None:
+    vector = torch.tensor([-(2**40) - 3, -1, 0, 1, 5, 2**50 + 7])
+    share, rest = split(vector, takers)
+    assert (rest + takers * share).equal(vector)
+    assert ((rest - share).abs() <= takers).all(), "all parts are alike but for what cannot be divided"
+
+
+def test_a_share_that_its_taker_tells_of_does_not_come_back() -> None:
+    shares, share = Shares(), torch.ones(3)
+    shares.given("a", ask=5, round=1, share=share)
+    shares.took("a", 5)
+    shares.told("a", 0)
+    assert shares.back() == []
+
+
+@pytest.mark.parametrize(("took", "back"), [(5, 0), (4, 1), (0, 1)])
+def test_the_next_question_of_a_taker_tells_whether_it_took_the_last_share(took: int, back: int) -> None:
+    shares = Shares()
+    shares.given("a", ask=5, round=1, share=torch.ones(3))
+    shares.told("a", took)
+    assert len(shares.back()) == back
+    assert shares.back() == [], "each comes back once"
+
+
+def test_of_a_state_that_is_given_up_nothing_comes_back() -> None:
+    shares = Shares()
+    shares.given("a", ask=5, round=1, share=torch.ones(3))
+    shares.come_back(1, torch.ones(3), ["b"])
+    shares.reset()
+    shares.told("a", 0)
+    assert shares.back() == []
+
+
+def test_over_links_that_break_no_share_is_lost_and_none_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the exchange itself, in simulation: `python benchmarks/papers/gossip.py --only b` has more peers."""
+    for folder in ("benchmarks", "benchmarks/papers"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    found = importlib.import_module("_cut_links").conserved(6, 40, broken=0.3, seed=2)
+    assert found.broken > 10
+    assert found.back > 0
+    assert found.exact
+    assert found.error < 1e-6
+    sys.modules.pop("_cut_links")
