@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..testpoints import witness
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 
 
@@ -67,6 +67,8 @@ class Shares:
 
     def come_back(self, round: int, share: Tensor, takers: Collection[PeerId]) -> None:
         """The shares of `round` that were for these peers count for this peer again."""
+        if takers:
+            sometimes("a share came back")
         for taker in takers:
             witness(CameBack(round, taker))
             self._back.append(share)

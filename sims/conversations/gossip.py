@@ -27,9 +27,9 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
 
 SIMULATION = Simulation(
     checkers=GOSSIP,
-    places=("a neighbour gave nothing",),
+    places=("a neighbour gave nothing", "a share came back"),
     too_rare=("a peer goes on from far newer models",),
-    messages=("Want", "Given"),
+    messages=("Want", "Given", "Took"),
     draw=draw,
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,
     simpler=({"algorithm": "d_psgd", "codec": "none"}, {"topology": "exponential"}, {"period": "1"}),
