@@ -22,18 +22,16 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..offload import off_loop
-from ..testpoints import witness
 from ..transfer.chunks import Inbox, StageId
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from .differences import DifferenceCodec, decoded, encoded
+from .kept import Kept
 from .messages import NEWEST, Given, Published, Took, Want
 from .periods import Told
 from .shares import Shares
 
 _EPOCH = 1
-_KEPT = 4
-"""For how many rounds a vector is kept for slower neighbours."""
 
 
 class NeighbourExchange:
@@ -48,9 +46,7 @@ class NeighbourExchange:
         codec: DifferenceCodec | None = None,
         shares: Shares | None = None,
     ) -> None:
-        self._channel, self._like, self._codec, self._shares = channel, first.vector, codec, shares
-        self._kept: list[tuple[Published, set[PeerId]]] = []
-        """Vectors and the peers that are to take them still, the newest last."""
+        self._channel, self._codec, self._shares, self._kept = channel, codec, shares, Kept(first, shares)
         self._wanted: dict[PeerId, Envelope] = {}
         """The question of each peer that waits for a round to be published: a newer one replaces it."""
         self._giving: dict[PeerId, asyncio.Task[None]] = {}
@@ -58,11 +54,9 @@ class NeighbourExchange:
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
         self._took: dict[PeerId, int] = {}
         """The last question by which this peer has taken a share, by the neighbour that gave it."""
-        self._shown: Published | None = None
         self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
         """Called with a peer that averages its vector of a round with the one that it is to get. Returns False when
         that cannot be now, and it gets none."""
-        self._give_out(first, ())
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
         self._open: set[int] = set()
@@ -76,31 +70,24 @@ class NeighbourExchange:
         """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
         Returns the vector [n] that they get: with a codec an estimate. Raises ValueError for a vector that the codec
         does not take, as one that is not finite."""
-        before, me = self._kept[-1][0], self._channel.endpoint.id
+        before, me = self.newest, self._channel.endpoint.id
         if self._codec is not None and one.round == before.round + 1:
             coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
             vector, difference = await off_loop(2 * one.vector.nbytes, coded)
             one = replace(one, vector=vector, difference=difference)
-        self._give_out(one, takers)
+        self._kept.publish(one, takers)
+        for wanted in list(self._wanted.values()):
+            self._answer(wanted)
         return one.vector
 
     @property
     def newest(self) -> Published:
         """The vector that was published last."""
-        return self._kept[-1][0]
+        return self._kept.newest
 
     def show(self, one: Published) -> None:
         """Until the next one is published, give `one` to peers that ask for the newest."""
-        witness(one)
-        self._shown = one
-
-    def _give_out(self, one: Published, takers: Iterable[PeerId]) -> None:
-        witness(one)
-        self._shown = None
-        self._kept.append((one, set(takers)))
-        self._drop()
-        for wanted in list(self._wanted.values()):
-            self._answer(wanted)
+        self._kept.show(one)
 
     async def take(
         self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
@@ -146,12 +133,15 @@ class NeighbourExchange:
         """The vector [n] that follows `found`. Raises PeerLost."""
         codec = self._codec
         if not found.difference or codec is None:
-            vector = torch.empty_like(self._like)
+            vector = torch.empty_like(self.newest.vector)
             await self._vectors.receive(peer, vector, stage)
             return vector
         if before is None or found.round != before.round + 1:
             raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
-        difference, known = torch.empty(codec.encoded_bytes(self._like.numel()), dtype=torch.uint8), before.vector
+        difference, known = (
+            torch.empty(codec.encoded_bytes(self.newest.vector.numel()), dtype=torch.uint8),
+            before.vector,
+        )
         await self._vectors.receive(peer, difference, stage)
         try:
             return await off_loop(2 * known.nbytes, lambda: decoded(codec, known, difference))
@@ -171,25 +161,7 @@ class NeighbourExchange:
 
     def withdraw(self) -> None:
         """Give none of the vectors that are published as the one of a round any more."""
-        for _, takers in self._kept:
-            takers.clear()
-
-    def _drop(self, taker: PeerId | None = None, round: int | None = None) -> None:
-        """Drop older vectors that nobody is to take any more. `taker` takes no more of `round`, None: of any."""
-        for one, takers in self._kept:
-            if round in (None, one.round):
-                takers.discard(taker or "")
-        *older, newest = self._kept
-        oldest = newest[0].round - _KEPT
-        for one, takers in older:
-            if one.round <= oldest:
-                self._come_back(one, takers)
-        self._kept = [*(each for each in older if each[1] and each[0].round > oldest), newest]
-
-    def _come_back(self, one: Published, takers: Collection[PeerId]) -> None:
-        """These peers are not given `one` any more."""
-        if self._shares is not None:
-            self._shares.come_back(one.round, one.vector, takers)
+        self._kept.withdraw()
 
     def _on_want(self, envelope: Envelope) -> None:
         if (former := self._wanted.pop(envelope.sender, None)) is not None:
@@ -205,23 +177,17 @@ class NeighbourExchange:
 
     def _answer(self, wanted: Envelope) -> None:
         """Give the vector that is asked for, if it is published already."""
-        want, (newest, takers) = wanted.message, self._kept[-1]
-        if want.round > newest.round and not newest.last:
+        want: Want = wanted.message
+        if not self._kept.covers(want.round):
             return
         del self._wanted[wanted.sender]
-        kept = [each for each in self._kept if each[0].round == want.round]
-        one, takers = kept[0] if kept else self._kept[-1]
-        if want.round == NEWEST and self._shown is not None:
-            one = self._shown
-        if want.meets and not self.on_meet(wanted.sender, want.meets, one):
+        one = self._kept.for_round(want.round, wanted.sender)
+        if one is None:
+            self._channel.refuse(wanted, "it has no share of that round for this peer")
+        elif want.meets and not self.on_meet(wanted.sender, want.meets, one):
             self._channel.refuse(wanted, "it averages with others already")
-            return
-        if self._shares is not None and want.round != NEWEST:
-            if not kept or wanted.sender not in takers:
-                self._channel.refuse(wanted, "it has no share of that round for this peer")
-                return
-            self._shares.given(wanted.sender, want.ask, one.round, one.vector)
-        self._give(wanted, one)
+        else:
+            self._give(wanted, one)
 
     def _give(self, wanted: Envelope, one: Published) -> None:
         """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
@@ -232,7 +198,9 @@ class NeighbourExchange:
         self._giving[peer] = task
         task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
         if wanted.message.round != NEWEST:
-            self._drop(peer, one.round)
+            self._kept.taken(one, peer)
+            if self._shares is not None:
+                self._shares.given(peer, wanted.message.ask, one.round, one.vector)
 
     async def _send(self, peer: PeerId, want: Want, one: Published) -> None:
         difference = one.difference if want.follows == one.round else None
@@ -246,9 +214,7 @@ class NeighbourExchange:
     def _forget(self, peer: PeerId) -> None:
         self._wanted.pop(peer, None)
         self._taken.pop(peer, None)
-        for one, takers in self._kept:
-            self._come_back(one, takers & {peer})
-        self._drop(peer)
+        self._kept.forget(peer)
         if (task := self._giving.pop(peer, None)) is not None:
             task.cancel()
 
