@@ -1,13 +1,14 @@
-"""``samovar plan``: predicts the fastest allreduce on given links, before a run is started."""
+"""``samovar plan``: predicts the fastest allreduce on given links, or the fastest topology of gossip, before a run is
+started."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console, Group
@@ -22,10 +23,13 @@ from ...protocols.limits import VIEW_MEMBERS_MAX, beyond
 from ...protocols.link.congestion import WINDOW_BYTES_MAX, suiting_chunk
 from ...protocols.link_spec import LinkSpec
 from ..records.units import bytes_text, count_text, seconds_text
+from ..report.graph_chart import graph_chart
 from ..report.plan_chart import Bar, plan_chart
 from ..settings.link_text import parse_duration, parse_link, parse_size
+from . import plan_gossip
 from .fitting import Folded
 from .output import exits
+from .plan_gossip import names_of
 
 
 def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -62,6 +66,15 @@ class Planned:
     bytes: tuple[int, int]
 
 
+class Shown(NamedTuple):
+    """A plan for people and for machines: its title, its plain values, its table, and lines below the table."""
+
+    title: str
+    plain: Mapping[str, object]
+    table: Folded
+    notes: Sequence[str]
+
+
 @click.command()
 @click.option(
     "--peers", type=click.IntRange(1, VIEW_MEMBERS_MAX), default=4, metavar="N", help="Peers that average. [default: 4]"
@@ -84,6 +97,16 @@ class Planned:
     metavar="TIME",
     help="Time that a chunk costs its sender and its receiver, however small it is. [default: 100us]",
 )
+@click.option(
+    "--protocol", type=click.Choice(["allreduce", "gossip"]), default="allreduce", help="[default: allreduce]"
+)
+@click.option(
+    "--topology",
+    callback=_taken(names_of),
+    default="all",
+    metavar="NAME",
+    help="With gossip: a topology, or all. [default: all]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object.")
 @click.option(
     "--svg", is_flag=False, flag_value="plan.svg", type=click.Path(path_type=Path), metavar="[FILE]",
@@ -91,44 +114,76 @@ class Planned:
 )  # fmt: skip
 @exits
 def plan(
-    peers: int, size: int, link: tuple[str, list[LinkSpec]], overhead: float, as_json: bool, svg: Path | None
+    peers: int,
+    size: int,
+    link: tuple[str, list[LinkSpec]],
+    overhead: float,
+    protocol: str,
+    topology: list[str],
+    as_json: bool,
+    svg: Path | None,
 ) -> int:
-    """Predict how long an averaging takes by each schedule, and draw the fastest one.
+    """Predict how long an averaging takes by each schedule, and draw the fastest one; with --protocol gossip, how fast
+    models come together along each topology.
 
     The prediction knows links and messages, but neither how busy the machines are nor other traffic on the links.
     """
     text, kinds = link
     specs = [kinds[index % len(kinds)] for index in range(peers)]
     links, chunk_bytes = _links(specs, overhead), min(map(_chunk_bytes, specs))
-    with Console(stderr=True).status("predicting"):
-        found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
-        found.sort(key=lambda planned: planned.seconds)
     on = f"each on {text}" if len(kinds) == 1 else f"on {text} in turn"
-    title = f"allreduce of {bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
-    if svg is not None:
-        bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
-        sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
-        svg.write_text(plan_chart(title, bars, peers, sent), "utf-8")
+    among = f"{bytes_text(size)} among {count_text(peers, 'peer')}, {on}"
+    asked = {
+        "peers": peers,
+        "size_bytes": size,
+        "link": text,
+        "overhead_s": overhead,
+        "svg": None if svg is None else str(svg),
+    }
+    with Console(stderr=True).status("predicting"):
+        if protocol == "gossip":
+            found = _of_gossip(f"gossip of {among}", topology, links, size, svg)
+        else:
+            found = _of_allreduce(f"allreduce of {among}", links, size, chunk_bytes, svg)
     if as_json:
-        asked = {
-            "peers": peers,
-            "size_bytes": size,
-            "link": text,
-            "overhead_s": overhead,
-            "beyond": [limit.beyond for limit in beyond(peers)],
-        }
-        told = {**asked, "chunk_bytes": chunk_bytes, **_as_json(found), "svg": None if svg is None else str(svg)}
-        click.echo(json.dumps(told))
+        click.echo(json.dumps({**asked, **found.plain}))
         return 0
-    Console(width=None if sys.stdout.isatty() else 200).print(Group(Text(title, style="bold"), Text(), _table(found)))
-    for row in found:
-        if row.shares is not None:
-            click.echo(f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it")
-    for limit in beyond(peers):
-        click.echo(f"with more than {limit.members} peers {limit.beyond}")
+    shown = Group(Text(found.title, style="bold"), Text(), found.table)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    for line in found.notes:
+        click.echo(line)
     if svg is not None:
         click.echo(f"drawn: {svg}")
     return 0
+
+
+def _of_allreduce(title: str, links: Links, size: int, chunk_bytes: int, svg: Path | None) -> Shown:
+    found = [_planned(schedule, links, size, chunk_bytes) for schedule in SCHEDULES.values()]
+    found.sort(key=lambda planned: planned.seconds)
+    if svg is not None:
+        bars = [Bar(planned.schedule.name, planned.seconds) for planned in found]
+        sent = timeline(found[0].schedule, links, size, chunk_bytes, found[0].shares)
+        svg.write_text(plan_chart(title, bars, links.world, sent), "utf-8")
+    notes = [
+        f"{row.schedule.name}: a peer sums up {min(row.shares):.0%} to {max(row.shares):.0%} of it"
+        for row in found
+        if row.shares is not None
+    ]
+    limits = beyond(links.world)
+    notes += [f"with more than {limit.members} peers {limit.beyond}" for limit in limits]
+    plain = {"chunk_bytes": chunk_bytes, "beyond": [limit.beyond for limit in limits], **_as_json(found)}
+    return Shown(title, plain, _table(found), notes)
+
+
+def _of_gossip(title: str, topologies: list[str], links: Links, size: int, svg: Path | None) -> Shown:
+    found = plan_gossip.all_planned(topologies, links, size)
+    if svg is not None:
+        svg.write_text(
+            graph_chart(f"{title}: rounds until 1 % is left", plan_gossip.graphs_of(found, links.world)), "utf-8"
+        )
+    notes = [f"{row.topology}: {row.note}" for row in found if row.note]
+    notes.append("together: 1 % is left of the distance of all models from their mean")
+    return Shown(title, plan_gossip.as_json(found), plan_gossip.table(found), notes)
 
 
 def _links(specs: list[LinkSpec], overhead_s: float) -> Links:

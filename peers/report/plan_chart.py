@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ...aggregation.schedules.cost import Sent
 from ..records.units import count_text, seconds_text
 
-_STYLE: Final = """
+STYLE: Final = """
 svg { --page: #f7f8fa; --ink: #1d2633; --soft: #5b6776; --line: #e3e7ec; color-scheme: light dark;
   font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 @media (prefers-color-scheme: dark) { svg { --page: #12161c; --ink: #e4e8ee; --soft: #9aa7b6; --line: #2b343f; } }
@@ -44,7 +44,7 @@ def plan_chart(title: str, bars: Sequence[Bar], peers: int, sent: Iterable[Sent]
         shapes.append(_text(_LEFT, height - 12.0, f"and {count_text(peers - rows, 'more peer')}"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>"
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
         f'<rect class="page" width="{_WIDTH:.0f}" height="{height:.0f}"/>'
         f"{_text(_EDGE, 36.0, title, 'strong')}{''.join(shapes)}</svg>\n"
     )

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from live import verb
 
+from samovar.aggregation.mixing.registry import TOPOLOGIES
 from samovar.aggregation.schedules.cost import Links, predict
 from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.peers.settings.link_text import parse_duration, parse_link, parse_size
@@ -149,3 +150,41 @@ def test_whatever_is_wrong_is_told_in_one_line(
 def test_units_mean_what_they_say() -> None:
     assert (parse_size("100MB"), parse_size("64KiB"), parse_duration("100us")) == (100_000_000, 65536, 1e-4)
     assert parse_link("50mbit/10mbit,20ms").receives_Bps == 6.25e6
+
+
+def gossip_planned(*arguments: object) -> dict[str, Any]:
+    return planned("--protocol", "gossip", *arguments)
+
+
+def test_every_topology_is_predicted_and_the_fastest_comes_first() -> None:
+    found = gossip_planned("--peers", 64, "--size", "100MB", "--link", "100mbit,5ms")
+    rows = {row["topology"]: row for row in found["topologies"]}
+    assert set(rows) == set(TOPOLOGIES)
+    seconds = [row["seconds"] for row in found["topologies"]]
+    assert seconds == sorted(seconds)
+    assert found["best"] == found["topologies"][0]["topology"] == "one_peer_exponential"
+    assert rows["one_peer_exponential"]["rounds"] == 6
+    assert rows["ring"]["gap"] == pytest.approx(1 - 0.9968, abs=1e-4)
+    assert rows["ring"]["round_s"] == pytest.approx(0.01 + 2 * 8, rel=0.01)
+    assert rows["ring"]["bytes"] == rows["ring"]["rounds"] * 2e8
+    assert "50 peers, and 14 that hang on two of it" in rows["slim_fly"]["note"]
+
+
+def test_one_topology_is_planned_with_its_options() -> None:
+    (row,) = gossip_planned("--peers", 20, "--size", "1MB", "--topology", "regular:6")["topologies"]
+    assert (row["topology"], row["neighbours"]) == ("regular:6", 6)
+
+
+def test_a_topology_that_does_not_exist_is_refused_in_one_line() -> None:
+    ended = verb("plan", "--size", "1MB", "--protocol", "gossip", "--topology", "moebius")
+    assert ended.exit_code == 2
+    assert "there is no topology 'moebius'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_graphs_are_drawn(tmp_path: Path) -> None:
+    drawn = tmp_path / "plan.svg"
+    ended = verb("plan", "--size", "1MB", "--peers", 12, "--protocol", "gossip", "--svg", drawn)
+    assert f"drawn: {drawn}" in ended.stdout.replace("\n", "")
+    circles = list(ElementTree.parse(drawn).getroot().iter(f"{SVG}circle"))
+    assert len(circles) == 12 * len(TOPOLOGIES)
