@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.codecs.codec import Codec
+from ...aggregation.mixing.edge_list import EdgeList
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
 from ...aggregation.mixing.topology import Topology
 from ...aggregation.periods.policy import PeriodPolicy
@@ -19,14 +20,16 @@ from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
+from .edge_files import with_edges
 from .period_settings import PeriodSettings
 
 _USUAL = "exponential"
 
 
 def _topology() -> Rule:
-    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4"
-    return Rule(parsed(parse_topology), said, "NAME", str)
+    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4 or edges:FILE"
+    take = parsed(parse_topology)
+    return Rule(lambda value: take(with_edges(value) if isinstance(value, str) else value), said, "NAME", str)
 
 
 def _algorithm() -> Rule:
@@ -57,6 +60,7 @@ class GossipSettings(PeriodSettings):
             why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
             raise SettingsError(f"{self.period.text} {why}", "period")
         self._check_codec()
+        self._check_edges(common.peers)
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
 
@@ -71,6 +75,11 @@ class GossipSettings(PeriodSettings):
         if topology.varies or topology.directed:
             why = "sends differences from round to round: it needs a topology that is undirected and stays"
             raise SettingsError(f"{self.codec.text} {why}, as regular:4 or torus", "codec")
+
+    def _check_edges(self, peers: int) -> None:
+        topology = self.topology.value
+        if isinstance(topology, EdgeList) and (last := max(topology.numbers)) >= peers:
+            raise SettingsError(f"has edges of peer {last}, beyond the {peers} peers, counted from 0", "topology")
 
     @property
     def difference_codec(self) -> DifferenceCodec | None:

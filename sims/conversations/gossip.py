@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...aggregation.mixing.registry import TOPOLOGIES
+from ...aggregation.mixing.registry import GIVEN_BY_NAME
 from ...peers.conversations.gossip_settings import GossipSettings
 from ...protocols.gossip.algorithms.registry import ALGORITHMS
 from ..checkers.gossip import GOSSIP
@@ -18,7 +18,7 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     """The own settings of gossip in the scenario of `seed`."""
     drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": str(chance.choice((1, 2, 4, 8)))}
     if drawn["algorithm"] == "d_psgd":
-        drawn["topology"] = chance.choice(sorted(TOPOLOGIES))
+        drawn["topology"] = chance.choice([*sorted(GIVEN_BY_NAME), "edges:0-1"])
     elif drawn["algorithm"] == "choco":
         drawn["topology"] = chance.choice(("ring", "torus", "regular:4", "complete"))
         drawn["codec"] = chance.choice(("none", "int8", "top_k:0.1", "sign"))
