@@ -13,7 +13,6 @@ from ...aggregation.mixing.topology import Topology
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
-from ...protocols.gossip.algorithms.choco import Choco
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ...protocols.gossip.differences import DifferenceCodec
 from ..settings import validators as rules
@@ -68,8 +67,9 @@ class GossipSettings(PeriodSettings):
         codec, topology = self.codec.value, self.topology.value
         if codec is None:
             return
-        if not isinstance(self.algorithm.value, Choco):
-            raise SettingsError(f"{self.codec.text} is for --algorithm choco, whose mixes bear coarse models", "codec")
+        if not self.algorithm.value.bears_codecs:
+            able = " or ".join(name for name in ALGORITHMS if parse_algorithm(name).bears_codecs)
+            raise SettingsError(f"{self.codec.text} is for --algorithm {able}, whose mixes bear coarse models", "codec")
         if codec.family == "sketch":
             raise SettingsError(f"cannot be {self.codec.text}, which needs the mean of all peers", "codec")
         if topology.varies or topology.directed:
