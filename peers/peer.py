@@ -3,6 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from ..protocols.members.messages import MEMBERS
 from ..protocols.members.view import Attributes, Member
 from ..protocols.meter import Meter
 from ..protocols.stalls.stalls import STALLS, Stalls
+from ..protocols.transport import PeerId
 from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
 from .place import Place
@@ -109,6 +111,7 @@ class Peer:
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
+            received_from=self._by_name(outcome.received_from),
             model_bytes=outcome.model_bytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
@@ -122,6 +125,12 @@ class Peer:
         self._record(record)
         self._comings.were_there(outcome.members)
         return record
+
+    def _by_name(self, counts: Mapping[PeerId, int]) -> dict[str, int]:
+        found = Counter[str]()
+        for peer, count in counts.items():
+            found[self.membership.view.name(peer)] += count
+        return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """Name -> scale of these metrics of the replica."""

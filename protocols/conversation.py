@@ -190,9 +190,10 @@ class Outcome:
     """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
     run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
     seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
-    the conversation's own numbers, by the names of its record columns. `caught_up`: this peer's update was not in it.
-    `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell.
-    `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+    the conversation's own numbers, by the names of its record columns. `received_from`: bytes of models, as encoded,
+    that came from each peer since the last outcome; empty: none, or the conversation does not tell. `caught_up`: this
+    peer's update was not in it. `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the
+    conversation does not tell. `last`: there is no further exchange. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -207,10 +208,20 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     waited_for: PeerId | None = None
     details: Mapping[str, float] = field(default_factory=dict)
+    received_from: Mapping[PeerId, int] = field(default_factory=dict)
     caught_up: bool = False
     model_bytes: int = 0
     last: bool = False
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """Event for a simulation's observers, of a conversation in which each peer keeps a model of its own: after the
+    exchange `version` this peer's is `vector` [n]."""
+
+    version: int
+    vector: Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ...aggregation.periods.policy import PeriodPolicy, PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..conversation import Became, Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
@@ -205,6 +205,7 @@ class Gossip:
 
     async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
+        witness(Became(state.round, state.held.model))
         if self._is_over:
             rest = self._algorithm.rest(state.held)
             await self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
@@ -236,6 +237,7 @@ class Gossip:
             transfer_s=max(0.0, spent_s - taken.waited_s),
             waited_for=taken.waited_for,
             details={"neighbours": len(taken.vectors), "moved": moved, "period": update.steps},
+            received_from=self._neighbours.received(),
             caught_up=caught_up,
             model_bytes=update.vector.nbytes if taken.vectors else 0,
             last=self._is_over,

@@ -67,3 +67,8 @@ class Published:
     told: Told = Told()
     last: bool = False
     difference: Tensor | None = None
+
+    @property
+    def carried_bytes(self) -> int:
+        """Bytes in which it came to a peer that has taken it."""
+        return (self.vector if self.difference is None else self.difference).nbytes

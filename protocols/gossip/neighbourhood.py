@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,6 +56,7 @@ class Neighbourhood:
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
         self._topology, self._bound = topology, bound
+        self._received = Counter[PeerId]()
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
@@ -104,6 +106,12 @@ class Neighbourhood:
         taken."""
         return [] if self._shares is None else self._shares.back()
 
+    def received(self) -> Mapping[PeerId, int]:
+        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
+
     def begin_anew(self) -> None:
         """This peer's state begins anew: its former shares are no longer its own."""
         if self._shares is not None:
@@ -119,6 +127,7 @@ class Neighbourhood:
         try:
             given = partial(self._came, came_s, peer)
             one = await (self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given))
+            self._received[peer] += one.carried_bytes
             await check(peer, one.vector, anchor, self._bound)
             return one
         except WrongNumbers as wrong:
