@@ -55,9 +55,6 @@ class GossipSettings(PeriodSettings):
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def check(self, common: CommonSettings) -> None:
-        if self.period.value.watches:
-            why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
-            raise SettingsError(f"{self.period.text} {why}", "period")
         self._check_codec()
         self._check_edges(common.peers)
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:

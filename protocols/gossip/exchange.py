@@ -11,7 +11,6 @@ On failure: PeerLost, for the one neighbour concerned.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
@@ -106,9 +105,9 @@ class NeighbourExchange:
             answer = await self._channel.ask(peer, question, answers=(Given,))
             found: Given = answer.message
             answer.done()
-            told = Told(found.loss, found.learning_rate)
-            if not all(map(math.isfinite, told)):
-                raise PeerLost(peer, "it told a loss or a learning rate that is no number")
+            told = Told(found.loss, found.learning_rate, found.motion)
+            if not told.makes_sense:
+                raise PeerLost(peer, "it told numbers of its local steps that make no sense")
             if found.step < 0 or (found.round < round and not found.last):
                 raise PeerLost(peer, f"it gave round {found.round} when round {round} was wanted")
             given()

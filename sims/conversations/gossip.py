@@ -13,10 +13,12 @@ from ..checkers.gossip import GOSSIP
 from ..scenarios.scenario import Group
 from .simulation import Simulation
 
+_PERIODS = ("1", "2", "4", "8", "adaptive", "auto")
+
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
     """The own settings of gossip in the scenario of `seed`."""
-    drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": str(chance.choice((1, 2, 4, 8)))}
+    drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": chance.choice(_PERIODS)}
     algorithm = parse_algorithm(drawn["algorithm"])
     if algorithm.bears_codecs:
         drawn["topology"] = chance.choice(("ring", "torus", "regular:4", "complete"))

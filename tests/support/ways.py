@@ -28,7 +28,7 @@ class Way:
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
-    is of all three."""
+    is of all three. `longest`: the most local steps before an exchange of two peers."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -39,6 +39,7 @@ class Way:
     nightly: bool = False
     steps_ms: tuple[float, ...] = (STEP_MS,)
     all_at_once: bool = True
+    longest: int = 4
 
     @property
     def task(self) -> Path:
@@ -181,6 +182,7 @@ WAYS = (
     Way("gossip", GOSSIP, MIXES),
     Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
+    Way("gossip, auto", GOSSIP | {"period": "auto"}, MIXES | FORGETS, BY_TIME, nightly=True, longest=16),
     Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
     Way("gossip, push_sum", GOSSIP | {"algorithm": "push_sum"}, MIXES),
     Way("gossip, ad_psgd", GOSSIP | {"algorithm": "ad_psgd"}, MIXES | PAIRS, BY_ORDER, all_at_once=False),
