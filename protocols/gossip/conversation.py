@@ -22,7 +22,7 @@ from torch import Tensor
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Became, Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
@@ -30,7 +30,7 @@ from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
-from .mixing import CaughtUp, Mixed, mix
+from .mixing import Became, CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 from .periods import Periods
 
