@@ -216,15 +216,6 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
-    """Event for a simulation's observers, of a conversation in which each peer keeps a model of its own: after the
-    exchange `version` this peer's is `vector` [n]."""
-
-    version: int
-    vector: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class Position:
     """The content of a checkpoint: the last agreed `vector` [n], other `tensors` and `numbers`, and the number of
     exchanges that led to it (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be

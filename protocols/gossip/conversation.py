@@ -22,11 +22,11 @@ from torch import Tensor
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Became, Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
-from ..testpoints import sometimes, witness
+from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
