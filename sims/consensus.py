@@ -16,7 +16,7 @@ import torch
 
 from ..peers.errors import EvaluationFailed
 from ..peers.records.consensus import Consensus
-from ..protocols.gossip.mixing import Became
+from ..protocols.testpoints import Became
 from .world.event_log import Gone, peer_of
 from .world.world import World
 

@@ -26,11 +26,11 @@ from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Posi
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
-from ..testpoints import sometimes, witness
+from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
-from .mixing import Became, CaughtUp, Mixed, mix
+from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 from .periods import Periods
 

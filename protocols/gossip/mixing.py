@@ -34,14 +34,6 @@ class CaughtUp:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class Became:
-    """Event for a simulation's observers: after the exchange `version` this peer's model is `vector` [n]."""
-
-    version: int
-    vector: Tensor
-
-
 async def mix(
     own: Tensor, own_weight: float, theirs: Mapping[PeerId, Tensor], weights: Mapping[PeerId, float]
 ) -> Tensor:

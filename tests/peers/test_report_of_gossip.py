@@ -21,7 +21,7 @@ from samovar.peers.report.talk_map import STRETCHES, edge_table, talk_map
 from samovar.peers.report.write import page
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.gossip.mixing import Became
+from samovar.protocols.testpoints import Became
 from samovar.sims.consensus import Observed
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
