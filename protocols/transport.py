@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from .pipes import Pipes
 from .wire.frames import Buffer
 
 PeerId = str
@@ -61,7 +62,14 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """The address at which others reach this peer, e.g. ``tcp://192.0.2.7:41234``."""
+        """The address at which others reach this peer, e.g. ``tcp://192.0.2.7:41234``; `NOWHERE`: it cannot be
+        dialled."""
+        ...
+
+    @property
+    def pipes(self) -> Pipes | None:
+        """The pipes to other peers that cannot be dialled, of a peer that cannot be dialled itself; None: this one
+        can."""
         ...
 
     @property
@@ -79,6 +87,10 @@ class Transport(Protocol):
         A peer that cannot be reached, or does not let this one in, is called again until `hang_up`, soon while
         something is posted. Both arguments may come from a hostile message: an address that cannot be dialled is
         reported by `trouble`, never raised.
+
+        `NOWHERE` as `address`: wait for the call of `peer`. If this one cannot be dialled either, what is posted goes
+        by a pipe (`Pipes.wanted`). A peer that cannot be dialled keeps the connections that it has made, so that others
+        can answer on them, and calls again within seconds when they break.
         """
         ...
 

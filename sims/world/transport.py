@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocols.pipes import Pipes
 from ...protocols.transport import Arrivals, PeerId
 from ...protocols.wire.frames import Buffer
 from .network import LINGER_S, Network
@@ -9,6 +10,8 @@ from .network import LINGER_S, Network
 
 class SimulatedTransport:
     """The transport of the peer `id` on `network`: the port of transports (`protocols.transport`)."""
+
+    pipes: Pipes | None = None
 
     def __init__(self, network: Network, id: PeerId) -> None:
         self._network, self._id = network, id
