@@ -106,7 +106,7 @@ class Transport(Protocol):
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
-        connection at all.
+        connection at all, and for what goes by a pipe, as that is counted where it is carried.
 
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.

@@ -232,8 +232,13 @@ class ZeroMQTransport:
         return self._ways.whence(peer) if self.pipes is None else self._ways.address(peer) or ""  # pipes come from here
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        posted = self._ways.post(peer, header, payload)
-        return wire_bytes(len(header), len(payload), encrypted=self.encrypted) if posted else 0
+        return self._size(peer, header, payload) if self._ways.post(peer, header, payload) else 0
+
+    def _size(self, peer: PeerId, header: Buffer, payload: Buffer) -> int:
+        """Bytes on the wire. What goes through a pipe takes none itself: the relay's pieces do."""
+        if self.pipes is not None and self._ways.address(peer) in (None, NOWHERE):
+            return 0
+        return wire_bytes(len(header), len(payload), encrypted=self.encrypted)
 
     def _take_call(self, arrived: Arrived) -> None:
         route, *frames = arrived.frames
@@ -247,8 +252,7 @@ class ZeroMQTransport:
             self._arrivals.garbage(sender, f"sent a message of {total} frames, two are due")
             return
         header, payload = frames
-        size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
-        self._arrivals.frames(sender, header, payload, size)
+        self._arrivals.frames(sender, header, payload, self._size(sender, header, payload))
 
     def _watch_over(self) -> None:
         """Z11: serve all sockets once in a while, in case an edge was missed."""

@@ -35,10 +35,10 @@ class SimulatedTransport:
         """Do nothing, because a virtual network needs no connections."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        self._network.admit(self._id, peer)
+        self._network.doors.admit(self._id, peer)
 
     def dismiss(self, peer: PeerId) -> None:
-        self._network.dismiss(self._id, peer)
+        self._network.doors.dismiss(self._id, peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         return self._network.carry(self._id, peer, header, payload)

@@ -1,11 +1,9 @@
 """Peers that cannot be dialled: answers on their own connections, and streams that a relay carries, over sockets."""
 
-import asyncio
-import random
 from collections.abc import AsyncIterator
 
 import pytest
-from conformance import Parcel, ask, collect, eventually, numbers, over, solve
+from conformance import Parcel, ask, collect, numbers, over, solve
 from town import Town
 
 from samovar.protocols.addresses import NOWHERE
