@@ -152,7 +152,7 @@ class ScriptReplica:
         self._job = job
         if job.taken == 0:
             self._begin_round()
-        self._copy.correct(job.correction)
+        self._copy.prepare(job)
         return job.count > 0
 
     def _go_on_from(self, begin: Begin) -> None:
@@ -210,6 +210,8 @@ class ScriptReplica:
             steps=self.steps,
             halfway=self._halfway,
             final=self._final,
+            grown=self._copy.unfrozen.names,
+            base=self._copy.unfrozen.base,
         )
 
     def _bring(self, update: Update) -> None:

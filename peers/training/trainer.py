@@ -109,7 +109,7 @@ class Trainer:
             raise ValueError(f"a task's peers take local steps; they cannot do {type(job).__name__}")
         if job.taken == 0:
             self.begin_round()
-        self.copy.correct(job.correction)
+        self.copy.prepare(job)
         whole = self.train(job.count, stopping, halfway=job.halfway, step=job.step) == job.count
         return self.update() if whole else None
 
@@ -172,6 +172,8 @@ class Trainer:
             steps=self.steps_in_round,
             halfway=self._counts.halfway,
             epochs=self._batches.passes.in_round,
+            grown=self.copy.unfrozen.names,
+            base=self.copy.unfrozen.base,
         )
 
     def begin_round(self) -> None:
@@ -184,7 +186,7 @@ class Trainer:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
         vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
-        self.copy.load(update.vector)
+        self.copy.load(update.vector, update.grown)
         self.steps -= now.steps
         losses = [torch.tensor(update.loss, device=self.device)]
         self._counts = Counts(now.skips, update.steps, update.weight, losses)
@@ -204,6 +206,7 @@ class Trainer:
             return
         self.begin(position.begin)
         if failed:
+            self.copy.unfrozen.settle(position.grown)
             self.recover(position.vector)
         if write is not None:
             write(self.snapshot())
@@ -214,7 +217,7 @@ class Trainer:
         if all_finite(self.vector) and math.isfinite(self._counts.mean_loss()):
             return
         self.steps -= self._counts.steps
-        self.copy.load(vector)
+        self.copy.show(vector)
         self.begin_round()
         kept = (value for state in self.optimizer.state.values() for value in state.values())
         if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
@@ -234,7 +237,7 @@ class Trainer:
             yield
             return
         now = self.vector
-        self.copy.load(vector)
+        self.copy.show(vector)
         try:
             yield
         finally:
@@ -254,9 +257,11 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
+        self.copy.notice()
+        base, unfrozen = self.copy.unfrozen.to_plain()
         state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
         optimizer, plain = optimizer_to_plain(state)
-        tensors = saved_tensors(self.model) | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+        tensors = saved_tensors(self.model) | base | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
         losses = self._counts.losses
@@ -269,6 +274,7 @@ class Trainer:
             "steps_in_round": self.steps_in_round,
             "samples": self._counts.samples,
             "layout": self.layout.to_plain(),
+            **unfrozen,
             **place,
         }
         return Snapshot(tensors, numbers)
@@ -277,6 +283,7 @@ class Trainer:
         """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
+        self.copy.unfrozen.restore(tensors, numbers)
         if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")

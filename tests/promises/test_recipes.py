@@ -32,7 +32,7 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
 RECIPES = ROOT / "tests/support/recipes"
-USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing")
+USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing", "gradual")
 STEPS = {"accumulation": 20, "lora": 8}
 CPU = torch.device("cpu")
 
@@ -96,7 +96,7 @@ def test_one_peer_of_a_script_trains_as_a_plain_loop(recipe: str, tmp_path: Path
     assert torch.equal(weights(model), plain(recipe))
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "ema"])
+@pytest.mark.parametrize("recipe", ["schedule", "ema", "gradual"])
 def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_batches(recipe: str) -> None:
     run = Simulated(recipe, peers=4, period="1")
     for trainer in run.trainers:
@@ -116,7 +116,7 @@ def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batch
         torch.testing.assert_close(found, plain(recipe), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora"])
+@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora", "gradual"])
 def test_a_recipe_that_is_resumed_goes_on_to_the_same_bits(recipe: str) -> None:
     settings = Settings(peers=2, period="2", steps=steps_of(recipe), device="cpu", checkpoint_every_s=0)
     whole = TwoPeers(task_of(recipe), settings)
