@@ -52,8 +52,8 @@ def _grown(first: _Same, names: tuple[str, ...]) -> Layout:
 
 
 def carried(vector: Tensor, before: Layout, after: Layout, fill: Tensor | None = None) -> Tensor:
-    """``vector`` [..., n] of the layout ``before`` as a vector [..., m] of ``after``. Elements of tensors that ``before``
-    has not are those of ``fill`` [..., m], or 0. Returns ``vector`` itself where the layouts are the same."""
+    """``vector`` [..., n] of the layout ``before`` as one [..., m] of ``after``. Tensors that ``before`` has not are
+    those of ``fill`` [..., m], or 0. Returns ``vector`` itself where the layouts are the same."""
     if before is after or before.slots == after.slots:
         return vector
     carried = vector.new_zeros((*vector.shape[:-1], after.size)) if fill is None else fill.clone()

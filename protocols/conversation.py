@@ -52,8 +52,6 @@ from ..aggregation.vector import Part
 from .filling import Filling
 from .transport import PeerId
 
-# Where the work begins.
-
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -101,8 +99,6 @@ class StepWith:
 
 Begin = Keep | Load | Add | Blend | StepWith
 
-# What changes each local step.
-
 
 @dataclass(frozen=True, slots=True)
 class AfterStep:
@@ -122,8 +118,6 @@ class OnGradient:
 
 
 Correction = AfterStep | OnGradient
-
-# The job.
 
 
 @dataclass(frozen=True, slots=True)

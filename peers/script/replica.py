@@ -202,16 +202,12 @@ class ScriptReplica:
     def _update(self) -> Update:
         if self._gradients:
             return Update(vector=torch.zeros(0), final=True)
-        return Update(
-            vector=self._copy.bring(),
+        return self._copy.update(
             weight=float(self.steps),
             loss=self.losses.so_far(),
-            learning_rate=self._copy.learning_rate,
             steps=self.steps,
             halfway=self._halfway,
             final=self._final,
-            grown=self._copy.unfrozen.names,
-            base=self._copy.unfrozen.base,
         )
 
     def _bring(self, update: Update) -> None:

@@ -59,6 +59,7 @@ class Constants:
         for name, tensor in self.tensors().items():
             if tensor.layout != torch.strided or tensor.is_quantized:
                 raise ValueError(f"tensor {name!r} is {tensor.dtype} and {tensor.layout}; only dense ones are compared")
+        self._looks: dict[str, _Look] = {}
         self.begin()
 
     def tensors(self) -> dict[str, Tensor]:

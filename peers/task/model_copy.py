@@ -4,13 +4,25 @@ correct the copy's local steps."""
 from __future__ import annotations
 
 import weakref
-from typing import assert_never
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout, Part, all_finite
-from ...protocols.conversation import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, Steps, StepWith
+from ...protocols.conversation import (
+    Add,
+    AfterStep,
+    Begin,
+    Blend,
+    Correction,
+    Keep,
+    Load,
+    OnGradient,
+    Steps,
+    StepWith,
+    Update,
+)
 from .averaged import Averaged
 from .constants import Agreement
 from .facts import Facts
@@ -95,6 +107,12 @@ class ModelCopy:
             raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
         self._brought = weakref.ref(vector)
         return vector
+
+    def update(self, **more: Any) -> Update:
+        """The update that brings the model. `more`: its other fields. Raises as `bring`."""
+        vector, unfrozen = self.bring(), self.unfrozen
+        rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
+        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, **more)
 
     def begin(self, begin: Begin) -> bool:
         """Apply `begin` to the model, unless this very object was the last one applied. Returns whether a new round

@@ -78,11 +78,6 @@ class Trainer:
         return self._counts.steps
 
     @property
-    def layout(self) -> Layout:
-        """The layout of the averaged vector."""
-        return self.copy.layout
-
-    @property
     def vector(self) -> Tensor:
         """The averaged tensors as a new flat vector [n]."""
         return self.copy.vector
@@ -164,16 +159,12 @@ class Trainer:
         Diverged when the model is not finite."""
         if self._counts.steps and not self._counts.samples:
             raise TaskError(f"{self.task.path}: samples() returned 0 for all batches of a round")
-        return Update(
-            vector=self.copy.bring(),
+        return self.copy.update(
             weight=self._counts.samples,
             loss=self._counts.mean_loss(),
-            learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
             halfway=self._counts.halfway,
             epochs=self._batches.passes.in_round,
-            grown=self.copy.unfrozen.names,
-            base=self.copy.unfrozen.base,
         )
 
     def begin_round(self) -> None:
@@ -273,7 +264,7 @@ class Trainer:
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._counts.samples,
-            "layout": self.layout.to_plain(),
+            "layout": self.copy.layout.to_plain(),
             **unfrozen,
             **place,
         }
@@ -284,7 +275,7 @@ class Trainer:
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         self.copy.unfrozen.restore(tensors, numbers)
-        if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
+        if (difference := self.copy.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
         mine = type(self.optimizer).__name__

@@ -69,9 +69,9 @@ class Averager(Protocol):
 def averager_for(
     codec: Codec | None, reducer: Reducer, layout: Layouts, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager for `codec`; None: no codec. `layout`: of the whole model with these parameters unfrozen. `seed`: the
-    same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds from one call to the
-    next, 1: it is called with whole models."""
+    """The averager for `codec`; None: no codec. `layout`: of the whole model with these parameters unfrozen. `seed`:
+    the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds from one call to
+    the next, 1: it is called with whole models."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
@@ -174,9 +174,7 @@ class _Remembering:
 
 
 class GatherAverager(_Remembering):
-    def __init__(
-        self, reducer: Reducer, codec: GatherCodec, layout: Layouts, owed: Owed | None, every: int
-    ) -> None:
+    def __init__(self, reducer: Reducer, codec: GatherCodec, layout: Layouts, owed: Owed | None, every: int) -> None:
         super().__init__(layout, owed, every)
         self._reducer, self._codec = reducer, codec
 

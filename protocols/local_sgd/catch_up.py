@@ -53,9 +53,9 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """The state from one of `donors`, asked one after another. `layout`: the one with which the run began; parameters may
-    have been unfrozen since. `outer`: number of tensors of the outer step. `kept`:
-    parts of snapshots by hash, kept from one call to the next. Raises CatchUpFailed."""
+    """The state from one of `donors`, asked one after another. `layout`: the one with which the run began.
+    `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash, kept from one call to the next.
+    Raises CatchUpFailed."""
     kept, failures = {} if kept is None else kept, list[str]()
     version, size_max = wanted.version.number, bytes_max(expected(whole(layout), outer))
     for donor in donors:

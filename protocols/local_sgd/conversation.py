@@ -154,10 +154,9 @@ class LocalSGDConversation:
 
     async def next(self) -> Work | None:
         work = self._next()
-        if work is not None and isinstance(work.job, Steps) and self._options.grows:
+        if work is not None and self._options.grows and isinstance(work.job, Steps):
             work = replace(work, job=replace(work.job, unfreeze=self.averaging.growth.urged))
-        if work is not None:
-            self._job = work.job
+        self._job = self._job if work is None else work.job
         return work
 
     def _next(self) -> Work | None:

@@ -1,17 +1,17 @@
 """Growth: parameters that are unfrozen during a run are averaged from the same round on by all (`aggregation.growth`).
 
-A replica brings an unfrozen parameter with its update, and conversations call that its wish. A wish is granted in the
-first round in which all members have it. The members find that out at the beginning of each attempt: a member with a
-wish tells it to the others, and waits until each of them has told its own; one without a wish tells so only who asks.
-So all of them know the same set, which each computes by itself, before any of them begins the sum. The state that all
-had before the round is then extended by the values that the parameters had while frozen, which are equal on all peers.
-Where the replicas unfreeze alike, e.g. all after the same round, the first steps of a parameter are averaged already.
+An update names the parameters in it that were frozen when the run began. Those of them that are not in the state yet
+are the peer's wish. A wish is granted in the first round in which all members have it. The members find that out at the
+beginning of each attempt. A member with a wish tells it to the others and waits until each of them has told its own; a
+member without one answers only those that tell theirs. All therefore know the same set before any of them begins the
+sum. The state before the round is then extended by the values that the parameters had while frozen, which are equal on
+all peers. If the replicas unfreeze alike, e.g. all after the same round, the first steps of a parameter are averaged.
 
-A wish that is not granted yet stays with its peer: that trains the parameter, and contributes the rest of its model.
-A parameter that half of the members or more wish for is unfrozen by the others too (`urged`), as by a newcomer that
-missed the round at which its task would have done so. Fewer cannot make the others train what they have frozen.
+A peer whose wish is not granted yet trains the parameter, and contributes the rest of its model. A parameter that half
+of the members or more wish for is unfrozen by the others too (`urged`), e.g. by a newcomer that missed the round after
+which its task would have done so. Fewer members cannot make the others train what they have frozen.
 
-Cost: nothing in a round without a wish; otherwise n(n-1) messages of a bit for each frozen parameter, one trip.
+Cost: nothing in a round without a wish; otherwise n (n - 1) messages of a bit for each frozen parameter, and one trip.
 On failure: the view changes, and the members tell their wishes anew. A grant counts only with the round's commit.
 """
 
@@ -74,6 +74,10 @@ class Growth:
         """The parameters that this peer's replica is to train beside those in the state."""
         return tuple(name for name in self._urged if name not in self._state().grown)
 
+    def summed_bytes(self, fragments: int) -> int:
+        """The size of the vector that a round sums."""
+        return self.layout().nbytes // fragments
+
     def parameters(self, first: int | None, state: State) -> int | None:
         """How many elements of `state` are parameters, which come first: `first` when the run began; None: all."""
         return None if first is None else first + self.layout(state.grown).size - self._first.size
@@ -103,9 +107,7 @@ class Growth:
         outer = tuple(carried(tensor, before, layout) for tensor in state.outer)
         return replace(state, vector=vector, outer=outer, grown=after)
 
-    async def agreed(
-        self, attempt: AttemptId, contribution: Contribution, state: State
-    ) -> tuple[Contribution, State]:
+    async def agreed(self, attempt: AttemptId, contribution: Contribution, state: State) -> tuple[Contribution, State]:
         """The contribution and the state before the round, in the layout in which all members make this attempt."""
         if self._first.later is None:
             return contribution, state

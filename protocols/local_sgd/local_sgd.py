@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from torch import Tensor
 
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.fragments import Fragments
+from ...aggregation.growth import to_bits
 from ...aggregation.outer import OuterStep
 from ...aggregation.periods.policy import PeriodPolicy
 from ...aggregation.schedules.schedule import Schedule
@@ -91,11 +93,10 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """Attaches itself to `membership`. `layout`: the one with which the run begins. `schedule` is called with a group.
-        `ends`: when the run is over.
-        `codec` encodes vectors; `residual`: its compression residual at `state`; `buckets`: the order in which
-        contributions are filled; `fragments`: how many, averaged one a round; `seed`: the run's; `uneven`: parts are
-        cut by the members' bandwidths; `norm_limit`: see `Bound`."""
+        """Attaches itself to `membership`. `layout`: the one with which the run begins. `schedule` is called with a
+        group. `ends`: when the run is over. `codec` encodes vectors; `residual`: its compression residual at `state`;
+        `buckets`: the order in which contributions are filled; `fragments`: how many, averaged one a round; `seed`: the
+        run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.ends = channel, state, ends
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""
@@ -104,7 +105,7 @@ class LocalSGD:
         self._amid = False
         """Whether this peer's site has averaged since the last round."""
         self._versions = Versions(state)
-        Donor(channel, lambda: to_snapshot(self.state, layout))
+        Donor(channel, lambda: to_snapshot(self.state, to_bits(layout, self.state.grown)))
         self.membership = membership
         membership.attach(self)
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
@@ -115,15 +116,10 @@ class LocalSGD:
         )
         inquest = Inquest(channel, self.membership, self._reducer)
         self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
-        self._inbox = self._reducer.inbox
-        owed, cut = None if residual is None else (state.round, residual, state.grown), Fragments.of(layout.size, fragments)
-        self._averager = chosen(
-            self._reducer, self.growth.layout, cut, codec=codec, owed=owed, buckets=buckets, seed=seed
-        )
-
-        def summed_bytes() -> int:
-            return self.growth.layout().nbytes // len(cut.parts)
-
+        cut, grown = Fragments.of(layout.size, fragments), self.growth
+        owed = None if residual is None else (state.round, residual, state.grown)
+        self._averager = chosen(self._reducer, grown.layout, cut, codec=codec, owed=owed, buckets=buckets, seed=seed)
+        summed_bytes = partial(grown.summed_bytes, len(cut.parts))
         late = Lateness(channel, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
         self._attempts = self._attempts_with(late, layout)
         bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
@@ -152,7 +148,7 @@ class LocalSGD:
             self._lag,
             learner,
             self._entry,
-            self._inbox,
+            self._reducer.inbox,
             late,
             self.stalls,
             state=lambda: self.state,
@@ -218,9 +214,8 @@ class LocalSGD:
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False
-        own, outcome = self._committed, self._results.outcome
-        averaged, contribution = own is not None and own.state is self.state, self.growth.fitted(contribution, self.state)
-        return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
+        state, contribution = self.state, self.growth.fitted(contribution, self.state)
+        return self._results.outcome(contribution, state, self._committed, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
         """Average amid a round with the peers of this peer's site. `turn`: the index of this average in the round, from

@@ -45,9 +45,10 @@ class Results:
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
     ) -> Outcome:
-        """The outcome of a round that led to `state`, in whose layout `contribution` is. `own`: this peer's result;
-        None: it fetched the state."""
+        """The outcome of a round that led to `state`, in whose layout `contribution` is. `own`: the result that this
+        peer committed last; if it is of another state, this peer has fetched that one."""
         meter.read()
+        own = own if own is not None and own.state is state else None
         if own is None:
             meter.in_vain(0.0)
         whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
-from ...aggregation.growth import from_bits, to_bits
+from ...aggregation.growth import from_bits
 from ...aggregation.outer import OuterState
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
@@ -69,11 +69,11 @@ def state_fingerprint(state: State) -> int:
     return first
 
 
-def to_snapshot(state: State, layout: Layout) -> Snapshot:
-    """The state as a snapshot that other peers can fetch. `layout`: the one with which the run began."""
+def to_snapshot(state: State, grown: bytes = b"") -> Snapshot:
+    """The state as a snapshot that other peers can fetch. `grown`: `State.grown` as bits."""
     tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
     numbers = [state.step, state.period.to_plain(), *state.links, *state.speeds, *(state.counts or ())]
-    return Snapshot(state.round, tensors, [*numbers, to_bits(layout, state.grown)] if state.grown else numbers)
+    return Snapshot(state.round, tensors, [*numbers, grown] if grown else numbers)
 
 
 def grown_in(extra: list[Any], layout: Layout) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def test_buffers_stay_a_peers_own_amid_a_round() -> None:
     one.model.running_var.fill_(0.1)
     state = State(1, 1, torch.zeros_like(brought), (), Fixed(1).start())
     averaging = type("Done", (), {"vector": state.vector, "part": Part(0, len(brought)), "state": state})()
-    growth = Growth(MagicMock(), MagicMock(), one.layout, Meter(), lambda: state)
+    growth = Growth(MagicMock(), MagicMock(), one.copy.layout, Meter(), lambda: state)
     behind = Behind(Meter(), growth, None, end)
     behind.brought = Update(vector=brought)
     one.begin(behind.merge(averaging)[1])

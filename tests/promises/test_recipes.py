@@ -193,7 +193,7 @@ def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     rounds = {record.version for record in run.exchanges}
     sent = sum(record.bytes_sent for record in run.exchanges) / len(run.exchanges)
     assert len(rounds) == 2
-    assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].layout.nbytes}
+    assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].copy.layout.nbytes}
     assert 20 * sent < whole * model.out.weight.element_size()
     assert {record.model_bytes for record in run.exchanges} == {weights(model).numel() * 4}
 
