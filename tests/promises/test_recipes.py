@@ -241,11 +241,15 @@ def test_a_body_that_is_unfrozen_by_its_rate_trains_from_the_same_round_on_every
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", ["residual", "patches"])
 def test_two_peers_of_an_image_model_reach_what_one_process_does(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 1 % of the accuracy, in as many steps on the union of their batches; each peer has batch statistics of its
-    own."""
-    two = Simulated(recipe, peers=2, steps=400, period="4", evaluate_every=10**6)
-    monkeypatch.setattr(sys.modules[two.task.data.__module__], "BATCH", 64)
-    one = Simulated(recipe, peers=1, steps=400, evaluate_every=10**6)
+    """Within 1 % of the accuracy on Fashion-MNIST, in as many steps on the union of their batches; each peer has batch
+    statistics of its own."""
+    fashion = sys.modules[task_of(recipe).data.__module__]
+    if not fashion.FOLDER.exists():
+        pytest.skip("Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
+    two = Simulated(recipe, peers=2, steps=600, period="4", evaluate_every=10**6)
+    monkeypatch.setattr(fashion, "BATCH", 64)
+    one = Simulated(recipe, peers=1, steps=600, evaluate_every=10**6)
     alone, together_ = (run.trainers[0].evaluate()["accuracy"] for run in (one, two))
-    assert alone > 0.95
+    print(f"{recipe}: {together_:.4f} of two peers, {alone:.4f} of one")
+    assert alone > 0.80
     assert together_ > alone - 0.01
