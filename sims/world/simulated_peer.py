@@ -204,7 +204,7 @@ class Life:
     @property
     def model_bytes(self) -> int:
         """The size of the model's vector, in bytes."""
-        layout = self.trainer.layout
+        layout = self.trainer.copy.layout
         return layout.slots[-1].stop * layout.dtype.itemsize
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:

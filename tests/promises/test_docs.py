@@ -161,7 +161,7 @@ def test_the_page_on_tasks_has_every_function_and_constant() -> None:
 
 
 def test_the_task_of_the_page_on_tasks_trains(tmp_path: Path) -> None:
-    (block,) = blocks(PAGES["tasks.md"], "python")
+    block, _ = blocks(PAGES["tasks.md"], "python")
     (tmp_path / "spirals.py").write_text(block)
     command = ["simulate", str(tmp_path / "spirals.py"), "--peers", "2", "--steps", "160", "--period", "8", "--json"]
     ended = verb(*command, "--run", str(tmp_path / "run"))
