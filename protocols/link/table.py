@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ..testpoints import buggify
 from ..transport import PeerId, Transport, is_guest, key_of
+from ..wire.frames import encode
 from .congestion import WINDOW_BYTES_MAX, Pace
 from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
@@ -104,6 +105,15 @@ class Links:
         self.retry(peer)
         if peer in self._links:
             self._transport.dial(peer, address)
+
+    def tell(self, channel: str, peer: PeerId, message: object) -> None:
+        """Post a loose message, without a link: over the connection that there is, or a new one if `peer` has an
+        address. Does nothing when this endpoint is closed."""
+        if self.closed:
+            return
+        if peer in self._addresses:
+            self._transport.dial(peer, self._addresses[peer])
+        self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
         """A lost peer is called again when it is next needed."""
