@@ -14,7 +14,7 @@ from ...aggregation.mixing.topology import Topology, Vertex, among
 from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
-from ..members.neighbours import OUTSIDE, UNREACHABLE
+from ..members.neighbours import STILL_THERE
 from ..members.port import Members
 from ..members.view import Member
 from ..stalls.stalls import Stalls
@@ -154,7 +154,7 @@ class Neighbourhood:
     def _left(self, member: Member, why: str) -> None:
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
-        if why not in (OUTSIDE, UNREACHABLE):
+        if why not in STILL_THERE:
             self._exchange.gone(member.id)
 
     def _now(self) -> float:

@@ -34,6 +34,12 @@ class Postcard:
     n: int
 
 
+@message("test", lane=Lane.LOOSE)
+@dataclass(frozen=True, slots=True)
+class Whisper:
+    n: int
+
+
 @message("test")
 @dataclass(frozen=True, slots=True)
 class Riddle:
