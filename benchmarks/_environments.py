@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Environment:
-    """`name`: of the rival, and of the folder; `requirements`: what pip is asked for; `module`: what it then imports."""
+    """`name`: of the rival, and of the folder; `requirements`: of pip; `module`: to be imported then."""
 
     name: str
     requirements: tuple[str, ...]

@@ -67,7 +67,7 @@ class OurMixes(Ours):
 
     def close(self) -> None:
         for conversation in self._of_length.values():
-        # MARK
+            # MARK
             conversation.close()
         super().close()
 

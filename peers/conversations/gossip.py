@@ -40,7 +40,8 @@ def build(setup: Setup) -> Gossip:
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    exchange = NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares)
+    channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
+    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
     graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)

@@ -13,6 +13,7 @@ that finds its neighbours more than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from ...aggregation.periods.policy import PeriodPolicy, PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
+from ..collectives.bound import Bound
 from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
@@ -77,7 +79,6 @@ class Gossip:
     """One peer's side. `state`: where it begins."""
 
     needs = frozenset({"steps"})
-    bytes_shared = 0
 
     def __init__(
         self,
@@ -102,6 +103,10 @@ class Gossip:
     @property
     def version(self) -> int:
         return self.state.round
+
+    @property
+    def bytes_shared(self) -> int:
+        return self._neighbours.bytes_shared
 
     # Coming and going
 
@@ -189,14 +194,12 @@ class Gossip:
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = told(update)
         given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
-        taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
-        if self._far_behind(taken):
+        taken = await self._neighbours.take(round, round)
+        if self._far_behind(taken) and await self._go_on_from(taken, 0):
             sometimes("a peer goes on from far newer models")
-            await self._go_on_from(taken)
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
-        vectors = {peer: one.vector for peer, one in taken.vectors.items()}
-        mixed = await mix(given, taken.own, vectors, taken.weights)
-        self._witness(round, given, taken, mixed)
+        taken, mix = await self._neighbours.mix(given, taken, self._algorithm.rest(held))
+        self._witness(round, given, taken, mixed := mix.vector)
         for back in self._neighbours.back():
             mixed = mixed + back
         period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
@@ -250,19 +253,25 @@ class Gossip:
     async def _catch_up(self, rounds: int = 1) -> bool:
         """Go on from the neighbours' newest models. Returns False, and does nothing, if none of them is more than so
         many rounds ahead of this peer."""
-        taken = await self._neighbours.take(NEWEST, self.state.round + 1, self._algorithm.rest(self.state.held))
-        if all(one.round <= self.state.round + rounds for one in taken.vectors.values()):
-            return False
-        await self._go_on_from(taken)
-        return True
+        taken = await self._neighbours.take(NEWEST, self.state.round + 1)
+        return await self._go_on_from(taken, rounds)
 
-    async def _go_on_from(self, taken: Taken) -> None:
-        ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
-        newest, held = max(ahead.values(), key=lambda one: one.round), self.state.held
+    async def _go_on_from(self, taken: Taken, rounds: int) -> bool:
+        newest_round = max((one.round for one in taken.vectors.values()), default=0)
+        if newest_round <= self.state.round + rounds:
+            return False
+        held = self.state.held
+        good = await self._neighbours.checked(taken, self._algorithm.rest(held))
+        ahead = {peer: one for peer, one in good.items() if one.round > self.state.round}
+        if all(one.round <= self.state.round + rounds for one in ahead.values()):
+            return False
+        newest = max(ahead.values(), key=lambda one: one.round)
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
-        mean = await mix(torch.zeros_like(held.model), 0.0, models, dict.fromkeys(ahead, 1.0 / len(ahead)))
+        weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
+        mean = await mix(torch.zeros_like(held.model), 0.0, models, weights, held.model, anyhow)
         witness(CaughtUp(newest.round))
-        await self._becomes(State(newest.round, newest.step, self._anew(mean), self.state.period))
+        await self._becomes(State(newest.round, newest.step, self._anew(mean.vector), self.state.period))
+        return True
 
     def _anew(self, model: Tensor) -> Held:
         """What this peer holds that goes on from `model` [n] alone: the others have given up what else it held."""
