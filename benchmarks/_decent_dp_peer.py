@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from decent_dp.ddp import DecentralizedDataParallel
+from loguru import logger
 from torch import Tensor, nn
 
 PIECE = 1 << 20
@@ -109,6 +110,7 @@ def answers(orders: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     torch.set_num_threads(1)  # as all systems here: there are more peers than cores
+    logger.remove()
     to_parent = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
     with contextlib.suppress(BrokenPipeError):

@@ -204,7 +204,11 @@ class Gossip:
             mixed = mixed + back
         period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
-        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
+        if not self._is_over:
+            self._neighbours.ask_ahead(round + 1)
+        is_mix = given is update.vector and self.state.held.model is mix.vector
+        moved = mix.moved if is_mix else None
+        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, moved=moved))
 
     async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
@@ -224,10 +228,18 @@ class Gossip:
         return None
 
     def _outcome_of(
-        self, update: Update, taken_before: int, taken: Taken, began_s: float, *, caught_up: bool = False
+        self,
+        update: Update,
+        taken_before: int,
+        taken: Taken,
+        began_s: float,
+        *,
+        caught_up: bool = False,
+        moved: float | None = None,
     ) -> Outcome:
         spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
-        moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
+        if moved is None:
+            moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
