@@ -15,10 +15,13 @@ import hmac
 import mmap
 import os
 import secrets
-from typing import Any, NamedTuple
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from ..limits import SHARED_MEMORY_MEMBERS_MAX
 from ..shared_memory.segment import LINE_BYTES, SECRET_BYTES, allocate, opened, reserve
@@ -61,8 +64,12 @@ class _Mapped:
         self.words: _Words = np.frombuffer(mapped, np.int64, SLOTS * _WORDS, _NOTES_AT).reshape(SLOTS, _WORDS)
         self.reals: _Reals = self.words.view(np.float64)
 
-    def array(self, slot: int, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-        return np.frombuffer(self.mapped, dtype, count, _HEAD_BYTES + slot * self.slot_bytes)
+    def tensor(self, slot: int, like: Tensor) -> Tensor:
+        """The slot as a tensor [n], `like` another one."""
+        array = np.frombuffer(self.mapped, np.uint8, like.nbytes, _HEAD_BYTES + slot * self.slot_bytes)
+        with warnings.catch_warnings():  # PyTorch has no tensors that cannot be written to
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(array).view(like.dtype)
 
 
 class Board:
@@ -84,9 +91,9 @@ class Board:
         self.secret = secrets.token_bytes(SECRET_BYTES)
         mapped[:SECRET_BYTES] = self.secret
 
-    def clear(self, slot: int, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-        """The slot as an array [count] to write a vector to, which no reader takes for whole until `show`. Raises
-        OSError where there is no memory for it."""
+    def clear(self, slot: int, like: Tensor) -> Tensor:
+        """The slot as a tensor [n], `like` another one, to write a vector to, which no reader takes for whole until
+        `show`. Raises OSError where there is no memory for it."""
         self._here.words[slot, _NUMBER] = 0
         if slot not in self._reserved:
             try:
@@ -96,7 +103,7 @@ class Board:
                 raise
             self._reserved.add(slot)
             self._here.words[0, _FULL] = 0
-        return self._here.array(slot, dtype, count)
+        return self._here.tensor(slot, like)
 
     def show(self, slot: int, round: int, step: int, last: bool, loss: float, learning_rate: float) -> int:
         """The vector in the slot is whole. Returns its number."""
@@ -131,7 +138,7 @@ class Window:
                 raise OSError(f"cannot map {size} bytes: {error}") from error
         if not hmac.compare_digest(mapped[:SECRET_BYTES], secret):
             raise OSError("it has another secret on it")
-        self._there = _Mapped(mapped, nbytes)
+        self._there, self._tensors = _Mapped(mapped, nbytes), dict[int, Tensor]()
 
     @property
     def full(self) -> bool:
@@ -161,9 +168,11 @@ class Window:
         """Whether the slot still has the vector with this number."""
         return bool(self._there.words[slot, _NUMBER] == number)
 
-    def array(self, slot: int, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-        """The slot as an array [count], which cannot be written to."""
-        return self._there.array(slot, dtype, count)
+    def tensor(self, slot: int, like: Tensor) -> Tensor:
+        """The slot as a tensor [n], `like` another one: whoever writes to it is killed."""
+        if slot not in self._tensors:
+            self._tensors[slot] = self._there.tensor(slot, like)
+        return self._tensors[slot]
 
     def mark(self, row: int) -> int:
         """The round up to which the owner has taken the vectors of the peer whose row it is."""

@@ -174,7 +174,7 @@ class NeighbourExchange:
         """The vector [n] that was given. Raises PeerLost."""
         peer, codec, before = answer.sender, self._codec, question.before
         if found.number:
-            copied = None if lent is None else await off_loop(2 * lent.nbytes, lent.copied)
+            copied = None if lent is None else await off_loop(2 * self.giving.newest.vector.nbytes, lent.copied)
             if copied is None:
                 raise PeerLost(peer, "it lent a vector that is not there")
             self.showing.bytes_shared += copied.nbytes

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from .board import Window
@@ -20,11 +16,8 @@ class Lent:
     def __init__(self, window: Window, slot: int, number: int, like: Tensor) -> None:
         """`like` [n]: of the same size and dtype."""
         self._window, self._slot, self._number = window, slot, number
-        self.array: npt.NDArray[Any] = window.array(slot, dtype_of(like), like.numel())
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
+        self.tensor = window.tensor(slot, like)
+        """The vector as it lies there: to be read only, and it may change."""
 
     @property
     def intact(self) -> bool:
@@ -33,7 +26,7 @@ class Lent:
 
     def copied(self) -> Tensor | None:
         """A copy [n] of it; None: it is no longer there."""
-        copy = torch.from_numpy(self.array.copy())
+        copy = self.tensor.clone()
         return copy if self.intact else None
 
 
@@ -46,8 +39,3 @@ class Shown:
     vector: Lent
     told: Told
     last: bool
-
-
-def dtype_of(like: Tensor) -> np.dtype[Any]:
-    """NumPy's name for the dtype of a tensor."""
-    return torch.empty(0, dtype=like.dtype).numpy().dtype

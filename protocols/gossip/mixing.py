@@ -1,7 +1,8 @@
 """One mix: the weighted sum of a peer's own vector and those that its neighbours gave, which are checked on the way.
 
-All work goes piece by piece, so that what is read once from memory is checked, added and measured in the cache. A
-neighbour's piece is copied before it is checked: another process may write to where it lies.
+All work goes piece by piece, so that what is read once from memory is checked, added and measured in the cache.
+Another process may write to where its vector lies between the check and the sum. So the sum is checked too, and if
+anything is wrong with it, it is made again from copies.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +21,9 @@ from ..offload import off_loop
 from ..transport import PeerId
 from .lent import Lent
 
-_PIECE = 1 << 16
+_PIECE = 1 << 17
 """Elements of a piece."""
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +72,52 @@ async def mix(
     it is no longer there.
     """
 
+    mixed = torch.empty_like(own)  # not in the thread: the C library has memory of its own for each
+
     def work() -> Mix:
-        mixed, squares = torch.empty_like(own), dict.fromkeys(theirs, 0.0)
-        piece = torch.empty(min(_PIECE, own.numel()), dtype=own.dtype)
-        norm, moved = 0.0, 0.0
-        for here in _pieces(own.numel()):
-            out, before, copy = mixed[here], own[here], piece[: here.stop - here.start]
-            torch.mul(before, own_weight, out=out)
-            for peer, vector in theirs.items():
-                if isinstance(vector, Lent):
-                    np.copyto(copy.numpy(), vector.array[here])
-                else:
-                    copy.copy_(vector[here])
-                squares[peer] += _square(copy)
-                out.add_(copy, alpha=weights[peer])
-            norm += _square(out)
-            moved += _square(torch.sub(out, before, out=copy))
-        for peer, vector in theirs.items():
-            if isinstance(vector, Lent) and not vector.intact:
-                raise Overwritten(peer, "it has written over its vector")
-            _judge(peer, squares[peer], anchor, bound)
-        least = torch.finfo(torch.float32).tiny
-        return Mix(mixed, math.sqrt(moved) / max(math.sqrt(norm), least))
+        found, good = _added(mixed, own, own_weight, theirs, weights, anchor, bound, copied=False)
+        if not good:
+            found, _ = _added(mixed, own, own_weight, theirs, weights, anchor, bound, copied=True)
+        return found
 
     return await off_loop(own.nbytes, work)
+
+
+def _added(
+    mixed: Tensor,
+    own: Tensor,
+    own_weight: float,
+    theirs: Mapping[PeerId, Tensor | Lent],
+    weights: Mapping[PeerId, float],
+    anchor: Tensor,
+    bound: Bound,
+    *,
+    copied: bool,
+) -> tuple[Mix, bool]:
+    """Make a mix in `mixed` [n]. Also returns whether nothing is wrong with it. `copied`: each piece is copied before
+    it is checked."""
+    vectors = {peer: one.tensor if isinstance(one, Lent) else one for peer, one in theirs.items()}
+    squares, norm, moved = dict.fromkeys(theirs, 0.0), 0.0, 0.0
+    spare = torch.empty(min(_PIECE, own.numel()), dtype=own.dtype)
+    for here in _pieces(own.numel()):
+        out, before, room = mixed[here], own[here], spare[: here.stop - here.start]
+        torch.mul(before, own_weight, out=out)
+        for peer, vector in vectors.items():
+            piece = room.copy_(vector[here]) if copied else vector[here]
+            squares[peer] += _square(piece)
+            out.add_(piece, alpha=weights[peer])
+        norm += _square(out)
+        moved += _square(torch.sub(out, before, out=room))
+    for peer, one in theirs.items():
+        if isinstance(one, Lent) and not one.intact:
+            raise Overwritten(peer, "it has written over its vector")
+        _judge(peer, squares[peer], anchor, bound)
+    length = math.sqrt(norm)
+    return Mix(mixed, math.sqrt(moved) / max(length, _TINY)), _is_within(length, anchor, bound)
+
+
+def _is_within(norm: float, anchor: Tensor, bound: Bound) -> bool:
+    return norm <= bound.limit or norm <= bound.of(anchor)
 
 
 def _pieces(size: int) -> Iterator[slice]:
@@ -113,8 +136,8 @@ def _judge(peer: PeerId, square: float, anchor: Tensor, bound: Bound) -> None:
     """Raises WrongNumbers for the vector of `peer`, whose squared norm this is."""
     if math.isnan(square):
         raise WrongNumbers(peer, "its model is not finite")
-    if (norm := math.sqrt(square)) > bound.limit and norm > (most := bound.of(anchor)):
-        raise WrongNumbers(peer, f"its model has a norm of {norm:.3g}, where {most:.3g} is the most")
+    if not _is_within(norm := math.sqrt(square), anchor, bound):
+        raise WrongNumbers(peer, f"its model has a norm of {norm:.3g}, where {bound.of(anchor):.3g} is the most")
 
 
 async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> None:

@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from ..channel import Channel, Envelope
@@ -26,7 +25,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .board import ROWS, SLOTS, Board, Window
 from .kept import Kept
-from .lent import Lent, Shown, dtype_of
+from .lent import Lent, Shown
 from .messages import Offer, Published
 from .mixing import copy_finite
 from .periods import Told
@@ -110,7 +109,7 @@ class Showing:
             return None
         self._slots.pop(slot, None)
         try:
-            there = torch.from_numpy(board.clear(slot, dtype_of(self._like), self._like.numel()))
+            there = board.clear(slot, self._like)
         except OSError:
             return None
         self._slots[slot] = placed = _Placed(one, replace(one, vector=there))
