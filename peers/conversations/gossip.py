@@ -6,13 +6,14 @@ from ...aggregation.mixing.topology import needs_capacities
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
 from ...protocols.gossip.capacities import Capacities
-from ...protocols.gossip.conversation import Gossip, Options, State, restored
+from ...protocols.gossip.conversation import Gossip, Options
 from ...protocols.gossip.exchange import NeighbourExchange
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
 from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
+from ...protocols.gossip.state import State, restored
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
@@ -43,8 +44,8 @@ def build(setup: Setup) -> Gossip:
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    channel = Channel(setup.endpoint, GOSSIP)
-    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares)
+    channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
+    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
     graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)

@@ -64,13 +64,14 @@ def periods_of(**settings: Any) -> list[list[int]]:
     return [[int(one.details["period"]) for one in exchanges if one.peer == peer] for peer in peers]
 
 
-@pytest.mark.parametrize("period", ["adaptive", "auto"])
-def test_each_peer_decides_its_period_and_neighbours_decide_alike(period: str) -> None:
+@pytest.mark.parametrize(("period", "alike"), [("adaptive", 2), ("auto", 4)])
+def test_each_peer_decides_its_period_and_neighbours_decide_alike(period: str, alike: int) -> None:
+    """`auto` grows by a factor of 4 at a time."""
     periods = periods_of(period=period, period_block_s=0.5, link="100mbit,100ms")
     assert all(len(set(own)) > 1 for own in periods), "each peer has changed its period"
     for round in range(5, min(map(len, periods)) - 1):
         chosen = [own[round] for own in periods]
-        assert max(chosen) <= 2 * min(chosen)
+        assert max(chosen) <= alike * min(chosen)
 
 
 def test_without_guesses_peers_mix_the_more_rarely_the_longer_it_takes() -> None:
