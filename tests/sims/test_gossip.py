@@ -46,7 +46,7 @@ def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
 
 
 def test_each_peer_decides_its_adaptive_period_and_neighbours_decide_alike() -> None:
-    settings = {"peers": 6, "steps": 400, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
+    settings = {"peers": 6, "steps": 200, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
     _, records, _ = simulate(UNION, period="adaptive", period_block_s=0.5, **settings)
     exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
     periods = {
@@ -57,13 +57,13 @@ def test_each_peer_decides_its_adaptive_period_and_neighbours_decide_alike() -> 
     for round in range(5, min(map(len, periods.values())) - 1):
         chosen = [own[round] for own in periods.values()]
         assert max(chosen) <= 2 * min(chosen)
-    assert max(one.step for one in exchanges) == 400
+    assert max(one.step for one in exchanges) == 200
 
 
-@pytest.mark.parametrize("first", [0, soaked(100)])
-def test_gossip_keeps_its_promises_under_drawn_faults(first: int) -> None:
+@pytest.mark.parametrize(("first", "count"), [(0, 4), soaked(4, 6), soaked(100, 10)])
+def test_gossip_keeps_its_promises_under_drawn_faults(first: int, count: int) -> None:
     """`samovar simulate --sweep 300 --protocol gossip` judges more of them."""
-    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in range(first, first + 10)}
+    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in range(first, first + count)}
     assert {seed: how for seed, how in wrong.items() if how} == {}
 
 
@@ -134,13 +134,13 @@ def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[s
 
 
 def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
-    """The fewest exchanges that any of five peers makes within ten seconds beside a sixth, whose steps take so long."""
+    """The fewest exchanges that any of five peers makes within six seconds beside a sixth, whose steps take so long."""
     link = parse_link("1gbit,1ms")
     groups = (Group(peers=5, link=link, step_s=0.05), Group(peers=1, link=link, step_s=slow_s))
     settings = Settings(peers=6, steps=10**6, period="4", protocol="gossip", algorithm=algorithm, device="cpu")
     world = World(load_task(UNION), Scenario(settings=settings, groups=groups))
     with pytest.raises(Hung):  # its time is over
-        run_virtual(world.run(within_s=10.0), seed=0)
+        run_virtual(world.run(within_s=6.0), seed=0)
     made = Counter(entry.life for entry in world.log.entries if isinstance(entry.event, Mixed))
     return min(made[f"{peer}.0"] for peer in range(5))
 
