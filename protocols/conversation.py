@@ -52,8 +52,6 @@ from ..aggregation.vector import Part
 from .filling import Filling
 from .transport import PeerId
 
-# Where the work begins.
-
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -63,28 +61,33 @@ class Keep:
 @dataclass(frozen=True, slots=True)
 class Load:
     """From `vector` [n]; a replica that has just brought this very tensor need not copy it. `fresh_optimizer`: the
-    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept."""
+    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept. `grown`: the
+    parameters in the vectors of this begin that were frozen when the run began (`aggregation.growth`)."""
 
     vector: Tensor
     fresh_optimizer: bool = False
     amid: bool = False
+    grown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`."""
+    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`.
+    `grown`: see `Load`."""
 
     change: Tensor
     part: Part
+    grown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`."""
+    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`. `grown`: see `Load`."""
 
     vector: Tensor
     share: float
     part: Part
+    grown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,6 @@ class StepWith:
 
 
 Begin = Keep | Load | Add | Blend | StepWith
-
-# What changes each local step.
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +119,15 @@ class OnGradient:
 
 Correction = AfterStep | OnGradient
 
-# The job.
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
     losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local steps of a peer
     in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the update also
-    carries the model after half of the steps. `portion`: another shard of the data than the peer's own."""
+    carries the model after half of the steps. `portion`: another shard of the data than the peer's own. `unfreeze`:
+    frozen parameters that the replica is to train from now on, and it may unfreeze others (`Update.grown`); None: what
+    was frozen when the run began stays so."""
 
     count: int
     taken: int = 0
@@ -135,6 +136,7 @@ class Steps:
     halfway: bool = False
     correction: Correction | None = None
     portion: tuple[int, int] | None = None
+    unfreeze: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ class Update:
     loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
     of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
     replica takes no more steps. `epochs`: passes over the data since the round began, with the fraction where the
-    number of batches is known."""
+    number of batches is known. `grown`: the parameters in `vector` that were frozen when the run began; `base`: by
+    name, the values [k] that those of them had while frozen which no begin has named yet."""
 
     vector: Tensor
     weight: float = 0.0
@@ -183,6 +186,8 @@ class Update:
     metrics: Mapping[str, float] = field(default_factory=dict)
     final: bool = False
     epochs: float = 0.0
+    grown: tuple[str, ...] = ()
+    base: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +195,10 @@ class Outcome:
     """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
     run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
     seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
-    the conversation's own numbers, by the names of its record columns. `caught_up`: this peer's update was not in it.
-    `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell.
-    `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+    the conversation's own numbers, by the names of its record columns. `received_from`: bytes of models, as encoded,
+    that came from each peer since the last outcome; empty: none, or the conversation does not tell. `caught_up`: this
+    peer's update was not in it. `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the
+    conversation does not tell. `last`: there is no further exchange. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -207,6 +213,7 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     waited_for: PeerId | None = None
     details: Mapping[str, float] = field(default_factory=dict)
+    received_from: Mapping[PeerId, int] = field(default_factory=dict)
     caught_up: bool = False
     model_bytes: int = 0
     last: bool = False
@@ -217,13 +224,14 @@ class Outcome:
 class Position:
     """The content of a checkpoint: the last agreed `vector` [n], other `tensors` and `numbers`, and the number of
     exchanges that led to it (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be
-    saved as it was when it brought that update, because its exchange is not over."""
+    saved as it was when it brought that update, because its exchange is not over. `grown`: of `vector`, see `Load`."""
 
     version: int
     vector: Tensor
     tensors: Mapping[str, Tensor]
     numbers: Mapping[str, Any]
     begin: Begin | Update
+    grown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count as numbers
 
 from .regular import Static
-from .topology import Edge, Neighbours, Topology, is_connected, of_edges
+from .topology import Edge, Neighbours, Topology, Vertex, among, is_connected, of_edges
 
 _SWITCHES_PER_EDGE = 10
 
@@ -126,6 +126,9 @@ class OneOf:
     seed: int = 0
     directed = True
     varies = True
+
+    def among(self, peers: tuple[Vertex, ...]) -> Topology:
+        return OneOf(among(self.graph, peers), self.seed)
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         def of(vertex: int, others: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from ...protocols.gossip.exchange import NeighbourExchange
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
+from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
@@ -34,7 +35,7 @@ def build(setup: Setup) -> Gossip:
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     first = Published(state.round, state.step, algorithm.rest(state.held))
     options = Options(
-        period=wished.period.value,
+        periods=Periods(wished.period.value, parameters, setup.clock),
         parameters=parameters,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,

@@ -152,7 +152,7 @@ class ScriptReplica:
         self._job = job
         if job.taken == 0:
             self._begin_round()
-        self._copy.correct(job.correction)
+        self._copy.prepare(job)
         return job.count > 0
 
     def _go_on_from(self, begin: Begin) -> None:
@@ -202,11 +202,9 @@ class ScriptReplica:
     def _update(self) -> Update:
         if self._gradients:
             return Update(vector=torch.zeros(0), final=True)
-        return Update(
-            vector=self._copy.bring(),
+        return self._copy.update(
             weight=float(self.steps),
             loss=self.losses.so_far(),
-            learning_rate=self._copy.learning_rate,
             steps=self.steps,
             halfway=self._halfway,
             final=self._final,

@@ -31,8 +31,9 @@ def position_of(state: State, residual: Tensor | None, begin: Begin | Update) ->
         "links": list(state.links),
         "speeds": list(state.speeds),
         "counts": list(state.counts or ()),
+        "grown": list(state.grown),
     }
-    return Position(state.round, state.vector, tensors, {"state": agreed}, begin)
+    return Position(state.round, state.vector, tensors, {"state": agreed}, begin, state.grown)
 
 
 def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple[State, Tensor | None]:
@@ -44,4 +45,4 @@ def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple
     state = State(agreed["round"], agreed["step"], tensors["state/vector"], outer, period, links, speeds)
     if counts := agreed.get("counts"):
         state = replace(state, counts=Counts(*counts))
-    return state, tensors.get("residual")
+    return replace(state, grown=tuple(agreed.get("grown", ()))), tensors.get("residual")

@@ -161,6 +161,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
+        elif lane_of(message) is Lane.LOOSE:
+            endpoint.tell(channel, to, message)
         elif lane_of(message) is Lane.DATA:
             waiting = endpoint.links.known(to).offer(channel, message, payload)
             if waiting is not None:
@@ -212,7 +214,7 @@ class Hostile:
             life.machine.context.run(life.endpoint.admit, GUEST, guest=(MEMBERS, Admit))
             for endpoint in self._own:
                 endpoint.dial(life.id, life.endpoint.address)
-                self._network.admit(life.id, endpoint.id)
+                self._network.doors.admit(life.id, endpoint.id)
 
     def _say(self, endpoint: Endpoint) -> None:
         others = [life.id for life in self._lives() if life.id != endpoint.id]

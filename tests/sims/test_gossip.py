@@ -1,7 +1,9 @@
 """Gossip in simulations: models come together, faults strike only the neighbours, and its promises can be broken."""
 
+import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
+from samovar.protocols.gossip.periods import Told
 from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.draw import draw
@@ -45,19 +48,36 @@ def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
     assert spread(algorithm=algorithm) < spread(topology="ring")
 
 
-def test_each_peer_decides_its_adaptive_period_and_neighbours_decide_alike() -> None:
-    settings = {"peers": 6, "steps": 200, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
-    _, records, _ = simulate(UNION, period="adaptive", period_block_s=0.5, **settings)
+def periods_of(**settings: Any) -> list[list[int]]:
+    """The local steps before each exchange of each peer, in a run of 200."""
+    settings |= {"peers": 6, "steps": 200, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
+    _, records, _ = simulate(UNION, **settings)
     exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
-    periods = {
-        peer: [int(one.details["period"]) for one in exchanges if one.peer == peer]
-        for peer in {one.peer for one in exchanges}
-    }
-    assert all(len(set(own)) > 1 for own in periods.values()), "each peer has changed its period"
-    for round in range(5, min(map(len, periods.values())) - 1):
-        chosen = [own[round] for own in periods.values()]
-        assert max(chosen) <= 2 * min(chosen)
     assert max(one.step for one in exchanges) == 200
+    peers = {one.peer for one in exchanges}
+    return [[int(one.details["period"]) for one in exchanges if one.peer == peer] for peer in peers]
+
+
+@pytest.mark.parametrize("period", ["adaptive", "auto"])
+def test_each_peer_decides_its_period_and_neighbours_decide_alike(period: str) -> None:
+    periods = periods_of(period=period, period_block_s=0.5, link="100mbit,100ms")
+    assert all(len(set(own)) > 1 for own in periods), "each peer has changed its period"
+    for round in range(5, min(map(len, periods)) - 1):
+        chosen = [own[round] for own in periods]
+        assert max(chosen) <= 2 * min(chosen)
+
+
+def test_without_guesses_peers_mix_the_more_rarely_the_longer_it_takes() -> None:
+    near, far = (periods_of(period="auto", link=f"100mbit,{latency}") for latency in ("1ms", "500ms"))
+    assert max(map(max, near)) < min(map(max, far))
+
+
+@pytest.mark.parametrize("motion", [(1.0,), (math.nan,) * 7])
+def test_numbers_that_make_no_sense_are_told_from_those_that_do(motion: tuple[float, ...]) -> None:
+    assert Told(1.0, 0.1).makes_sense
+    assert Told(1.0, 0.1, (0.0,) * 7).makes_sense
+    assert not Told(1.0, 0.1, motion).makes_sense
+    assert not Told(math.inf, 0.1).makes_sense
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 4), soaked(4, 6), soaked(100, 10)])
@@ -116,7 +136,6 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
     ("flags", "named"),
     [
         (("--algorithm", "moshpit:2", "--topology", "ring"), "--topology"),
-        (("--period", "auto"), "--period"),
         (("--topology", "regular:1"), "--topology"),
         (("--algorithm", "epidemic:0"), "--algorithm"),
         (("--outer", "nesterov"), "--outer"),
