@@ -15,6 +15,7 @@ from live import STEADY, Live, samovar, stop_all
 from tiers import one_in, soak
 
 from samovar.peers.checkpoints.checkpoint import load
+from samovar.peers.launch import launcher
 from samovar.peers.records.run import read_run
 
 TRAIN = ("train", STEADY, "--peers", 4, "--period", 8, "--run", "run", "--json", "--no-report")
@@ -59,11 +60,35 @@ def test_a_peer_that_stood_still_comes_back_by_catching_up(tmp_path: Path) -> No
     assert all(torch.equal(finals[0], final) for final in finals)
 
 
-def test_a_peer_that_never_wakes_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    run = Live(tmp_path, *TRAIN, "--steps", 120, "--patience-s", 1)
-    run.until(lambda: run.rounds() >= 5, "round 5")
-    run.peers()["2"].send_signal(signal.SIGSTOP)
-    ended = run.end()
+STANDS_STILL = """
+import os, signal, sys
+
+sys.path.insert(0, {tasks!r})
+from steady import data as batches, evaluate, loss as usual, model, optimizer
+
+mine, steps = None, 0
+
+
+def data(part, parts):
+    global mine
+    mine = part
+    return batches(part, parts)
+
+
+def loss(model, batch):
+    global steps
+    steps += 1
+    if (mine, steps) == (2, 41):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return usual(model, batch)
+"""
+
+
+def test_a_peer_that_never_wakes_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "GRACE_S", 1.0)  # in which such a peer may end by itself
+    (tmp_path / "stands_still.py").write_text(STANDS_STILL.format(tasks=str(STEADY.parent)))
+    options = ("--peers", 4, "--period", 8, "--steps", 96, "--patience-s", 1, "--json", "--no-report")
+    ended = samovar(tmp_path, "train", "stands_still.py", *options)
     assert ended.code == 0, ended.err
     assert "2" in [lost["peer"] for lost in ended.result["lost"]]
     assert ended.left == []
