@@ -21,12 +21,14 @@ TEXT_MAX = 12_000
 """The most letters of a list that is written in one line. A run tells its settings in one message."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Among(Static):
-    """The graph of certain peers."""
+class Among:
+    """The graph of certain peers, which is equal to itself alone."""
 
-    graph: Neighbours
-    weights: Mapping[Edge, float]
+    directed = False
+    varies = False
+
+    def __init__(self, graph: Neighbours, weights: Mapping[Edge, float]) -> None:
+        self.graph, self.weights = graph, weights
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         if count != len(self.graph):
@@ -40,6 +42,7 @@ class EdgeList(Static):
 
     edges: tuple[tuple[Edge, float], ...]
     numbers: frozenset[int] = field(init=False, compare=False)
+    by_capacity = False
 
     def __post_init__(self) -> None:
         if not self.edges:
@@ -87,7 +90,7 @@ class EdgeList(Static):
         heaviest = max(weight for _, weight in self.edges)
         firsts = [part[0] for part in parts_of(of_edges(len(peers), weights))]
         weights |= dict.fromkeys(pairwise(firsts), heaviest)
-        return _Among(of_edges(len(peers), weights), weights)
+        return Among(of_edges(len(peers), weights), weights)
 
 
 def add(found: dict[Edge, float], one: int, other: int, weight: float) -> None:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping
 
 from ..options import made_of, number, whole
+from .capacity import Capacity
 from .edge_list import TEXT_MAX, EdgeList
 from .random_graphs import RandomRegular, SmallWorld
 from .regular import Complete, Exponential, OnePeerExponential, Ring, Star, Torus, Wheel
@@ -21,6 +22,7 @@ TOPOLOGIES: Mapping[str, tuple[Callable[..., Topology], int]] = {
     "exponential": (Exponential, 0),
     "one_peer_exponential": (OnePeerExponential, 0),
     "slim_fly": (SlimFly, 0),
+    "capacity": (lambda degree="4", seed="0": Capacity(whole(degree), whole(seed)), 2),
     "edges": (lambda text="": EdgeList.parsed(text), 1),
 }
 """Name -> a function that makes the topology from its options, which are texts, and the most options it takes."""

@@ -50,9 +50,19 @@ class Vertex(NamedTuple):
 class OfPeers(Protocol):
     """A topology whose graph goes by which peers there are, not by their count alone."""
 
+    @property
+    def by_capacity(self) -> bool:
+        """Whether it goes by what they can send."""
+        ...
+
     def among(self, peers: tuple[Vertex, ...]) -> Topology:
         """The topology of these vertices, in their order: its graphs have as many vertices, and no others."""
         ...
+
+
+def needs_capacities(topology: Topology) -> bool:
+    """Whether its graph goes by what peers can send."""
+    return isinstance(topology, OfPeers) and topology.by_capacity
 
 
 @lru_cache(maxsize=256)

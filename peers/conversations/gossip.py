@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ...aggregation.mixing.topology import needs_capacities
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
+from ...protocols.gossip.capacities import Capacities
 from ...protocols.gossip.conversation import Gossip, Options, State, restored
 from ...protocols.gossip.exchange import NeighbourExchange
 from ...protocols.gossip.messages import GOSSIP, Published
@@ -41,13 +43,16 @@ def build(setup: Setup) -> Gossip:
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    exchange = NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares)
+    channel = Channel(setup.endpoint, GOSSIP)
+    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares)
     graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
+    if needs_capacities(graph):
+        neighbourhood.on_round.append(Capacities(channel, setup.membership).consider)
     entry = Entry(setup.endpoint, setup.membership)
     return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
 

@@ -22,12 +22,13 @@ from torch import Tensor
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..conversation import Came, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
 from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
+from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix

@@ -40,6 +40,14 @@ class Took:
 
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
+class Capable:
+    """Tells the coordinator how fast the sender's links are: see `link_quality.bandwidths.level_of`."""
+
+    level: int
+
+
+@message(GOSSIP)
+@dataclass(frozen=True, slots=True)
 class Given:
     """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
     `last`: the sender takes no more steps, so this vector stands for all later rounds too. `difference`: not the vector

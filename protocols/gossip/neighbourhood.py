@@ -57,6 +57,8 @@ class Neighbourhood:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
         self._topology, self._bound = topology, bound
         self._received = Counter[PeerId]()
+        self.on_round: list[Callable[[], None]] = []
+        """Called after each exchange of a round."""
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
@@ -91,6 +93,8 @@ class Neighbourhood:
             for pull in self._pulls.values():
                 pull.cancel()
             self._pulls.clear()
+        for done in self.on_round:
+            done()
         vectors = {peer: one for peer, one in found.items() if one is not None}
         if len(vectors) < len(of):
             sometimes("a neighbour gave nothing")

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...aggregation.periods.displacement import MotionSampler
 from ...aggregation.periods.policy import STILL, Motion, Numbers, PeriodPolicy, PeriodState
 from ..clock import RunClock
-from ..conversation import Update
+from ..work import Update
 
 
 class Told(NamedTuple):

@@ -20,7 +20,8 @@ from ...peers.settings.link_text import parse_duration, parse_link
 from ...peers.settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
-from ...peers.settings.validators import MEASURED, shown
+from ...peers.settings.unit_rules import MEASURED
+from ...peers.settings.validators import shown
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.link_spec import LinkSpec
 from .fault_rows import FAULT, faults_in, peer_number

@@ -25,10 +25,10 @@ from ...peers.training.loop import Ended, Training
 from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
-from ...protocols.conversation import Update
 from ...protocols.members.roster import TRY_FOR
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId
+from ...protocols.work import Update
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network

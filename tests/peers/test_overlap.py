@@ -26,12 +26,12 @@ from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Add, Begin, Blend, Update
 from samovar.protocols.local_sgd.behind import Behind
 from samovar.protocols.local_sgd.growth import Growth
 from samovar.protocols.local_sgd.rounds import Outcome
 from samovar.protocols.local_sgd.state import State
 from samovar.protocols.meter import Meter
+from samovar.protocols.work import Add, Begin, Blend, Update
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World

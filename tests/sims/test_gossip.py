@@ -18,7 +18,13 @@ from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.protocols.gossip.periods import Told
-from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
+from samovar.protocols.gossip.shares import CameBack
+from samovar.protocols.members.states import Moved, State
+from samovar.sims.checkers.gossip import (
+    a_mix_is_of_what_was_published,
+    a_share_is_taken_once_or_comes_back,
+    rounds_are_mixed_one_by_one,
+)
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
@@ -130,6 +136,23 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
         "0.0 mixed in round 1 what nobody had published"
     ]
     assert len(told(Mixed(1, ones, -0.6, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
+
+
+def test_a_share_that_is_taken_and_comes_back_too_is_found_unless_another_life_gave_it() -> None:
+    ones = torch.ones(2)
+
+    def told(back_to: str) -> list[str]:
+        log = [
+            Entry(0.0, "1.0", Published(1, 4, ones)),
+            Entry(1.0, "0.0", Mixed(1, ones, 1.0, {"peer-1": 1.0}, {"peer-1": 1}, 2 * ones)),
+            Entry(2.0, "1.1", Published(1, 4, ones)),
+            Entry(3.0, back_to, CameBack(1, "peer-0")),
+            Entry(4.0, "0.0", Moved(State.MEMBER, State.FINISHED)),
+        ]
+        return list(a_share_is_taken_once_or_comes_back(draw(0, "gossip"), log))
+
+    assert told("1.0") == ["0.0 took the share of 1.0 in round 1, which came back too"]
+    assert told("1.1") == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ....aggregation.mixing.topology import Topology
-from ...conversation import Correction, Update
+from ...work import Correction, Update
 
 
 @dataclass(frozen=True, slots=True)

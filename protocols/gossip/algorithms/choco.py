@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...conversation import Update
+from ...work import Update
 from .algorithm import Held, OfModels
 
 

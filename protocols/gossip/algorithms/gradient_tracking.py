@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...conversation import AfterStep, Correction, Update
+from ...work import AfterStep, Correction, Update
 from .algorithm import Held, Usual
 
 _CORRECTION, _STEP = "correction", "step"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...conversation import Update
+from ...work import Update
 from .algorithm import Held, Usual
 
 _SUM = "sum"

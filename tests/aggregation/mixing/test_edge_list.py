@@ -11,7 +11,7 @@ from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.regular import Ring
 from samovar.aggregation.mixing.spectrum import rho
 from samovar.aggregation.mixing.topology import Neighbours, Vertex, among, is_connected
-from samovar.aggregation.mixing.weights import matrix, row
+from samovar.aggregation.mixing.weights import matrix, row, takers
 
 STAR = "edges:0-1,0-2,0-3,0-4"
 
@@ -37,6 +37,14 @@ def test_peers_without_an_edge_between_them_stand_in_a_line() -> None:
     assert graph(STAR, 0, 1, 7) == ((1, 2), (0,), (0,)), "a newcomer that the list has not"
     assert graph(STAR, 0, 1, 1) == ((1, 2), (0,), (0,)), "a newcomer that has the number of another one"
     assert graph(STAR, 9) == ((),)
+
+
+def test_the_rows_of_other_peers_are_others() -> None:
+    """They are remembered by their topology."""
+    here, there = (among(parse_topology(STAR), map(Vertex, numbers)) for numbers in ((0, 1, 2), (1, 2, 3)))
+    assert set(row(here, 3, 0, 1)) == {0, 1, 2}
+    assert set(row(there, 3, 0, 1)) == {0, 1}
+    assert takers(there, 3, 0, 1) == (1,)
 
 
 def test_whoever_comes_and_goes_all_are_connected_and_the_mean_stays() -> None:

@@ -11,10 +11,10 @@ from ways import WAYS
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.weights import matrix
-from samovar.protocols.conversation import AfterStep, Update
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
 from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.gossip.differences import encoded
+from samovar.protocols.work import AfterStep, Update
 
 PEERS, RATE, PERIOD = 8, 0.02, 10
 CURVES = torch.linspace(0.5, 2.0, PEERS, dtype=torch.float64)
