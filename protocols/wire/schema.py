@@ -8,6 +8,7 @@ allocations are at most a small multiple of the bytes that were read.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -38,6 +39,7 @@ class Fields(NamedTuple):
     scalar: bool
 
 
+@functools.cache
 def fields_of(cls: type) -> Fields:
     hints = typing.get_type_hints(cls)
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
