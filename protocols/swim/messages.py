@@ -14,8 +14,9 @@ SWIM = "swim"
 """The family of these messages, and the name of their channel."""
 WORDS_SENT, WORDS_MAX = 6, 16
 """Words that one message carries, and the most that are read of one."""
-MARKS_SENT, MARKS_MAX = 96, 128
-"""The same of marks, which are told only until the run has started (`gathering`)."""
+MARKS_SENT, MARKS_MAX = 64, 1024
+"""The fewest marks that one message carries if there are as many, and the most. They are told until the run has started
+(`gathering`)."""
 
 TABLE_MAX = 512
 """The most words in a table."""
@@ -167,11 +168,21 @@ class Link:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The answer to Link: `yes`, there is a link now, or no."""
+    """The answer to Link: `yes`, there is a link now, or no. `beside`: a peer to which the receiver is to make a link
+    too, in place of the sender's."""
 
     yes: bool
     member: Member
     incarnation: int
+    beside: Member | None = None
+
+
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The sender wishes the receiver to have a link with `newcomer`, which asks for it, in place of theirs."""
+
+    newcomer: Member
 
 
 @message(SWIM)

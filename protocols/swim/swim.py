@@ -54,7 +54,7 @@ class Swim:
         links: int | None = None,
     ) -> None:
         self.book, self._tempo, self._outside, self._chance = book, tempo, outside, chance
-        self.gathering = Gathering(founders, marks=links is not None, chance=chance)
+        self.gathering = Gathering(founders, chance, marks=links is not None)
         self.detector = Detector(tempo, chance)
         self.telling = Telling(book, tempo, outside, chance, self.beat)
         self.rumours = Rumours(lambda: max(len(book) + 1, founders if links else 0), self.telling.fresh)
@@ -136,7 +136,7 @@ class Swim:
         if entry is None:
             return
         if self.overlay is not None:
-            attempt.helpers = tuple(self.overlay.helpers(attempt.target, self._tempo.helpers))
+            attempt.helpers = tuple(self.overlay.acquaintances.helpers(attempt.target, self._tempo.helpers))
         else:
             self.detector.choose_helpers(attempt, self.book.entries)
         for helper in attempt.helpers:
@@ -179,7 +179,9 @@ class Swim:
             self._sync(sender)  # and no words are under way that might be the difference
 
     def _acked(self, sender: PeerId, ack: Ack) -> None:
-        if (errand := self.detector.answered(ack.number, sender)) is not None:
+        entry = self.book.entries.get(sender)
+        known = entry is not None and entry.member.life == ack.beat.life  # another life has not answered for this one
+        if (errand := self.detector.answered(ack.number, sender, known=known)) is not None:
             self._outside.send(errand.asker, Probed(errand.number, ack.beat.life, ack.beat.incarnation))
         self._take(sender, ack.beat)
         if not ack.beat.knows and sender in self.book.entries:
@@ -207,9 +209,12 @@ class Swim:
         self._outside.send(asked.target, Probe(number, replace(beat, accuses=max(beat.accuses, asked.accuses))))
 
     def _helped(self, helper: PeerId, probed: Probed) -> None:
-        target = self.detector.helped(probed.number, helper, there=probed.life > 0)
-        entry = None if target is None else self.book.entries.get(target)
-        if entry is not None and probed.life == entry.member.life:
+        if (target := self.detector.asked_for(probed.number, helper)) is None:
+            return
+        entry = self.book.entries.get(target)
+        there = entry is not None and entry.member.life == probed.life
+        self.detector.helped(probed.number, there=there)
+        if entry is not None and there:
             self.judge.heard_of(entry, probed.incarnation)
 
     def beat(self, to: PeerId) -> Beat:
@@ -235,7 +240,7 @@ class Swim:
         lives, as far as this peer knows."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
-            self.overlay.vouch(newcomer)
+            self.overlay.acquaintances.vouch(newcomer)
             return incarnation
         if (entry := self.book.entries.get(peer)) is not None:
             incarnation = max(entry.incarnation, entry.accused) + 1
@@ -251,7 +256,7 @@ class Swim:
         self.book.take(self.book.me, incarnation)
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
-                self.overlay.vouch(word.member)
+                self.overlay.begin(word.member)
                 break
             known = word.id in self.book.entries or word.id == self.book.me.id
             if word.member is not None and not known and len(self.book) < self.book.room:
