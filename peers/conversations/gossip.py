@@ -10,7 +10,6 @@ from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
 from ...protocols.gossip.shares import Shares
-from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
 
@@ -47,8 +46,7 @@ def build(setup: Setup) -> Gossip:
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
-    entry = Entry(setup.endpoint, setup.membership)
-    return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
+    return Gossip(neighbourhood, setup.membership, setup.way, setup.clock, algorithm, options, state)
 
 
 CONVERSATION = Registered(

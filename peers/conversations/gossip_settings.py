@@ -15,6 +15,7 @@ from ...protocols.gossip.algorithms.algorithm import Algorithm
 from ...protocols.gossip.algorithms.choco import Choco
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ...protocols.gossip.differences import DifferenceCodec
+from ..memberships import Kind, parse_membership
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
@@ -34,6 +35,11 @@ def _algorithm() -> Rule:
     return Rule(parsed(parse_algorithm), said, "NAME", str)
 
 
+def _membership() -> Rule:
+    said = "views, or swim, which may say how many links a peer has, as in swim:8"
+    return Rule(parsed(parse_membership), said, "NAME", str)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GossipSettings(PeriodSettings):
     """The settings of gossip (``--protocol gossip``)."""
@@ -42,12 +48,13 @@ class GossipSettings(PeriodSettings):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "When peers average": ("period", "period_initial", "period_block_s"),
         "What they average": ("algorithm",),
-        "Connections": ("topology", "codec"),
+        "Connections": ("topology", "membership", "codec"),
         "Faults, in seconds": ("norm_limit",),
     }
 
     algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Who mixes with whom, and how.", agreed=True)
     topology: Parsed[Topology] = setting(_USUAL, _topology(), "The graph of neighbours.", agreed=True)
+    membership: Parsed[Kind] = setting("views", _membership(), "How peers know who is there.", agreed=True)
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
@@ -59,6 +66,9 @@ class GossipSettings(PeriodSettings):
         self._check_codec()
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
+
+    def membership_kind(self) -> Kind:
+        return self.membership.value
 
     def _check_codec(self) -> None:
         codec, topology = self.codec.value, self.topology.value

@@ -17,6 +17,8 @@ _MISSING = 32
 It comes in as a newcomer then."""
 _SHARE = 10
 """A beat tells a tenth of the founders' marks, within bounds."""
+_TIME = 2
+"""Periods that a peer which has heard of the start takes to hear of the other founders."""
 _SPARE = 2
 """So many times the founders' marks are kept at most: restarts before the start leave marks too."""
 
@@ -27,6 +29,7 @@ class Gathering:
     def __init__(self, founders: int, chance: random.Random, *, marks: bool) -> None:
         self.started = founders <= 1
         self._founders, self._chance, self._by_marks = founders, chance, marks
+        self._heard_in: int | None = None
         self._known: set[int] = set()
         self._at_once = max(MARKS_SENT, min(MARKS_MAX, founders // _SHARE))
         self._told: list[list[int]] = [[]]
@@ -46,9 +49,13 @@ class Gathering:
                 self._told[0].append(mark)
         return len(self._known) >= self._founders - self._founders // _MISSING and self._start(self._founders)
 
-    def hear(self, started: bool) -> bool:
-        """Another peer has heard that the run has started, or has not. Returns whether it starts by it."""
-        return started and self._start(self._founders)
+    def hear(self, period: int, known: int) -> bool:
+        """Another peer tells, in this peer's `period`, that the run has started. This one starts too, once it knows as
+        many peers, or has had time to ask for them. Returns whether it does. `known`: so many does it know."""
+        if self._heard_in is None:
+            self._heard_in = period
+        complete = self._by_marks or known >= self._founders or period - self._heard_in >= _TIME
+        return complete and self._start(self._founders)
 
     def _start(self, peers: int) -> bool:
         if self.started or peers < self._founders:

@@ -100,19 +100,28 @@ class Knock:
 
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
+class Invited:
+    """The run's invitation since its change `number`, marks of the keys that it has let in (`used`), and of those that
+    earlier ones have."""
+
+    number: int
+    invitation: Invitation | None
+    used: tuple[int, ...]
+    earlier: tuple[int, ...]
+
+
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The newcomer is let in, with this `incarnation` and shard of the data. `words`: on all members, also those that
-    were lost, or, where peers have links to a few only, on the contact. `invitation`, `let_in`: the run's invitation,
-    and marks of the keys that it has let in. `number`: of the invitation's last change."""
+    were lost, or, where peers have links to a few only, on the contact."""
 
     ask: int
     incarnation: int
     data_shard: int
     started: bool
     words: tuple[Word, ...]
-    invitation: Invitation | None
-    number: int
-    let_in: tuple[int, ...]
+    invited: Invited
 
 
 @message(SWIM)
@@ -197,16 +206,6 @@ class Near:
     """The sender has links with these peers. Those hear of each other by it."""
 
     members: tuple[Member, ...]
-
-
-@message(SWIM)
-@dataclass(frozen=True, slots=True)
-class Invited:
-    """The run's invitation since its change `number`, and marks of keys that it has let in."""
-
-    number: int
-    invitation: Invitation | None
-    let_in: tuple[int, ...]
 
 
 @message(SWIM)

@@ -104,7 +104,7 @@ class Swim:
             entry = self.book.entries.get(attempt.target)
             if entry is None or forgiven:
                 continue
-            if attempt.answered or self._outside.heard_s(attempt.target) >= attempt.began_s:
+            if attempt.answered:
                 self.judge.succeeded(entry)
             else:
                 self.judge.failed(entry, alone=bool(attempt.helpers) and not attempt.helped)
@@ -172,7 +172,9 @@ class Swim:
         for word in beat.words:
             self.judge.hear(word, sender)
         self._counts()
-        self._started(self.gathering.add(beat.marks) or self.gathering.hear(beat.started))
+        self._started(self.gathering.add(beat.marks))
+        if beat.started:
+            self._hear_of_start(sender)
         if not known:
             self._sync(sender)  # a partition has healed, perhaps: then others are back too
         elif beat.digest not in (0, self.book.digest) and not len(self.rumours):
@@ -253,7 +255,7 @@ class Swim:
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
         """`contact` has let this peer in, with this incarnation, and tells `words` on the members that it knows."""
-        self.book.take(self.book.me, incarnation)
+        self.book.take(self.book.me, max(incarnation, self.book.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
                 self.overlay.begin(word.member)
@@ -262,7 +264,8 @@ class Swim:
             if word.member is not None and not known and len(self.book) < self.book.room:
                 self.judge.enter(word.member, word.incarnation, contact)
         self._counts()
-        self._started(self.gathering.hear(started))
+        if started:
+            self._hear_of_start(contact)
 
     def leave(self) -> None:
         """Tell some members that this peer leaves: they pass it on."""
@@ -275,6 +278,11 @@ class Swim:
     def _counts(self) -> None:
         """Members have come: have enough gathered?"""
         self._started(self.gathering.count(len(self.book) + 1))
+
+    def _hear_of_start(self, teller: PeerId) -> None:
+        self._started(self.gathering.hear(self.judge.period, len(self.book) + 1))
+        if not self.gathering.started:
+            self._sync(teller)
 
     def _started(self, now: bool) -> None:
         if now:
