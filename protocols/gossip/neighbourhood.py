@@ -1,16 +1,15 @@
-"""A peer's neighbours in each round, by the topology, and their vectors with the weights of the mix."""
+"""A peer's neighbours in each round, by the graph, and their vectors with the weights of the mix."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
-from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
 from ..members.neighbours import STILL_THERE
@@ -20,6 +19,7 @@ from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
+from .graph import Graph
 from .messages import NEWEST, Published
 from .mixing import check, check_own
 from .shares import Shares, split
@@ -41,20 +41,25 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in `topology`, whose vertices are the peers that the membership knows. `bound`: on the
-    norms of their models. `shares`: a vector is split between this peer and its takers; None: all of it is given."""
+    """One peer's neighbours in the `graph`. `bound`: on the norms of their models. `shares`: a vector is split between
+    this peer and its takers; None: all of it is given."""
 
     def __init__(
         self,
         exchange: NeighbourExchange,
         members: Members,
         stalls: Stalls,
-        topology: Topology,
+        graph: Graph,
         bound: Bound,
         shares: Shares | None = None,
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
-        self._topology, self._bound = topology, bound
+        self._graph, self._bound = graph, bound
+        self._links = 0
+        """The number of takers of this peer's last vector."""
+        self._received = Counter[PeerId]()
+        self.on_round: list[Callable[[], None]] = []
+        """Called after each exchange of a round."""
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
@@ -62,8 +67,9 @@ class Neighbourhood:
         """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
         that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
         await check_own(one.vector)
-        peers, place = self._vertices()
-        of = [peers[vertex] for vertex in takers(self._topology, len(peers), place, one.round)]
+        of = self._graph.takers(one.round)
+        one = replace(one, links=len(of))
+        self._links = len(of)
         if self._shares is None:
             return await self._exchange.publish(one, of)
         of = [] if one.last else of
@@ -74,9 +80,7 @@ class Neighbourhood:
     async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
         `round`, or newer ones. `anchor` [n]: this peer's own model, beside which theirs must not be too large."""
-        began_s, (peers, place) = self._now(), self._vertices()
-        weights = row(self._topology, len(peers), place, mixed)
-        of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        began_s, of = self._now(), self._graph.givers(mixed)
         came_s: dict[PeerId, float] = {}
         self._exchange.only(of)
         for peer in sorted(of):
@@ -89,6 +93,8 @@ class Neighbourhood:
             for pull in self._pulls.values():
                 pull.cancel()
             self._pulls.clear()
+        for done in self.on_round:
+            done()
         vectors = {peer: one for peer, one in found.items() if one is not None}
         if len(vectors) < len(of):
             sometimes("a neighbour gave nothing")
@@ -96,13 +102,19 @@ class Neighbourhood:
         until_s = self._now() if last is None or len(vectors) < len(of) else came_s[last]
         if self._shares is not None and round != NEWEST:
             return Taken(vectors, dict.fromkeys(vectors, 1.0), 1.0, until_s - began_s, last)
-        weights_of = {peer: of[peer] for peer in vectors}
-        return Taken(vectors, weights_of, 1.0 - sum(weights_of.values()), until_s - began_s, last)
+        weights = self._graph.weights(of, self._links, vectors)
+        return Taken(vectors, weights, 1.0 - sum(weights.values()), until_s - began_s, last)
 
     def back(self) -> list[Tensor]:
         """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
         taken."""
         return [] if self._shares is None else self._shares.back()
+
+    def received(self) -> Mapping[PeerId, int]:
+        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
 
     def begin_anew(self) -> None:
         """This peer's state begins anew: its former shares are no longer its own."""
@@ -119,6 +131,7 @@ class Neighbourhood:
         try:
             given = partial(self._came, came_s, peer)
             one = await (self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given))
+            self._received[peer] += one.carried_bytes
             await check(peer, one.vector, anchor, self._bound)
             return one
         except WrongNumbers as wrong:
@@ -133,12 +146,6 @@ class Neighbourhood:
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()
-
-    def _vertices(self) -> tuple[list[PeerId], int]:
-        """The vertices of the graph in order, and this peer's place among them."""
-        me = self._members.me.id
-        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
-        return peers, peers.index(me)
 
     def _left(self, member: Member, why: str) -> None:
         if (pull := self._pulls.get(member.id)) is not None:
