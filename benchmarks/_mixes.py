@@ -16,6 +16,7 @@ from samovar.protocols.collectives.bound import Bound
 from samovar.protocols.gossip.algorithms.registry import parse_algorithm
 from samovar.protocols.gossip.conversation import Gossip, Options
 from samovar.protocols.gossip.exchange import NeighbourExchange
+from samovar.protocols.gossip.graph import OfTopology
 from samovar.protocols.gossip.messages import GOSSIP, Published
 from samovar.protocols.gossip.neighbourhood import Neighbourhood
 from samovar.protocols.gossip.periods import Periods
@@ -51,7 +52,7 @@ class OurMixes(Ours):
         state = State(0, 0, algorithm.begin(start, elements), parse_period("1").start())
         exchange = NeighbourExchange(Channel(self.endpoint, f"{GOSSIP} of {elements}"), Published(0, 0, start))
         return Gossip(
-            Neighbourhood(exchange, self.membership, self.stalls, Ring(), Bound()),
+            Neighbourhood(exchange, self.membership, self.stalls, OfTopology(Ring(), self.membership), Bound()),
             self.membership, Entry(self.endpoint, self.membership), clock, algorithm,
             Options(periods=periods, parameters=elements, steps=None, evaluate_every=0), state,
         )  # fmt: skip

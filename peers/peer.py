@@ -15,8 +15,8 @@ from ..protocols.conversation import Came, Outcome
 from ..protocols.endpoint import Endpoint
 from ..protocols.link_quality.reachability import Prober
 from ..protocols.members.hello import Greeter
-from ..protocols.members.membership import Membership, Terms
-from ..protocols.members.messages import MEMBERS
+from ..protocols.members.port import RunMembers, Way
+from ..protocols.members.terms import Terms
 from ..protocols.members.view import Attributes, Member
 from ..protocols.meter import Meter
 from ..protocols.relay.ends import Ends
@@ -26,6 +26,7 @@ from ..protocols.stalls.stalls import STALLS, Stalls
 from ..protocols.transport import PeerId
 from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
+from .memberships import made
 from .place import Place
 from .records.comings import Comings
 from .records.metrics import scales_told
@@ -56,7 +57,7 @@ class Peer:
         settings do not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
         self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
-        self.membership = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
+        self.membership, way = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
         self._record, self._place = record, place
@@ -64,6 +65,7 @@ class Peer:
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,
+            way=way,
             stalls=self.stalls,
             clock=self.clock,
             settings=settings,
@@ -160,7 +162,7 @@ class Peer:
         self.endpoint.abort()
 
 
-def _relaying(endpoint: Endpoint, membership: Membership, limit: str | None) -> None:
+def _relaying(endpoint: Endpoint, membership: RunMembers, limit: str | None) -> None:
     """Have others carry this peer's streams if it cannot be dialled; otherwise carry those of others."""
 
     def outbound() -> set[PeerId]:
@@ -178,7 +180,7 @@ def _relaying(endpoint: Endpoint, membership: Membership, limit: str | None) -> 
         Ends(channel, endpoint.pipes, relays)
 
 
-def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> Membership:
+def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> tuple[RunMembers, Way]:
     site = "" if settings.own.sites_need() else place.site
     own = Attributes(site=site, data_shard=place.data_shard)
     me = Member(endpoint.id, place.name, endpoint.address, own, 0, endpoint.machine)
@@ -190,4 +192,4 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement:
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
     )
-    return Membership(Channel(endpoint, MEMBERS), me, terms, store=place.store, invitation=place.invitation)
+    return made(settings.own.membership_kind(), endpoint, me, terms, place.store, place.invitation)

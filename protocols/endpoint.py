@@ -103,12 +103,20 @@ class Endpoint:
         """Let `peer` connect to this one. `guest`: `peer` is a key that guests share; the channel and the class of the
         one kind of message that they may send."""
         self._transport.admit(peer, shared=guest is not None)
+        self._trust.let_in.add(peer)
         self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
         """Refuse `peer`, or all guests that share that key, from now on."""
         self.links.forget_key(peer, "it is let in no more")
+        self._trust.let_in.discard(peer)
         self._transport.dismiss(peer)
+
+    def lapse(self, peer: PeerId) -> None:
+        """End the link to `peer`, and refuse it from now on, unless it was let in by `admit` rather than `dial`."""
+        self.forget(peer)
+        if peer not in self._trust.let_in:
+            self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn the address of `peer`, and let it connect to this one. The out-link opens when first needed; a lost
@@ -170,6 +178,10 @@ class Endpoint:
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
+
+    def report(self, peer: PeerId, why: str) -> None:
+        """Report to the user that `peer` does what it should not, without counting a fault."""
+        self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, which is no longer needed. The peer may call again."""

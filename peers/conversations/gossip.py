@@ -8,13 +8,14 @@ from ...protocols.collectives.bound import Bound
 from ...protocols.gossip.capacities import Capacities
 from ...protocols.gossip.conversation import Gossip, Options
 from ...protocols.gossip.exchange import NeighbourExchange
+from ...protocols.gossip.graph import Graph, OfLinks, OfTopology
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
 from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
 from ...protocols.gossip.state import State, restored
-from ...protocols.members.joining import Entry
+from ...protocols.members.membership import Membership
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
 
@@ -46,16 +47,23 @@ def build(setup: Setup) -> Gossip:
     shares = Shares() if algorithm.splits else None
     channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
     exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
-    graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
+    graph, bound = graph_of(setup, wished), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
-    if needs_capacities(graph):
+    if isinstance(setup.membership, Membership) and needs_capacities(algorithm.graph(wished.topology.value)):
         neighbourhood.on_round.append(Capacities(channel, setup.membership).consider)
-    entry = Entry(setup.endpoint, setup.membership)
-    return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
+    return Gossip(neighbourhood, setup.membership, setup.way, setup.clock, algorithm, options, state)
+
+
+def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
+    """One peer's graph: its links, where peers have links to a few; else the algorithm's topology."""
+    algorithm = wished.algorithm.value
+    if wished.membership.value.links(setup.settings.peers) is not None:
+        return OfLinks(setup.membership, algorithm.drawn)
+    return OfTopology(algorithm.graph(wished.topology.value), setup.membership)
 
 
 CONVERSATION = Registered(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.limits import PEERS_MAX
 from . import toml_rows as read
 from .toml_file import Entry, TomlFile
 from .toml_rows import TableError, rows
@@ -28,7 +28,7 @@ def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
         if flags.get(name) is not None or places:
             where = f"{places[0]}: {name}" if places else f"--{name}"
             raise TableError(f"{where}: the groups in {file.path} say it: leave out one of the two")
-    counts = [row.take("peers", read.whole(1, VIEW_MEMBERS_MAX)) for row in groups]
+    counts = [row.take("peers", read.whole(1, PEERS_MAX)) for row in groups]
     place = file.place("groups")
     for name, way in said.items():
         each = [[row.take(name, way)] * count for row, count in zip(groups, counts, strict=True)]

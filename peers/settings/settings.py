@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocols.addresses import NOWHERE
+from ...protocols.limits import SWIM_PEERS_MAX
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives one line for the user, when a setting was given by its former name."""
 _OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
+
+
+_MORE = f"; --protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -66,6 +70,8 @@ class Settings(CommonSettings):
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
+        if self.peers > (most := own.membership_kind().peers_max):
+            raise SettingsError(f"must be at most {most}, all named in one message, got {self.peers}{_MORE}", "peers")
 
     @property
     def steps_max(self) -> int | None:

@@ -21,7 +21,7 @@ from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.periods.registry import PERIODS, parse_period
 from ...aggregation.schedules.registry import SCHEDULES
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.limits import PEERS_MAX
 
 T = TypeVar("T")
 
@@ -63,9 +63,8 @@ def whole(low: int, high: int, metavar: str = "N") -> Rule:
 
 
 def peers() -> Rule:
-    """The number of peers of a run, as far as one view holds them."""
-    rule = whole(1, VIEW_MEMBERS_MAX)
-    return Rule(rule.take, f"{rule.said}, all named in one message", rule.metavar, rule.kind)
+    """The number of peers of a run, as far as any membership holds them."""
+    return whole(1, PEERS_MAX)
 
 
 def seconds(high: float, *, zero: bool = False) -> Rule:

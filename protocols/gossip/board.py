@@ -35,7 +35,7 @@ _MARKS_AT = LINE_BYTES
 _NOTES_AT = _MARKS_AT + ROWS * LINE_BYTES
 _PAGE = 4096
 _WORDS = LINE_BYTES // 8
-_NUMBER, _ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _MOVES, _FULL, _MOTION = range(9)
+_NUMBER, _ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _MOVES, _FULL, _LINKS, _MOTION = range(10)
 """The words of a note. `_MOVES`: whether it has a motion, in the words from `_MOTION` on. `_FULL`, in the first note:
 whether the owner shows nothing any more, as there is no memory."""
 _NOTE_WORDS = -(-(_MOTION + len(STILL)) // _WORDS) * _WORDS
@@ -114,7 +114,7 @@ class Board:
         self._number += 1
         words[_ROUND], words[_STEP], words[_LAST] = round, step, last
         reals[_LOSS], reals[_LEARNING_RATE], words[_MOVES] = told.loss, told.learning_rate, bool(told.motion)
-        reals[_MOTION : _MOTION + len(told.motion)] = told.motion
+        words[_LINKS], reals[_MOTION : _MOTION + len(told.motion)] = told.links, told.motion
         words[_NUMBER] = self._number  # the last: x86 keeps writes in order
         return self._number
 
@@ -165,8 +165,9 @@ class Window:
             return None
         number, of, step, last = numbers_rounds[slot]
         loss, learning_rate, *motion = self._there.reals[slot, _TOLD].tolist()
-        moves = bool(self._there.words[slot, _MOVES])
-        note = Note(slot, number, of, step, bool(last), Told(loss, learning_rate, tuple(motion) if moves else ()))
+        moves, links = self._there.words[slot, [_MOVES, _LINKS]].tolist()
+        told = Told(loss, learning_rate, tuple(motion) if moves else (), links)
+        note = Note(slot, number, of, step, bool(last), told)
         return note if self.holds(note.slot, note.number) else None
 
     def holds(self, slot: int, number: int) -> bool:

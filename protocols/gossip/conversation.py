@@ -25,8 +25,7 @@ from ..clock import RunClock
 from ..collectives.bound import Bound
 from ..conversation import Came, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
-from ..members.joining import Entry
-from ..members.membership import Membership
+from ..members.port import RunMembers, Way
 from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
@@ -60,14 +59,14 @@ class Gossip:
     def __init__(
         self,
         neighbourhood: Neighbourhood,
-        membership: Membership,
-        entry: Entry,
+        membership: RunMembers,
+        way: Way,
         clock: RunClock,
         algorithm: Algorithm,
         options: Options,
         state: State,
     ) -> None:
-        self._neighbours, self._members, self._entry = neighbourhood, membership, entry
+        self._neighbours, self._members, self._way = neighbourhood, membership, way
         self._clock, self._algorithm, self._options, self.state = clock, algorithm, options, state
         self._begin: Begin = Load(state.held.model)
         self._job: Job = Steps(0)
@@ -92,7 +91,7 @@ class Gossip:
         if contact is None:
             self._members.found()
         else:
-            await self._entry.enter(contact)
+            await self._way.enter(contact)
         late = self._members.view.started
         await self._inside()
         late = late and await self._catch_up(_FAR if resumed else 1)
@@ -112,7 +111,7 @@ class Gossip:
                         await members.until(lambda: members.view.started and members.me.id in members.view.ids)
                         return again
                     except Expelled as expelled:
-                        await self._entry.come_back(expelled)
+                        await self._way.come_back(expelled)
                         again = True
         except TimeoutError:
             raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
@@ -122,7 +121,7 @@ class Gossip:
             try:
                 return await self._members.finish()
             except Expelled as expelled:
-                await self._entry.come_back(expelled)
+                await self._way.come_back(expelled)
 
     async def leave(self, why: str) -> None:
         await self._members.leave(why)

@@ -54,9 +54,8 @@ class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
     vector stands for all later rounds too. `difference`: not the vector is given, but its encoded difference from that
-    of the round before. `loss`, `learning_rate`, `motion`: of the round's local steps, see `Told`.
-    `number`: of the vector on the sender's board, where the receiver is to read it, and nothing follows; 0: it is not
-    there."""
+    of the round before. `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: of the vector on the sender's
+    board, where the receiver is to read it, and nothing follows; 0: it is not there."""
 
     ask: int
     round: int
@@ -66,6 +65,7 @@ class Given:
     loss: float
     learning_rate: float
     motion: tuple[float, ...]
+    links: int
     number: int
 
 

@@ -1,4 +1,4 @@
-"""A peer's neighbours in each round, by the topology, and their vectors with the weights of the mix."""
+"""A peer's neighbours in each round, by the graph, and their vectors with the weights of the mix."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from functools import partial
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology, Vertex, among
-from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
 from ..members.neighbours import STILL_THERE
@@ -22,6 +20,7 @@ from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
+from .graph import Graph
 from .lent import Shown
 from .messages import NEWEST, Published
 from .mixing import Mix, Overwritten, check, mix
@@ -60,20 +59,22 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in `topology`, whose vertices are the peers that the membership knows. `bound`: on the
-    norms of their models. `shares`: a vector is split between this peer and its takers; None: all of it is given."""
+    """One peer's neighbours in the `graph`. `bound`: on the norms of their models. `shares`: a vector is split between
+    this peer and its takers; None: all of it is given."""
 
     def __init__(
         self,
         exchange: NeighbourExchange,
         members: Members,
         stalls: Stalls,
-        topology: Topology,
+        graph: Graph,
         bound: Bound,
         shares: Shares | None = None,
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
-        self._topology, self._bound = topology, bound
+        self._graph, self._bound = graph, bound
+        self._links = 0
+        """The number of takers of this peer's last vector."""
         self._received = Counter[PeerId]()
         self.on_round: list[Callable[[], None]] = []
         """Called after each exchange of a round."""
@@ -91,8 +92,9 @@ class Neighbourhood:
     async def publish(self, one: Published) -> Tensor:
         """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
         that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
-        topology, peers, place = self._graph()
-        of = [peers[vertex] for vertex in takers(topology, len(peers), place, one.round)]
+        of = self._graph.takers(one.round)
+        one = replace(one, told=one.told._replace(links=len(of)))
+        self._links = len(of)
         if self._shares is None:
             return await self._exchange.publish(one, of)
         of = [] if one.last else of
@@ -103,7 +105,7 @@ class Neighbourhood:
     async def take(self, round: int, mixed: int) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
         `round`, or newer ones. They are not checked yet."""
-        began_s, of = self._now(), self._weights(mixed)
+        began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}
         self._exchange.only(of)
@@ -122,7 +124,7 @@ class Neighbourhood:
         last = max(came_s, key=lambda peer: came_s[peer], default=None)
         until_s = self._now() if last is None or len(found) < len(of) else came_s[last]
         splits = self._shares is not None and round != NEWEST
-        weights = dict.fromkeys(of, 1.0) if splits else of
+        weights = dict.fromkeys(of, 1.0) if splits else self._graph.weights(of, self._links, found)
         nothing = Taken({}, weights, 1.0, until_s - began_s, last, splits)
         return nothing.among({peer: found[peer] for peer in sorted(found)})
 
@@ -163,7 +165,7 @@ class Neighbourhood:
         """Ask the neighbours already for the vectors that `take` will take for a mix of `round`, if that takes nothing
         from them."""
         if self._exchange.by_rounds:
-            self._exchange.ask_ahead(self._weights(round), round)
+            self._exchange.ask_ahead(self._graph.givers(round), round)
 
     def back(self) -> list[Tensor]:
         """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
@@ -249,20 +251,6 @@ class Neighbourhood:
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()
-
-    def _weights(self, round: int) -> dict[PeerId, float]:
-        """The weight of each neighbour in the graph of `round`."""
-        topology, peers, place = self._graph()
-        weights = row(topology, len(peers), place, round)
-        return {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
-
-    def _graph(self) -> tuple[Topology, list[PeerId], int]:
-        """The topology of the peers that are there, its vertices in order, and this peer's place among them."""
-        me = self._members.me
-        ranked = sorted((me, *self._members.neighbours.now), key=lambda member: member.rank)
-        peers = [member.id for member in ranked]
-        vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
-        return among(self._topology, vertices), peers, peers.index(me.id)
 
     def _is_near(self, peer: PeerId) -> bool:
         here = self._members.me.machine

@@ -19,13 +19,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
 from ..members.port import Members
 from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from .exchange import NeighbourExchange
+from .graph import Graph
 from .messages import NEWEST, Published
 from .mixing import Mix, check
 from .neighbourhood import Neighbourhood, Taken
@@ -39,9 +39,9 @@ class PairNeighbourhood(Neighbourhood):
     this peer's vector at any time."""
 
     def __init__(
-        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, topology: Topology, bound: Bound
+        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, graph: Graph, bound: Bound
     ) -> None:
-        super().__init__(exchange, members, stalls, topology, bound)
+        super().__init__(exchange, members, stalls, graph, bound)
         self._copy = exchange.giving.newest
         """This peer's vector as others get it."""
         self._changes: list[Tensor] = []

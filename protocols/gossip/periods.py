@@ -19,20 +19,23 @@ from ...aggregation.periods.policy import STILL, Motion, Numbers, PeriodPolicy, 
 from ..clock import RunClock
 from ..work import Update
 
+_LINKS_MAX = 1 << 14
+
 
 class Told(NamedTuple):
-    """A peer's numbers of a round's local steps: their mean loss, the learning rate of the last, and, if the policy
-    watches the motion, the fields of its `Motion`."""
+    """A peer's numbers of a round: the mean loss of its local steps, the learning rate of the last, and, if the policy
+    watches the motion, the fields of its `Motion`. `links`: to how many peers it gives its vector."""
 
     loss: float = 0.0
     learning_rate: float = 0.0
     motion: tuple[float, ...] = ()
+    links: int = 0
 
     @property
     def makes_sense(self) -> bool:
         """Whether these are numbers, and as many as the sender can have."""
         numbers = (self.loss, self.learning_rate, *self.motion)
-        return all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL))
+        return all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL)) and self.links <= _LINKS_MAX
 
 
 class Periods:
@@ -70,7 +73,7 @@ class Periods:
         """The policy's state after a round in which a peer and its neighbours have told `of`. `exchange_s`: seconds
         that the exchange took."""
         self._exchange_s = exchange_s
-        losses, rates, motions = zip(*of, strict=True)
+        losses, rates, motions, _ = zip(*of, strict=True)
         motion = Motion(*map(_mean, zip(*(one for one in motions if one), strict=True)))
         return self._policy.update(state, Numbers(_mean(losses), self._clock.elapsed_s, _mean(rates), motion))
 

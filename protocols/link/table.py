@@ -22,6 +22,8 @@ INBOUND_BYTES_MAX = 256 << 20
 """Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
 keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
+_PACES_MAX = 4096
+"""Of more peers the congestion control is remembered only while there are links to them."""
 GUESTS_MAX = 64
 """The most guests (peers that share one key) with a link at the same time."""
 CLOSED = "this endpoint was closed"
@@ -90,6 +92,8 @@ class Links:
             self._make_room(peer, self._links)
         if peer in self._addresses:
             self._transport.dial(peer, self._addresses[peer])
+        if len(self._paces) > _PACES_MAX:
+            self._paces = {one: pace for one, pace in self._paces.items() if one in self._links}
         link = self._links[peer] = Link(
             peer,
             self._rng.randrange(1, 2**62),

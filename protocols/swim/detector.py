@@ -100,26 +100,27 @@ class Detector:
         """The probes of this period without an answer so far."""
         return [one for one in self._open.values() if not one.answered]
 
-    def answered(self, number: int, sender: PeerId) -> Errand | None:
-        """`sender` has answered the probe `number`. Returns the errand that it was for; None: it was this peer's own,
-        or none at all."""
+    def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
+        """`sender` has answered the probe `number`. `known`: by the life of it that this peer knows. Returns the errand
+        that the probe was for; None: it was this peer's own, or none at all."""
         attempt = self._open.get(number)
-        if attempt is not None and attempt.target == sender:
+        if attempt is not None and attempt.target == sender and known:
             attempt.answered = True
         errand = self._errands.get(number)
         if errand is None or errand.target != sender:
             return None
         return self._errands.pop(number)
 
-    def helped(self, number: int, helper: PeerId, *, there: bool) -> PeerId | None:
-        """A helper tells whether the target of the probe `number` is `there`. Returns that target; None: that helper
-        was not asked."""
+    def asked_for(self, number: int, helper: PeerId) -> PeerId | None:
+        """The target of the probe `number`, if `helper` was asked for help with it."""
         attempt = self._open.get(number)
-        if attempt is None or helper not in attempt.helpers:
-            return None
+        return None if attempt is None or helper not in attempt.helpers else attempt.target
+
+    def helped(self, number: int, *, there: bool) -> None:
+        """A helper has told whether the target of the probe `number` is `there`."""
+        attempt = self._open[number]
         attempt.helped = True
         attempt.answered = attempt.answered or there
-        return attempt.target
 
     def end(self) -> list[Attempt]:
         """The period is over: returns its probes."""

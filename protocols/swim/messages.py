@@ -14,8 +14,9 @@ SWIM = "swim"
 """The family of these messages, and the name of their channel."""
 WORDS_SENT, WORDS_MAX = 6, 16
 """Words that one message carries, and the most that are read of one."""
-MARKS_SENT, MARKS_MAX = 96, 128
-"""The same of marks, which are told only until the run has started (`gathering`)."""
+MARKS_SENT, MARKS_MAX = 64, 1024
+"""The fewest marks that one message carries if there are as many, and the most. They are told until the run has started
+(`gathering`)."""
 
 TABLE_MAX = 512
 """The most words in a table."""
@@ -99,19 +100,28 @@ class Knock:
 
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
+class Invited:
+    """The run's invitation since its change `number`, marks of the keys that it has let in (`used`), and of those that
+    earlier ones have."""
+
+    number: int
+    invitation: Invitation | None
+    used: tuple[int, ...]
+    earlier: tuple[int, ...]
+
+
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The newcomer is let in, with this `incarnation` and shard of the data. `words`: on all members, also those that
-    were lost, or, where peers have links to a few only, on the contact. `invitation`, `let_in`: the run's invitation,
-    and marks of the keys that it has let in. `number`: of the invitation's last change."""
+    were lost, or, where peers have links to a few only, on the contact."""
 
     ask: int
     incarnation: int
     data_shard: int
     started: bool
     words: tuple[Word, ...]
-    invitation: Invitation | None
-    number: int
-    let_in: tuple[int, ...]
+    invited: Invited
 
 
 @message(SWIM)
@@ -167,11 +177,21 @@ class Link:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The answer to Link: `yes`, there is a link now, or no."""
+    """The answer to Link: `yes`, there is a link now, or no. `beside`: a peer to which the receiver is to make a link
+    too, in place of the sender's."""
 
     yes: bool
     member: Member
     incarnation: int
+    beside: Member | None = None
+
+
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The sender wishes the receiver to have a link with `newcomer`, which asks for it, in place of theirs."""
+
+    newcomer: Member
 
 
 @message(SWIM)
@@ -186,16 +206,6 @@ class Near:
     """The sender has links with these peers. Those hear of each other by it."""
 
     members: tuple[Member, ...]
-
-
-@message(SWIM)
-@dataclass(frozen=True, slots=True)
-class Invited:
-    """The run's invitation since its change `number`, and marks of keys that it has let in."""
-
-    number: int
-    invitation: Invitation | None
-    let_in: tuple[int, ...]
 
 
 @message(SWIM)

@@ -28,10 +28,6 @@ class Outside(Protocol):
         """`peer`, for which a member has vouched, is let in no more by that."""
         ...
 
-    def heard_s(self, peer: PeerId) -> float:
-        """When anything was heard of `peer` last, beside the messages of SWIM, on the same clock; -inf: never."""
-        ...
-
     def joined(self, member: Member) -> None:
         """`member` is a member now, or has a link with this peer."""
         ...

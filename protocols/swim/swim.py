@@ -54,7 +54,7 @@ class Swim:
         links: int | None = None,
     ) -> None:
         self.book, self._tempo, self._outside, self._chance = book, tempo, outside, chance
-        self.gathering = Gathering(founders, marks=links is not None, chance=chance)
+        self.gathering = Gathering(founders, chance, marks=links is not None)
         self.detector = Detector(tempo, chance)
         self.telling = Telling(book, tempo, outside, chance, self.beat)
         self.rumours = Rumours(lambda: max(len(book) + 1, founders if links else 0), self.telling.fresh)
@@ -104,7 +104,7 @@ class Swim:
             entry = self.book.entries.get(attempt.target)
             if entry is None or forgiven:
                 continue
-            if attempt.answered or self._outside.heard_s(attempt.target) >= attempt.began_s:
+            if attempt.answered:
                 self.judge.succeeded(entry)
             else:
                 self.judge.failed(entry, alone=bool(attempt.helpers) and not attempt.helped)
@@ -136,7 +136,7 @@ class Swim:
         if entry is None:
             return
         if self.overlay is not None:
-            attempt.helpers = tuple(self.overlay.helpers(attempt.target, self._tempo.helpers))
+            attempt.helpers = tuple(self.overlay.acquaintances.helpers(attempt.target, self._tempo.helpers))
         else:
             self.detector.choose_helpers(attempt, self.book.entries)
         for helper in attempt.helpers:
@@ -172,14 +172,18 @@ class Swim:
         for word in beat.words:
             self.judge.hear(word, sender)
         self._counts()
-        self._started(self.gathering.add(beat.marks) or self.gathering.hear(beat.started))
+        self._started(self.gathering.add(beat.marks))
+        if beat.started:
+            self._hear_of_start(sender)
         if not known:
             self._sync(sender)  # a partition has healed, perhaps: then others are back too
         elif beat.digest not in (0, self.book.digest) and not len(self.rumours):
             self._sync(sender)  # and no words are under way that might be the difference
 
     def _acked(self, sender: PeerId, ack: Ack) -> None:
-        if (errand := self.detector.answered(ack.number, sender)) is not None:
+        entry = self.book.entries.get(sender)
+        known = entry is not None and entry.member.life == ack.beat.life  # another life has not answered for this one
+        if (errand := self.detector.answered(ack.number, sender, known=known)) is not None:
             self._outside.send(errand.asker, Probed(errand.number, ack.beat.life, ack.beat.incarnation))
         self._take(sender, ack.beat)
         if not ack.beat.knows and sender in self.book.entries:
@@ -207,9 +211,12 @@ class Swim:
         self._outside.send(asked.target, Probe(number, replace(beat, accuses=max(beat.accuses, asked.accuses))))
 
     def _helped(self, helper: PeerId, probed: Probed) -> None:
-        target = self.detector.helped(probed.number, helper, there=probed.life > 0)
-        entry = None if target is None else self.book.entries.get(target)
-        if entry is not None and probed.life == entry.member.life:
+        if (target := self.detector.asked_for(probed.number, helper)) is None:
+            return
+        entry = self.book.entries.get(target)
+        there = entry is not None and entry.member.life == probed.life
+        self.detector.helped(probed.number, there=there)
+        if entry is not None and there:
             self.judge.heard_of(entry, probed.incarnation)
 
     def beat(self, to: PeerId) -> Beat:
@@ -235,7 +242,7 @@ class Swim:
         lives, as far as this peer knows."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
-            self.overlay.vouch(newcomer)
+            self.overlay.acquaintances.vouch(newcomer)
             return incarnation
         if (entry := self.book.entries.get(peer)) is not None:
             incarnation = max(entry.incarnation, entry.accused) + 1
@@ -248,16 +255,17 @@ class Swim:
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
         """`contact` has let this peer in, with this incarnation, and tells `words` on the members that it knows."""
-        self.book.take(self.book.me, incarnation)
+        self.book.take(self.book.me, max(incarnation, self.book.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
-                self.overlay.vouch(word.member)
+                self.overlay.begin(word.member)
                 break
             known = word.id in self.book.entries or word.id == self.book.me.id
             if word.member is not None and not known and len(self.book) < self.book.room:
                 self.judge.enter(word.member, word.incarnation, contact)
         self._counts()
-        self._started(self.gathering.hear(started))
+        if started:
+            self._hear_of_start(contact)
 
     def leave(self) -> None:
         """Tell some members that this peer leaves: they pass it on."""
@@ -270,6 +278,11 @@ class Swim:
     def _counts(self) -> None:
         """Members have come: have enough gathered?"""
         self._started(self.gathering.count(len(self.book) + 1))
+
+    def _hear_of_start(self, teller: PeerId) -> None:
+        self._started(self.gathering.hear(self.judge.period, len(self.book) + 1))
+        if not self.gathering.started:
+            self._sync(teller)
 
     def _started(self, now: bool) -> None:
         if now:

@@ -22,7 +22,7 @@ from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
 from ...peers.settings.unit_rules import MEASURED
 from ...peers.settings.validators import shown
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.limits import PEERS_MAX
 from ...protocols.link_spec import LinkSpec
 from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
@@ -63,12 +63,14 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     kinds = rows(file, "groups", _GROUP)
     counted = sum(map(_count, kinds))
     peers = counted or _settings(file, flags or {}, silently).peers
-    if peers > VIEW_MEMBERS_MAX:
-        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {VIEW_MEMBERS_MAX} can be")
+    if peers > PEERS_MAX:
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
     founders = max(1, peers - len(arrivals)) if counted else None
     settings = _settings(file, flags or {}, tell, founders, kinds)
+    if peers > (most := settings.own.membership_kind().peers_max):
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {most} can be")
     if settings.peers > peers:
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
@@ -127,7 +129,7 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
 
 
 def _count(row: Row) -> int:
-    return row.take("peers", read.whole(1, VIEW_MEMBERS_MAX))
+    return row.take("peers", read.whole(1, PEERS_MAX))
 
 
 def _site(value: object) -> str:

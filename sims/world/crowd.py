@@ -53,9 +53,6 @@ class Bystander:
     def lapse(self, peer: PeerId) -> None:
         self.let_in.discard(peer)
 
-    def heard_s(self, peer: PeerId) -> float:
-        return -math.inf
-
     def joined(self, member: Member) -> None:
         pass
 

@@ -25,6 +25,7 @@ class ADPSGD(OfModels):
     """AD-PSGD on the graph that the user has chosen."""
 
     pairs = True
+    drawn = 1
 
     def graph(self, topology: Topology) -> Topology:
         return OneOf(topology)

@@ -46,6 +46,12 @@ class Algorithm(Protocol):
         """Whether what a peer gives may be encoded, however coarsely."""
         ...
 
+    @property
+    def drawn(self) -> int | None:
+        """Where peers have links to a few only: along how many a peer mixes in a round, drawn anew; None: along all; 0:
+        it has to know all peers."""
+        ...
+
     def graph(self, topology: Topology) -> Topology:
         """The graph along which peers mix. `topology`: the one that the user has chosen."""
         ...
@@ -84,6 +90,7 @@ class Usual:
     splits = False
     pairs = False
     bears_codecs = False
+    drawn: int | None = None
 
     def graph(self, topology: Topology) -> Topology:
         return topology
