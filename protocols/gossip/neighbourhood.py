@@ -28,6 +28,8 @@ from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards, and for how many naps then, before they are asked."""
+_LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
+"""A neighbour takes a while to write so large a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,14 @@ class Neighbourhood:
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
         self._topology, self._bound = topology, bound
+        self._looks = _LOOKS if exchange.giving.newest.vector.nbytes < _LARGE_BYTES else _LOOKS_IF_LARGE
         self._pulls: dict[PeerId, asyncio.Task[Published | Shown | None]] = {}
         self._awaited: set[PeerId] = set()
         """The neighbours whose vectors are looked for."""
+        self._peers: list[PeerId] = []
+        """The vertices of the graph, in order; none: they are not known."""
         exchange.showing.is_near = self._is_near
+        members.neighbours.on_joined.append(lambda member: self._peers.clear())
         members.neighbours.on_left.append(self._left)
 
     @property
@@ -168,20 +174,21 @@ class Neighbourhood:
 
     async def _look(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:
         """Look for vectors on the boards of those neighbours whose boards can be read, for a while."""
-        looking = [peer for peer in sorted(self._awaited) if self._exchange.showing.shows(peer)]
-        for looks in range(1, _LOOKS + _NAPS + 1):
-            for peer in [peer for peer in looking if peer in self._awaited]:
+        looking = [peer for peer in self._awaited if self._exchange.showing.shows(peer)]
+        for looks in range(1, self._looks + _NAPS + 1):
+            for peer in looking:
                 try:
                     shown = self._exchange.find(peer, round)
                 except PeerLost:
                     self._awaited.discard(peer)
-                    continue
-                if shown is not None:
-                    found[peer], came_s[peer] = shown, self._now()
-                    self._awaited.discard(peer)
-            if self._awaited.isdisjoint(looking):
+                else:
+                    if shown is not None:
+                        found[peer], came_s[peer] = shown, self._now()
+                        self._awaited.discard(peer)
+            looking = [peer for peer in looking if peer in self._awaited]
+            if not looking:
                 return
-            if looks > _LOOKS:
+            if looks > self._looks:
                 await asyncio.sleep(_NAP_S)
             elif looks % _LOOKS_A_YIELD == 0:
                 await asyncio.sleep(0)
@@ -239,14 +246,16 @@ class Neighbourhood:
     def _vertices(self) -> tuple[list[PeerId], int]:
         """The vertices of the graph in order, and this peer's place among them."""
         me = self._members.me.id
-        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
-        return peers, peers.index(me)
+        if not self._peers:
+            self._peers += sorted([me, *(member.id for member in self._members.neighbours.now)])
+        return self._peers, self._peers.index(me)
 
     def _is_near(self, peer: PeerId) -> bool:
         here = self._members.me.machine
         return here != "" and any(one.id == peer and one.machine == here for one in self._members.neighbours.now)
 
     def _left(self, member: Member, why: str) -> None:
+        self._peers.clear()
         self._awaited.discard(member.id)
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
