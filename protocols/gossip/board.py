@@ -19,7 +19,6 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -35,16 +34,15 @@ _MARKS_AT = LINE_BYTES
 _NOTES_AT = _MARKS_AT + ROWS * LINE_BYTES
 _PAGE = 4096
 _WORDS = LINE_BYTES // 8
-_NUMBER, _ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _MOVES, _FULL, _LINKS, _MOTION = range(10)
-"""The words of a note. `_MOVES`: whether it has a motion, in the words from `_MOTION` on. `_FULL`, in the first note:
-whether the owner shows nothing any more, as there is no memory."""
+_ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _LINKS, _MOVES, _MOTION = range(1, 9)
+"""Behind the number of a note. `_MOVES`: whether it has a motion, in the words from `_MOTION` on."""
 _NOTE_WORDS = -(-(_MOTION + len(STILL)) // _WORDS) * _WORDS
 _HEAD_BYTES = -(-(_NOTES_AT + 8 * SLOTS * _NOTE_WORDS) // _PAGE) * _PAGE
-_TOLD = [_LOSS, _LEARNING_RATE, *range(_MOTION, _MOTION + len(STILL))]
+_NEWEST, _FULL = LINE_BYTES // 8 - 2, LINE_BYTES // 8 - 1
+"""Beside the secret: the number of the vector that was shown last, and whether no other is shown, as there is no
+memory."""
 _SEAL_FUTURE_WRITE = 0x0010
 """F_SEAL_FUTURE_WRITE of <linux/fcntl.h>: only mappings that exist already can write."""
-_Words = npt.NDArray[np.int64]
-_Reals = npt.NDArray[np.float64]
 
 
 class Note(NamedTuple):
@@ -59,27 +57,33 @@ class Note(NamedTuple):
 
 
 class _Mapped:
-    """The mapped memory of a board with vectors of `nbytes`."""
+    """The mapped memory of a board whose slots are `like` a tensor [n]."""
 
-    def __init__(self, mapped: mmap.mmap, nbytes: int) -> None:
-        self.mapped, self.slot_bytes = mapped, _slot_bytes(nbytes)
-        self.marks: _Words = np.frombuffer(mapped, np.int64, ROWS * _WORDS, _MARKS_AT)[::_WORDS]
-        self.words: _Words = np.frombuffer(mapped, np.int64, SLOTS * _NOTE_WORDS, _NOTES_AT).reshape(SLOTS, -1)
-        self.reals: _Reals = self.words.view(np.float64)
+    def __init__(self, mapped: mmap.mmap, like: Tensor) -> None:
+        self.mapped, self._like, self._tensors = mapped, like[:0], dict[int, Tensor]()
+        self._nbytes, self._slot_bytes = like.nbytes, _slot_bytes(like.nbytes)
+        head = memoryview(mapped)[:_HEAD_BYTES]
+        self.words, self.reals = head.cast("q"), head.cast("d")
+        """All words of the head, as whole numbers and as real ones. One at a time is faster by these than by NumPy."""
 
-    def tensor(self, slot: int, like: Tensor) -> Tensor:
-        """The slot as a tensor [n], `like` another one."""
-        array = np.frombuffer(self.mapped, np.uint8, like.nbytes, _HEAD_BYTES + slot * self.slot_bytes)
-        with warnings.catch_warnings():  # PyTorch has no tensors that cannot be written to
-            warnings.simplefilter("ignore", UserWarning)
-            return torch.from_numpy(array).view(like.dtype)
+    def tensor(self, slot: int) -> Tensor:
+        if slot not in self._tensors:
+            array = np.frombuffer(self.mapped, np.uint8, self._nbytes, self.at(slot))
+            with warnings.catch_warnings():  # PyTorch has no tensors that cannot be written to
+                warnings.simplefilter("ignore", UserWarning)
+                self._tensors[slot] = torch.from_numpy(array).view(self._like.dtype)
+        return self._tensors[slot]
+
+    def at(self, slot: int) -> int:
+        """The slot's first byte."""
+        return _HEAD_BYTES + slot * self._slot_bytes
 
 
 class Board:
     """The owner's side. Raises OSError where there is no memory to share."""
 
-    def __init__(self, nbytes: int) -> None:
-        size = _size(nbytes)
+    def __init__(self, like: Tensor) -> None:
+        size = _size(like.nbytes)
         self.fd = allocate(size)
         try:
             reserve(self.fd, 0, _HEAD_BYTES)
@@ -89,38 +93,37 @@ class Board:
             raise OSError(f"cannot have a board of {size} bytes: {error}") from error
         with contextlib.suppress(OSError):  # Linux before 5.1 has no such seal
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
-        self._here, self._reserved = _Mapped(mapped, nbytes), set[int]()
-        self._number = 0
+        self._here, self._reserved, self._slot_bytes = _Mapped(mapped, like), set[int](), _slot_bytes(like.nbytes)
         self.secret = secrets.token_bytes(SECRET_BYTES)
         mapped[:SECRET_BYTES] = self.secret
 
-    def clear(self, slot: int, like: Tensor) -> Tensor:
-        """The slot as a tensor [n], `like` another one, to write a vector to, which no reader takes for whole until
-        `show`. Raises OSError where there is no memory for it."""
-        self._here.words[slot, _NUMBER] = 0
+    def clear(self, slot: int) -> Tensor:
+        """The slot as a tensor [n] to write a vector to, which no reader takes for whole until `show`. Raises OSError
+        where there is no memory for it."""
+        words = self._here.words
+        words[_note_at(slot)] = 0
         if slot not in self._reserved:
-            try:
-                reserve(self.fd, _HEAD_BYTES + slot * self._here.slot_bytes, self._here.slot_bytes)
-            except OSError:
-                self._here.words[0, _FULL] = 1
-                raise
+            words[_FULL] = 1
+            reserve(self.fd, self._here.at(slot), self._slot_bytes)
+            words[_FULL] = 0
             self._reserved.add(slot)
-            self._here.words[0, _FULL] = 0
-        return self._here.tensor(slot, like)
+        return self._here.tensor(slot)
 
     def show(self, slot: int, round: int, step: int, last: bool, told: Told) -> int:
         """The vector in the slot is whole. Returns its number."""
-        words, reals = self._here.words[slot], self._here.reals[slot]
-        self._number += 1
-        words[_ROUND], words[_STEP], words[_LAST] = round, step, last
-        reals[_LOSS], reals[_LEARNING_RATE], words[_MOVES] = told.loss, told.learning_rate, bool(told.motion)
-        words[_LINKS], reals[_MOTION : _MOTION + len(told.motion)] = told.links, told.motion
-        words[_NUMBER] = self._number  # the last: x86 keeps writes in order
-        return self._number
+        words, reals, at = self._here.words, self._here.reals, _note_at(slot)
+        words[at + _ROUND], words[at + _STEP], words[at + _LAST] = round, step, last
+        reals[at + _LOSS], reals[at + _LEARNING_RATE], words[at + _LINKS] = told.loss, told.learning_rate, told.links
+        words[at + _MOVES] = bool(told.motion)
+        for place, moved in enumerate(told.motion, at + _MOTION):
+            reals[place] = moved
+        words[at] = number = words[_NEWEST] + 1  # after the others: x86 keeps writes in order
+        words[_NEWEST] = number
+        return number
 
     def mark(self, row: int, round: int) -> None:
         """Tell the peer that reads this row up to which round this peer has taken its vectors."""
-        self._here.marks[row] = round
+        self._here.words[_mark_at(row)] = round
 
     def close(self) -> None:
         """Nobody can open the board from now on. Whoever has mapped it keeps it."""
@@ -132,9 +135,9 @@ class Board:
 class Window:
     """A reader's side of another peer's board."""
 
-    def __init__(self, pid: int, fd: int, secret: bytes, nbytes: int) -> None:
-        """Raises OSError unless the process `pid` has as `fd` a board for vectors of `nbytes` with this secret."""
-        size = _size(nbytes)
+    def __init__(self, pid: int, fd: int, secret: bytes, like: Tensor) -> None:
+        """Raises OSError unless the process `pid` has as `fd` a board for vectors `like` this one, with this secret."""
+        size = _size(like.nbytes)
         with opened(pid, fd, size, os.O_RDONLY) as theirs:
             try:
                 mapped = mmap.mmap(theirs, size, access=mmap.ACCESS_READ)
@@ -142,47 +145,59 @@ class Window:
                 raise OSError(f"cannot map {size} bytes: {error}") from error
         if not hmac.compare_digest(mapped[:SECRET_BYTES], secret):
             raise OSError("it has another secret on it")
-        self._there, self._tensors = _Mapped(mapped, nbytes), dict[int, Tensor]()
+        self._there, self._words = (there := _Mapped(mapped, like)), there.words
+        self._in_vain = (0, 0)
+        """The number of the newest vector and the round when `find` found nothing."""
 
     @property
     def full(self) -> bool:
         """Whether the owner cannot show its newest vectors."""
-        return bool(self._there.words[0, _FULL])
+        return self._words[_FULL] != 0
 
     def find(self, round: int) -> Note | None:
         """The vector of `round`; or the newest one, if it is of a later round or stands for all later ones; None: there
         is none yet."""
-        numbers_rounds = self._there.words[:, : _LAST + 1].tolist()
-        newest = max(range(SLOTS), key=lambda slot: numbers_rounds[slot][_NUMBER])
-        of_round = [slot for slot, words in enumerate(numbers_rounds) if words[_NUMBER] > 0 and words[_ROUND] == round]
-        if of_round:
-            slot = max(of_round, key=lambda slot: numbers_rounds[slot][_NUMBER])
-        elif numbers_rounds[newest][_NUMBER] > 0 and (
-            numbers_rounds[newest][_ROUND] > round or numbers_rounds[newest][_LAST]
-        ):
-            slot = newest
-        else:
+        words, looked = self._words, (self._words[_NEWEST], round)
+        if looked == self._in_vain:
             return None
-        number, of, step, last = numbers_rounds[slot]
-        loss, learning_rate, *motion = self._there.reals[slot, _TOLD].tolist()
-        moves, links = self._there.words[slot, [_MOVES, _LINKS]].tolist()
-        told = Told(loss, learning_rate, tuple(motion) if moves else (), links)
-        note = Note(slot, number, of, step, bool(last), told)
-        return note if self.holds(note.slot, note.number) else None
+        shown = {slot: words[at] for slot, at in _NOTES if words[at] > 0}
+        of_round = [slot for slot in shown if words[_note_at(slot) + _ROUND] == round]
+        slot = max(of_round or shown, key=lambda slot: shown[slot], default=None)
+        if slot is not None:
+            at = _note_at(slot)
+            last = words[at + _LAST] != 0
+            if of_round or last or words[at + _ROUND] > round:
+                about = words[at + _ROUND], words[at + _STEP], last, self._told(at)
+                return Note(slot, shown[slot], *about) if self.holds(slot, shown[slot]) else None
+        self._in_vain = looked
+        return None
+
+    def _told(self, at: int) -> Told:
+        words, reals = self._words, self._there.reals
+        motion = tuple(reals[at + _MOTION : at + _MOTION + len(STILL)]) if words[at + _MOVES] else ()
+        return Told(reals[at + _LOSS], reals[at + _LEARNING_RATE], motion, words[at + _LINKS])
 
     def holds(self, slot: int, number: int) -> bool:
         """Whether the slot still has the vector with this number."""
-        return bool(self._there.words[slot, _NUMBER] == number)
+        return self._words[_note_at(slot)] == number
 
-    def tensor(self, slot: int, like: Tensor) -> Tensor:
-        """The slot as a tensor [n], `like` another one: whoever writes to it is killed."""
-        if slot not in self._tensors:
-            self._tensors[slot] = self._there.tensor(slot, like)
-        return self._tensors[slot]
+    def tensor(self, slot: int) -> Tensor:
+        """The slot as a tensor [n]: whoever writes to it is killed."""
+        return self._there.tensor(slot)
 
     def mark(self, row: int) -> int:
         """The round up to which the owner has taken the vectors of the peer whose row it is."""
-        return int(self._there.marks[row])
+        return self._words[_mark_at(row)]
+
+
+def _mark_at(row: int) -> int:
+    """The word of a mark."""
+    return _MARKS_AT // 8 + row * _WORDS
+
+
+def _note_at(slot: int) -> int:
+    """The first word of a note."""
+    return _NOTES_AT // 8 + slot * _NOTE_WORDS
 
 
 def _slot_bytes(nbytes: int) -> int:
@@ -191,3 +206,6 @@ def _slot_bytes(nbytes: int) -> int:
 
 def _size(nbytes: int) -> int:
     return _HEAD_BYTES + SLOTS * _slot_bytes(nbytes)
+
+
+_NOTES = [(slot, _note_at(slot)) for slot in range(SLOTS)]

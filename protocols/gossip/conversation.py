@@ -14,6 +14,7 @@ than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from dataclasses import dataclass, replace
 
@@ -104,11 +105,19 @@ class Gossip:
         """Wait until this peer is a member of a run that has begun, and join again if the others went on without it.
         Returns whether it had to."""
         members, again = self._members, False
+
+        def inside() -> bool:
+            return members.view.started and members.me.id in members.view.ids
+
+        if inside():
+            with contextlib.suppress(Expelled):
+                await members.until(inside)
+                return again
         try:
             async with asyncio.timeout(members.terms.give_up_after_s):
                 while True:
                     try:
-                        await members.until(lambda: members.view.started and members.me.id in members.view.ids)
+                        await members.until(inside)
                         return again
                     except Expelled as expelled:
                         await self._way.come_back(expelled)

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,11 +34,15 @@ from .messages import NEWEST, Given, Published, Took, Want
 from .periods import Told
 from .shares import Shares
 
+_SMALL_BYTES = 1 << 20
+"""Up to this size a vector is received amid local steps."""
+
 
 @dataclass(slots=True, eq=False)
 class _Question:
     """An open question: see `Want`. `number`: its own, 0 until it is asked; `before`: the neighbour's vector from which
-    a difference may lead; `answer`: of one that was asked ahead."""
+    a difference may lead; `answer`, or `whole`: of one that was asked ahead, the answer or all of the vector;
+    `given` is called when there is an answer."""
 
     round: int
     before: Published | None
@@ -45,6 +50,16 @@ class _Question:
     looks: bool = False
     number: int = 0
     answer: asyncio.Task[Envelope] | None = None
+    whole: asyncio.Task[Published | Shown] | None = None
+    is_answered: bool = False
+    given: Callable[[], None] = lambda: None
+
+    @property
+    def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
+        """Of a question that was asked ahead."""
+        task = self.whole or self.answer
+        assert task is not None
+        return task
 
 
 class NeighbourExchange:
@@ -92,16 +107,20 @@ class NeighbourExchange:
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = _Question(round, self._taken.get(peer), meets, looks)
         self._give_up_ahead(peer)
-        one = await self._answered(peer, question, given)
+        question.given = given
+        one = await self._answered(peer, question)
         assert isinstance(one, Published)
         return one
 
-    async def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
-        """As `take`, for vectors that are taken by their rounds: it may lie on the neighbour's board."""
+    def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
+        """As `take`, in a task, for vectors that are taken by their rounds: it may lie on the neighbour's board."""
         question = self._asked_ahead(peer, round)
         if question is None:
             question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
-        return await self._answered(peer, question, given)
+        elif question.is_answered:
+            given()
+        question.given = given
+        return question.whole or asyncio.create_task(self._answered(peer, question), name="gossip")
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """The neighbour's vector of `round`, or a newer one, where it lies on its board; None: it is not there yet.
@@ -111,13 +130,18 @@ class NeighbourExchange:
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
-        """Ask these neighbours for their vectors of `round`, which this peer will take later."""
+        """Ask these neighbours for their vectors of `round`, which this peer will take later. What does not arrive with
+        the answer stays with its sender until then, as this peer has no memory to spare amid its local steps."""
+        small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
                 question = self._ahead[peer] = _Question(round, self._taken.get(peer))
                 self._open.add(question)
-                question.answer = asyncio.create_task(self._ask(peer, question), name="gossip")
-                question.answer.add_done_callback(_retrieved)
+                if small:
+                    question.whole = asyncio.create_task(self._answered(peer, question), name="gossip")
+                else:
+                    question.answer = asyncio.create_task(self._ask(peer, question), name="gossip")
+                question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
         """Keep what differences need, and questions that were asked ahead, for these peers alone."""
@@ -138,12 +162,13 @@ class NeighbourExchange:
         if self._shares is not None:
             self._shares.told(peer, 0)
 
-    async def _answered(self, peer: PeerId, question: _Question, given: Callable[[], None]) -> Published | Shown:
+    async def _answered(self, peer: PeerId, question: _Question) -> Published | Shown:
         self._open.add(question)
         try:
             answer = await (self._ask(peer, question) if question.answer is None else question.answer)
             found, told = _checked(answer, question.round)
-            given()
+            question.is_answered = True
+            question.given()
             lent = self.showing.borrowed(peer, found.number) if found.number and question.looks else None
             if lent is not None and self.by_rounds:
                 return Shown(found.round, found.step, lent, told, found.last)
@@ -206,7 +231,7 @@ class NeighbourExchange:
     def _asked_ahead(self, peer: PeerId, round: int) -> _Question | None:
         """The question for that very vector that was asked ahead, unless it has failed; any other is given up."""
         question = self._ahead.get(peer)
-        if question is None or question.answer is None or question.round != round or _has_failed(question.answer):
+        if question is None or question.round != round or _has_failed(question.task):
             self._give_up_ahead(peer)
             return None
         return self._ahead.pop(peer)
@@ -214,8 +239,7 @@ class NeighbourExchange:
     def _give_up_ahead(self, peer: PeerId) -> None:
         """Take no vector any more that was asked for ahead."""
         if (question := self._ahead.pop(peer, None)) is not None:
-            if question.answer is not None:
-                question.answer.cancel()
+            question.task.cancel()
             self._close(question)
 
     def _close(self, question: _Question) -> None:
@@ -252,11 +276,11 @@ def _check_told(peer: PeerId, told: Told, step: int) -> None:
         raise PeerLost(peer, f"it told of {step} local steps")
 
 
-def _has_failed(answer: asyncio.Task[Envelope]) -> bool:
-    return answer.done() and (answer.cancelled() or answer.exception() is not None)
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-def _retrieved(answer: asyncio.Task[Envelope]) -> None:
+def _retrieved(task: asyncio.Task[Any]) -> None:
     """Its exception is told, if at all, when the vector is taken."""
-    if not answer.cancelled():
-        answer.exception()
+    if not task.cancelled():
+        task.exception()

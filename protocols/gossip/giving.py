@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -130,30 +131,45 @@ class Giving:
 
     def _give(self, wanted: Envelope, one: Published) -> None:
         """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
-        peer = wanted.sender
+        peer, want = wanted.sender, wanted.message
         self._stop_sending(peer)
-        task = asyncio.create_task(self._send(peer, wanted.message, one), name="gossip")
-        self._sending[peer] = one, task
-        task.add_done_callback(partial(self._sent, peer))
-        if wanted.message.round != NEWEST:
+        if want.looks and not self._by_rounds:
+            self._start(peer, one, self._lend(peer, want, one))
+        else:
+            self._send(peer, want, one, self.showing.number(one) if want.looks else 0)
+        if want.round != NEWEST:
             self._kept.taken(one, peer)
             if self._shares is not None:
-                self._shares.given(peer, wanted.message.ask, one.round, one.vector)
+                self._shares.given(peer, want.ask, one.round, one.vector)
 
-    async def _send(self, peer: PeerId, want: Want, one: Published) -> None:
-        number = 0
-        if want.looks:
-            number = self.showing.number(one) if self._by_rounds else await self.showing.lend(peer, one)
+    async def _lend(self, peer: PeerId, want: Want, one: Published) -> None:
+        self._send(peer, want, one, await self.showing.lend(peer, one))
+
+    def _send(self, peer: PeerId, want: Want, one: Published, number: int) -> None:
         difference = one.difference if want.follows == one.round else None
         given = Given(want.ask, one.round, one.step, one.last, difference is not None, *one.told, number)
         vector = (one.vector if difference is None else difference).detach()
         fits = 0 if number else self._vectors.fitting(peer, vector)
         try:
-            await self._channel.send(peer, given, vector[:fits].view(torch.uint8).numpy().tobytes())
-            if not number and fits < vector.numel():
-                await self._vectors.send(peer, vector[fits:], stage_of(want.ask))
+            waiting = self._channel.offer(peer, given, vector[:fits].view(torch.uint8).numpy().tobytes())
         except PeerLost:
-            pass  # the asking peer is gone
+            return  # the asking peer is gone
+        rest = vector[:0] if number else vector[fits:]
+        if waiting is not None or rest.numel():
+            self._start(peer, one, self._send_rest(peer, waiting, rest, stage_of(want.ask)))
+
+    async def _send_rest(
+        self, peer: PeerId, waiting: asyncio.Future[None] | None, rest: Tensor, stage_id: StageId
+    ) -> None:
+        with contextlib.suppress(PeerLost):
+            if waiting is not None:
+                await waiting
+            await self._vectors.send(peer, rest, stage_id)
+
+    def _start(self, peer: PeerId, one: Published, sending: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(sending, name="gossip")
+        self._sending[peer] = one, task
+        task.add_done_callback(partial(self._sent, peer))
 
     def _sent(self, peer: PeerId, task: asyncio.Task[None]) -> None:
         if peer in self._sending and self._sending[peer][1] is task:

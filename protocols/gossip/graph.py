@@ -14,6 +14,7 @@ from typing import Protocol
 from ...aggregation.mixing.topology import Topology, Vertex, among
 from ...aggregation.mixing.weights import row, takers
 from ..members.port import Members
+from ..members.view import Member
 from ..transport import PeerId
 from .lent import Shown
 from .messages import Published
@@ -43,6 +44,9 @@ class OfTopology:
 
     def __init__(self, topology: Topology, members: Members) -> None:
         self._topology, self._members = topology, members
+        self._known: tuple[Member, ...] = ()
+        self._found: tuple[Topology, list[PeerId], int] = topology, [], 0
+        """The graph of the `_known` members."""
 
     def takers(self, round: int) -> list[PeerId]:
         topology, peers, place = self._graph()
@@ -58,11 +62,13 @@ class OfTopology:
 
     def _graph(self) -> tuple[Topology, list[PeerId], int]:
         """The topology of the peers that are there, its vertices in order, and this peer's place among them."""
-        me = self._members.me
-        ranked = sorted((me, *self._members.neighbours.now), key=lambda member: member.rank)
-        peers = [member.id for member in ranked]
-        vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
-        return among(self._topology, vertices), peers, peers.index(me.id)
+        me, *others = known = (self._members.me, *self._members.neighbours.now)
+        if known != self._known:
+            ranked = sorted((me, *others), key=lambda member: member.rank)
+            peers = [member.id for member in ranked]
+            vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
+            self._known, self._found = known, (among(self._topology, vertices), peers, peers.index(me.id))
+        return self._found
 
 
 class OfLinks:

@@ -13,10 +13,9 @@ from .periods import Told
 class Lent:
     """A vector [n] on another peer's board, which may write over it at any time."""
 
-    def __init__(self, window: Window, slot: int, number: int, like: Tensor) -> None:
-        """`like` [n]: of the same size and dtype."""
+    def __init__(self, window: Window, slot: int, number: int) -> None:
         self._window, self._slot, self._number = window, slot, number
-        self.tensor = window.tensor(slot, like)
+        self.tensor = window.tensor(slot)
         """The vector as it lies there: to be read only, and it may change."""
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards, and for how many naps then, before they are asked."""
+_LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
+"""A neighbour takes a while to write so large a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ class Neighbourhood:
         self._received = Counter[PeerId]()
         self.on_round: list[Callable[[], None]] = []
         """Called after each exchange of a round."""
-        self._pulls: dict[PeerId, asyncio.Task[Published | Shown | None]] = {}
+        self._pulls: dict[PeerId, asyncio.Task[Published | Shown]] = {}
+        self._looks = _LOOKS if exchange.giving.newest.vector.nbytes < _LARGE_BYTES else _LOOKS_IF_LARGE
         self._awaited: set[PeerId] = set()
         """The neighbours whose vectors are looked for."""
         exchange.showing.is_near = self._is_near
@@ -125,7 +129,7 @@ class Neighbourhood:
         until_s = self._now() if last is None or len(found) < len(of) else came_s[last]
         splits = self._shares is not None and round != NEWEST
         weights = dict.fromkeys(of, 1.0) if splits else self._graph.weights(of, self._links, found)
-        nothing = Taken({}, weights, 1.0, until_s - began_s, last, splits)
+        nothing = Taken({}, weights, 1.0, max(0.0, until_s - began_s), last, splits)
         return nothing.among({peer: found[peer] for peer in sorted(found)})
 
     async def mix(self, own: Tensor, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
@@ -190,20 +194,21 @@ class Neighbourhood:
 
     async def _look(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:
         """Look for vectors on the boards of those neighbours whose boards can be read, for a while."""
-        looking = [peer for peer in sorted(self._awaited) if self._exchange.showing.shows(peer)]
-        for looks in range(1, _LOOKS + _NAPS + 1):
-            for peer in [peer for peer in looking if peer in self._awaited]:
+        looking = [peer for peer in self._awaited if self._exchange.showing.shows(peer)]
+        for looks in range(1, self._looks + _NAPS + 1):
+            for peer in looking:
                 try:
                     shown = self._exchange.find(peer, round)
                 except PeerLost:
                     self._awaited.discard(peer)
-                    continue
-                if shown is not None:
-                    found[peer], came_s[peer] = shown, self._now()
-                    self._awaited.discard(peer)
-            if self._awaited.isdisjoint(looking):
+                else:
+                    if shown is not None:
+                        found[peer], came_s[peer] = shown, self._now()
+                        self._awaited.discard(peer)
+            looking = [peer for peer in looking if peer in self._awaited]
+            if not looking:
                 return
-            if looks > _LOOKS:
+            if looks > self._looks:
                 await asyncio.sleep(_NAP_S)
             elif looks % _LOOKS_A_YIELD == 0:
                 await asyncio.sleep(0)
@@ -213,31 +218,27 @@ class Neighbourhood:
     async def _pull(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:
         """Ask the other neighbours."""
         for peer in sorted(self._awaited):
-            self._pulls[peer] = asyncio.create_task(self._take(peer, round, came_s), name="gossip")
+            self._pulls[peer] = self._asked(peer, round, partial(self._came, came_s, peer))
         try:
             with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
                 await asyncio.gather(*self._pulls.values(), return_exceptions=True)
-            pulled = {peer: pull.result() for peer, pull in self._pulls.items() if not pull.cancelled()}
+            for peer, pull in self._pulls.items():
+                with contextlib.suppress(PeerLost, asyncio.CancelledError):  # the membership hears of it, too
+                    found[peer] = pull.result()
         finally:
             for pull in self._pulls.values():
                 pull.cancel()
             self._pulls.clear()
-        found |= {peer: one for peer, one in pulled.items() if one is not None}
 
-    async def _take(self, peer: PeerId, round: int, came_s: dict[PeerId, float]) -> Published | Shown | None:
-        """The neighbour's vector; None: it gives none."""
-        given = partial(self._came, came_s, peer)
-        try:
-            if round == NEWEST:
-                return await self._exchange.take(peer, NEWEST, given)
-            return await self._ask(peer, round, given)
-        except PeerLost:
-            return None  # the membership hears of it, too
+    def _asked(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
+        """Ask a neighbour for its vector; see `NeighbourExchange.take`."""
+        if round != NEWEST and self._exchange.by_rounds:
+            return self._exchange.reach(peer, round, given)
+        asking = self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given)
+        return asyncio.create_task(asking, name="gossip")
 
     async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
-        """The neighbour's vector for a mix; see `NeighbourExchange.take`."""
-        if self._exchange.by_rounds:
-            return await self._exchange.reach(peer, round, given)
+        """The neighbour's vector for a mix, where vectors are not taken by their rounds."""
         return await self._exchange.take(peer, round, given)
 
     async def _anew(self, taken: Taken, peer: PeerId) -> Taken:

@@ -35,7 +35,9 @@ class Told(NamedTuple):
     def makes_sense(self) -> bool:
         """Whether these are numbers, and as many as the sender can have."""
         numbers = (self.loss, self.learning_rate, *self.motion)
-        return all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL)) and self.links <= _LINKS_MAX
+        return (
+            all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL)) and 0 <= self.links <= _LINKS_MAX
+        )
 
 
 class Periods:

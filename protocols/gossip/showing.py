@@ -62,7 +62,8 @@ class Showing:
     `is_sent` returns whether a published vector is being sent, so that its slot is still needed."""
 
     def __init__(self, channel: Channel, like: Tensor, kept: Kept, is_sent: Callable[[Published], bool]) -> None:
-        self._channel, self._like, self._kept, self._is_sent = channel, like, kept, is_sent
+        self._channel, self._kept, self._is_sent = channel, kept, is_sent
+        self._like = like.new_empty(1).expand(like.numel())  # which takes no memory
         self._board: Board | None = None
         self._near: dict[PeerId, _Near] = {}
         self._early: dict[PeerId, Offer] = {}
@@ -108,7 +109,7 @@ class Showing:
             return None
         self._slots.pop(slot, None)
         try:
-            there = board.clear(slot, self._like)
+            there = board.clear(slot)
         except OSError:
             return None
         self._slots[slot] = placed = _Placed(one, replace(one, vector=there))
@@ -163,14 +164,14 @@ class Showing:
         note = None if window is None else window.find(round)
         if window is None or note is None:
             return None
-        lent = Lent(window, note.slot, note.number, self._like)
+        lent = Lent(window, note.slot, note.number)
         return Shown(note.round, note.step, lent, note.told, note.last)
 
     def borrowed(self, peer: PeerId, number: int) -> Lent | None:
         """The vector with this number on the board of `peer`; None: it is not there."""
         window = self._window(peer)
         slots = [] if window is None else [slot for slot in range(SLOTS) if window.holds(slot, number)]
-        return None if window is None or not slots else Lent(window, slots[0], number, self._like)
+        return None if window is None or not slots else Lent(window, slots[0], number)
 
     def took(self, peer: PeerId, round: int) -> None:
         """This peer has read a vector of `peer`, and needs none of a round up to this one any more."""
@@ -191,7 +192,7 @@ class Showing:
             return
         if self._board is None:
             try:
-                self._board = Board(self._like.nbytes)
+                self._board = Board(self._like)
             except OSError:
                 self.is_near = lambda peer: False  # it would be the same in each round
                 return
@@ -218,7 +219,7 @@ class Showing:
         near.has_told = True
         if len(offer.secret) == SECRET_BYTES and 0 <= offer.row < ROWS:
             with contextlib.suppress(OSError):
-                near.window = Window(offer.pid, offer.fd, offer.secret, self._like.nbytes)
+                near.window = Window(offer.pid, offer.fd, offer.secret, self._like)
                 near.their_row = offer.row
 
     def forget(self, peer: PeerId) -> None:

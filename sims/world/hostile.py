@@ -136,7 +136,7 @@ class Speech:
         return _allowed(lambda: hint(**{name: self._of(one) for name, one in _hints(hint).items()}))
 
 
-_hints = functools.cache(typing.get_type_hints)
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _allowed(draw: Callable[[], Any]) -> Any:
