@@ -3,8 +3,10 @@ address of a peer that cannot be dialled."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+from collections import deque
 
 NOWHERE = "none"
 """In place of an address: this peer cannot be dialled. It dials the others, and they answer on its connections."""
@@ -38,6 +40,37 @@ def own_way(bound: str) -> str:
     """The address at which this machine itself reaches a socket bound to `bound`, which may be all interfaces."""
     host, port = split_address(bound)
     return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
+
+
+def host_of(address: str) -> str:
+    """The host of an address, or of the origin of a connection."""
+    host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
+    return host.strip("[]").removeprefix("::ffff:")
+
+
+class Elsewhere:
+    """Limits how often others have this peer call hosts of their choice. A host that a peer calls from itself is called
+    without limit; of other hosts, such as names of the same host, only so many in `within_s` seconds, for all peers
+    together."""
+
+    def __init__(self, most: int, within_s: float) -> None:
+        """`most`: the most that any call of `allows` gives."""
+        self._within_s = within_s
+        self._called = deque[tuple[float, str, str]](maxlen=most)
+        """The last calls of other hosts: when, on the loop's clock, for whom, and the address."""
+
+    def allows(self, whence: str, address: str, most: int, whom: str = "") -> bool:
+        """Whether to call `address`, which a peer names that calls from `whence`. `most`: how many other hosts there
+        may have been; `whom`: the peer that is called, whose same address does not count again, "": nobody."""
+        now = asyncio.get_running_loop().time()
+        recent = [call for call in self._called if now < call[0] + self._within_s]
+        again = whom != "" and any(call[1:] == (whom, address) for call in recent)
+        if host_of(address) == host_of(whence) or again:
+            return True
+        if len(recent) >= most:
+            return False
+        self._called.append((now, whom, address))
+        return True
 
 
 def local_addresses() -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..addresses import split_address
+from ..addresses import Elsewhere, split_address
 from ..channel import Channel, Envelope
 from ..endpoint import Endpoint
 from ..members.view import Member
@@ -70,8 +70,7 @@ class Prober:
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members
         self._trying: set[asyncio.Task[None]] = set()
-        self._elsewhere = deque[float](maxlen=_ELSEWHERE_MAX)
-        """When other hosts were tried last, on the loop's clock."""
+        self._elsewhere = Elsewhere(_ELSEWHERE_MAX, _ELSEWHERE_S)
         self._channel.on(AskReach, self._on_reach)
         self._channel.on(Load, self._on_load)
 
@@ -90,22 +89,13 @@ class Prober:
         self._channel.post(asker, Reached(question.ask, tuple(problems), tuple(self._members())))
 
     async def _try(self, asker: PeerId, address: str) -> str:
-        now = asyncio.get_running_loop().time()
-        if _host(address) != _host(self._channel.endpoint.whence(asker)):
-            if len(self._elsewhere) == _ELSEWHERE_MAX and now < self._elsewhere[0] + _ELSEWHERE_S:
-                return _NOT_TRIED
-            self._elsewhere.append(now)
+        if not self._elsewhere.allows(self._channel.endpoint.whence(asker), address, _ELSEWHERE_MAX):
+            return _NOT_TRIED
         return await _try_to_connect(address)
 
     def _on_load(self, envelope: Envelope) -> None:
         envelope.done()
         self._channel.post(envelope.sender, Loaded(envelope.message.ask))
-
-
-def _host(address: str) -> str:
-    """The host of an address, or of the origin of a connection."""
-    host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
-    return host.strip("[]").removeprefix("::ffff:")
 
 
 async def _try_to_connect(address: str) -> str:

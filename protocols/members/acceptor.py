@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes
@@ -27,6 +28,15 @@ the coordinator, and for ballots that a member reports in a promise: it may have
 this member."""
 _FREE = 8
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
+
+
+class Adoption(NamedTuple):
+    """The decree that a member has adopted in a generation, under which ballot, and from whom; None: from nobody, or in
+    a former life."""
+
+    ballot: int = 0
+    decree: Decree | None = None
+    proposer: PeerId | None = None
 
 
 class Acceptor:
@@ -49,7 +59,7 @@ class Acceptor:
         self.unsettled_s = 0.0
         """When this member first promised anything in this generation, on the loop's clock."""
         self._view, self._me = NOBODY, roster.me
-        self._adopted: tuple[int, Decree | None] = (0, None)
+        self._adopted = Adoption()
         self._latest: Decree | None = None
         self.courtesy_s = channel.endpoint.interval_s
         """Seconds that the coordinator waits when another member that leads a change was heeded last."""
@@ -58,7 +68,7 @@ class Acceptor:
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """The postponed proposal of each such member, with its timer: the member may become the coordinator before that
-        time."""
+        time. Also that of a member one view ahead, which is heeded when that view holds here too."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
         the question."""
@@ -88,7 +98,7 @@ class Acceptor:
         self._view, self._me, self._latest = former.seat.decree.view, former.seat.me, former.seat.decree
         if former.ballot is not None:
             self.promised = former.ballot.promised
-            self._adopted = former.ballot.adopted, former.ballot.decree
+            self._adopted = Adoption(former.ballot.adopted, former.ballot.decree)
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
@@ -100,13 +110,17 @@ class Acceptor:
             self._go_to(decree)
 
     def _go_to(self, decree: Decree | None) -> None:
-        self.promised, self._adopted, self._latest, self._voted = 0, (0, None), decree, None
+        self.promised, self._adopted, self._latest, self._voted = 0, Adoption(), decree, None
         self._told.clear()
         self._view = NOBODY if decree is None else decree.view
         if decree is not None and self.votes:
             self._ledger.keep(Seat(self._me, decree))
         else:
             self._ledger.strike()
+        for timer, again in [*self._waiting.values()]:
+            timer.cancel()
+            asyncio.get_running_loop().call_soon(again)
+        self._waiting.clear()
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot` unless a higher one is promised. The answer tells the promised ballot."""
@@ -114,21 +128,31 @@ class Acceptor:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
         self._roster.notify()
-        standing, (adopted, decree) = self._standing(), self._adopted
+        standing, (adopted, decree, _) = self._standing(), self._adopted
         lost = self._voted is not None and self._voted.number > standing.state.number
         result = self._voted if lost and self._voted is not None else standing.result
         generation, former = self._view.generation, self._me.life != self._roster.me.life
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
-    def adopt(self, ballot: int, decree: Decree) -> Adopted:
+    def adopt(self, ballot: int, decree: Decree, proposer: PeerId) -> Adopted:
         """Adopt `decree`, unless a higher ballot has been promised meanwhile."""
         if ballot >= self.promised:
-            self.promised, self._adopted = ballot, (ballot, decree)
+            self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer)
         return Adopted(self._view.generation, ballot, self.promised)
 
+    @property
+    def adopted(self) -> Decree | None:
+        """The decree that this member has adopted in this generation."""
+        return self._adopted.decree
+
     def has_adopted(self, decree: Decree) -> bool:
-        """Whether this member has adopted `decree`: then it believes any peer that says the decree holds."""
-        return self._adopted[1] == decree
+        """Whether this member has adopted `decree`."""
+        return self._adopted.decree == decree
+
+    def proposed_by(self, decree: Decree) -> PeerId | None:
+        """The member that this one adopted `decree` from last: it knows who else has. None: it has not adopted it, or a
+        former life has."""
+        return self._adopted.proposer if self.has_adopted(decree) else None
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
         """Whether an honest member may have reached `ballot`: one far above the promised ballot would leave no room for
@@ -137,7 +161,7 @@ class Acceptor:
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Call `then` when all that was promised and adopted so far is on record."""
-        adopted, decree = self._adopted
+        adopted, decree, _ = self._adopted
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
@@ -155,6 +179,8 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
+        if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
+            self._put_off(envelope, self._channel.endpoint.patience_s)
         if not self.of_now(envelope, question.generation) or not self.votes:
             return False
         leads = envelope.sender == self._roster.coordinator
@@ -175,14 +201,19 @@ class Acceptor:
         if sender in self._waiting:
             self._waiting.pop(sender)[0].cancel()
         if (due_s := self._due_s.get(sender, now)) > now:
-            again = partial(self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt, envelope)
-            self._waiting[sender] = loop.call_later(due_s - now, again), again
+            self._put_off(envelope, due_s - now)
             return True
         seconds, interval_s = self._impatient.again(sender), self._channel.endpoint.interval_s
         self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
         self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
         self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
         return False
+
+    def _put_off(self, envelope: Envelope, seconds: float) -> None:
+        again = partial(self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt, envelope)
+        if (before := self._waiting.get(envelope.sender)) is not None:
+            before[0].cancel()
+        self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
 
     def stop(self) -> None:
         """Drop all postponed proposals."""
@@ -207,7 +238,7 @@ class Acceptor:
         request: Adopt = envelope.message
         if self._heeds(envelope, request):
             self.promise(request.ballot)
-            self._answer(envelope.sender, self.adopt(request.ballot, request.decree))
+            self._answer(envelope.sender, self.adopt(request.ballot, request.decree, envelope.sender))
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._channel.post(to, answer))

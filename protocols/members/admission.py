@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..addresses import Elsewhere
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
@@ -24,9 +25,12 @@ from .errors import Expelled, JoinRefused
 from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
 from .roster import Roster
 from .terms import Terms
-from .view import NAME_LETTERS_MAX, Decree
+from .view import NAME_LETTERS_MAX, Decree, Member
 
 _NEWCOMERS_MAX = 1024
+_CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
+"""How many addresses of newcomers are called in an hour that have another host than the peer that names them: for
+newcomers themselves and learners, and for members."""
 _NO_REASON = "it is not let in, and was not told why"
 
 
@@ -52,11 +56,11 @@ class Admission:
         self._life = 0
         self._held_off: dict[PeerId, Later] = {}
         """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
-        self._later_s = 0.0
-        """When the others let this peer in, by their answers, on the loop's clock."""
-        self._later_by: PeerId = ""
+        self._later: tuple[float, PeerId] = (0.0, "")
+        """When the others let this peer in, on the loop's clock, and who said so."""
         self._overruled: Decree | None = None
         """The decree of a view that this peer is not in. The contacts that it asks may not have heard of that view."""
+        self._elsewhere = Elsewhere(_CALLED_FOR_MEMBERS, 3600.0)
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
         channel.on(Later, self._on_later)
@@ -76,7 +80,7 @@ class Admission:
         if self._overruled is not None and contact in self._overruled.view.everybody:
             self._channel.post(contact, Install(self._overruled))
         if ready:
-            self._later_s = 0.0  # reset before asking: a Later may arrive before this task sees the answer
+            self._later = (0.0, "")  # reset before asking: a Later may arrive before this task sees the answer
         answer = await self._channel.ask(
             contact,
             lambda ask: Join(ask, terms.run, me, terms.layout, terms.model, has.result, ready, self._votes()),
@@ -89,8 +93,8 @@ class Admission:
         welcome: Welcome = answer.message
         if not self._roster.view.ids:
             self._roster.meet(welcome.view)
-        if self._later_by not in welcome.view.ids:
-            self._later_s = 0.0  # only the sender of Later knew, and it is no member any more
+        if self._later[1] not in welcome.view.ids:
+            self._later = (0.0, "")  # only the sender of Later knew, and it is no member any more
         return welcome
 
     def overrule(self, decree: Decree) -> None:
@@ -106,7 +110,7 @@ class Admission:
     @property
     def held_off_s(self) -> float:
         """Seconds for which the others do not let this peer in yet."""
-        return max(0.0, self._later_s - asyncio.get_running_loop().time())
+        return max(0.0, self._later[0] - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
         """Let `peer` in after `seconds` at the earliest; a later time that is already set stays. Only this peer knows
@@ -127,13 +131,13 @@ class Admission:
         there = roster.view.holds(join.member)
         if not there:
             roster.joins_anew(join.member, votes=join.votes, heard=True)
-        self._channel.endpoint.dial(newcomer, join.member.address)
+        self._call(join.member, newcomer)
         self._channel.post(newcomer, Welcome(join.ask, roster.view, self._standing().result))
         if there and (latest := self._latest()) is not None:
             self._channel.post(newcomer, Install(latest))
         elif join.ready:
             guest = roster.invites.came_by(newcomer)
-            self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest))
+            self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest), newcomer)
 
     def _refusal(self, join: Join, sender: PeerId) -> str | None:
         view, terms = self._roster.view, self._terms
@@ -166,7 +170,7 @@ class Admission:
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=False)
-        self._introduce(came)
+        self._introduce(came, host)
 
     def _on_anew(self, envelope: Envelope) -> None:
         roster, sender = self._roster, envelope.sender
@@ -182,7 +186,7 @@ class Admission:
         if not self.held_off_s:
             for told in self._roster.on_waiting:
                 told(f"the others let it in again in {later.seconds:.0f} s, not sooner: {in_words(later.why)}")
-        self._later_s, self._later_by = now + later.seconds, envelope.sender
+        self._later = now + later.seconds, envelope.sender
         self._roster.notify()
 
     def turn_away(self) -> None:
@@ -197,17 +201,24 @@ class Admission:
         if self.asks and not roster.view.ids and roster.failed is None and envelope.sender in roster.addresses:
             roster.fail(JoinRefused(why or _NO_REASON))
 
-    def _introduce(self, came: Introduce) -> None:
+    def _call(self, member: Member, teller: PeerId) -> None:
+        """Dial a newcomer at the address that `teller` names. A newcomer that is not dialled may have called itself; it
+        is dialled when it is in the view."""
+        most = _CALLED_FOR_MEMBERS if teller in self._roster.view.ids else _CALLED_FOR_OTHERS
+        if self._elsewhere.allows(self._channel.endpoint.whence(teller), member.address, most, member.id):
+            self._channel.endpoint.dial(member.id, member.address)
+
+    def _introduce(self, came: Introduce, teller: PeerId) -> None:
         newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()
         later, came = self._held_off.get(newcomer), replace(came, guest=roster.invites.came_by(newcomer, came.guest))
         roster.invites.knows(newcomer, came.guest)
         if why := roster.invites.why_not(newcomer, came.guest):
-            self._channel.endpoint.dial(newcomer, came.member.address)
+            self._call(came.member, teller)
             self._channel.post(newcomer, Uninvited(in_words(why)))
         elif later is not None and later.seconds > now:
-            self._channel.endpoint.dial(newcomer, came.member.address)
+            self._call(came.member, teller)
             self._channel.post(newcomer, Later(later.seconds - now, later.why))
         elif len(roster.newcomers) < _NEWCOMERS_MAX:
             roster.newcomers[newcomer] = came
-            self._channel.endpoint.dial(newcomer, came.member.address)
+            self._call(came.member, teller)
             roster.news()

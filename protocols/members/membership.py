@@ -53,8 +53,7 @@ class Membership:
         self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
         self._departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
-        self._outsiders = Outsiders(channel, roster, quorum, expelled=self._on_expelled)
-        self._ledger = Ledger(store)
+        self._outsiders, self._ledger = Outsiders(channel, roster, expelled=self._on_expelled), Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
             channel,
@@ -232,6 +231,7 @@ class Membership:
             self._change.begin(None)
         if contact in self._roster.addresses:
             self._channel.endpoint.dial(contact, self._roster.addresses[contact])
+        self._change.hearsay.contact = contact
         return await self._admission.ask(contact, ready=False)
 
     async def join(self, contact: PeerId) -> None:

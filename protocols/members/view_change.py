@@ -32,6 +32,7 @@ from ..transport import PeerId
 from .acceptor import FAR_AHEAD_MAX, Acceptor
 from .attached import Standing
 from .errors import MembershipError, NoQuorum
+from .hearsay import Hearsay
 from .ledger import Ledger
 from .messages import Adopt, Adopted, Behind, Install, Leave, Promise, Propose
 from .next_view import next_decree
@@ -67,10 +68,11 @@ class Change:
     ) -> None:
         """`take` is called with a decree that holds, and the peer that sent it."""
         self._channel, self._roster, self._terms = channel, roster, terms
-        self.quorum, self._outsiders, self._take, self._ledger = quorum, outsiders, take, ledger
+        self.quorum, self._take, self._ledger = quorum, take, ledger
         self.acceptor = Acceptor(
             channel, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
         )
+        self.hearsay = Hearsay(channel, roster, self.acceptor, quorum, outsiders, take)
         self._ballot, self._renew = 0, False
         self._question: Propose | Adopt | None = None
         self._reminded: set[PeerId] = set()
@@ -87,7 +89,6 @@ class Change:
         roster.on_news.append(self.consider)
         channel.on(Promise, self._on_promise)
         channel.on(Adopted, self._on_adopted)
-        channel.on(Install, self._on_install)
         channel.on(Behind, self._on_behind)
 
     @property
@@ -103,6 +104,7 @@ class Change:
         """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
         self.occasion.begin()
         self.acceptor.begin(decree)
+        self.hearsay.begin(decree)
         self._ballot, self._renew = 0, False
         self._denials.clear()
 
@@ -120,6 +122,7 @@ class Change:
     def stop(self) -> None:
         """Stop leading and heed no proposals."""
         self.occasion.stop()
+        self.hearsay.stop()
         self.acceptor.stop()
         if self._leading is not None:
             self._leading.cancel()
@@ -183,7 +186,7 @@ class Change:
         if before is None and not self.quorum.has_base(decree):
             sometimes("nobody there had what is committed")
             return False
-        self._adoptions = {me: self.acceptor.adopt(self._ballot, decree)}
+        self._adoptions = {me: self.acceptor.adopt(self._ballot, decree, me)}
         if not await self._ask(Adopt(view.generation, self._ballot, decree), self._adoptions):
             return None
         self._answered = {*self._adoptions}
@@ -291,10 +294,3 @@ class Change:
         if self._question is not None and envelope.sender not in self._reminded:
             self._reminded.add(envelope.sender)
             self._channel.post(envelope.sender, self._question)
-
-    def _on_install(self, envelope: Envelope) -> None:
-        decree: Decree = envelope.message.decree
-        self._roster.view.check_sense(decree.view.generation)
-        believed = self._outsiders.believes(envelope.sender) or self.acceptor.has_adopted(decree)
-        if believed and self._roster.view.may_precede(decree.view.generation):
-            self._take(decree, envelope.sender)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from samovar.protocols.link_quality import reachability as probe
 from samovar.protocols.link_quality.reachability import Prober, ask_reach
 from samovar.protocols.members.hello import AskRun, RunIs
 from samovar.protocols.members.invites import Admitted
+from samovar.protocols.members.messages import MEMBERS, Join
+from samovar.protocols.members.view import Version
 from samovar.sims.world.network import Network
 
 
@@ -114,6 +117,49 @@ def test_hosts_that_others_name_are_tried_seldom_and_their_own_always(monkeypatc
         assert (await ask_reach(a, "b", ["tcp://10.0.0.1:22"])).problems == ("",)
 
     between_two(visit)
+
+
+def test_addresses_of_other_hosts_that_newcomers_name_are_called_seldom() -> None:
+    """And a newcomer that is not called gets in all the same: it has called itself."""
+    called = set[str]()
+
+    async def main() -> None:
+        company = Company(3, rounds=10**6)
+        await company.gathered(1)
+        contact = company[1].endpoint
+        usual = contact.dial
+
+        def dial(peer: str, address: str) -> None:
+            called.add(address)
+            usual(peer, address)
+
+        contact.dial = dial  # type: ignore[method-assign]
+        contact.whence = lambda peer: "198.51.100.7"  # type: ignore[method-assign]
+        hostile = endpoint_in(company.network, "p6", seed=1)
+        await hostile.open()
+        for other in ("p1", "p6"):
+            (hostile if other == "p1" else contact).admit(other)
+        hostile.dial("p1", contact.address)
+        me = replace(company[0].membership.me, id="p6", life=5)
+        terms = company[0].membership.terms
+        for host in range(100):
+            member = replace(me, address=f"tcp://10.0.0.{host}:22")
+            over(hostile, MEMBERS).post("p1", Join(host, "test", member, terms.layout, "", Version(0, 0), False))
+            own = replace(me, address=f"tcp://198.51.100.7:{4000 + host}")
+            over(hostile, MEMBERS).post("p1", Join(host, "test", own, terms.layout, "", Version(0, 0), False))
+        await hostile.drain()
+        await asyncio.sleep(1.0)
+        assert sorted(address for address in called if "10.0.0." in address) == sorted(
+            f"tcp://10.0.0.{host}:22" for host in range(32)
+        )
+        assert len([address for address in called if "198.51.100.7" in address]) == 100
+        hostile.abort()
+        late = company.add(3, "p1")
+        await company.until(lambda: "p3" in company[0].membership.view.ids)
+        assert late.error is None
+        await company.over()
+
+    simulate(main())
 
 
 def test_a_newcomer_whose_contact_has_no_descriptor_left_hears_so_and_asks_again() -> None:

@@ -1,4 +1,5 @@
-"""Whose word about the view counts: a member's. A key that was let in, and a learner, end nobody's membership."""
+"""Whose word about the view counts: that of several members. A key that was let in, a learner, and one member alone end
+nobody's membership and move nobody to another view."""
 
 import asyncio
 from dataclasses import replace
@@ -8,8 +9,10 @@ from company import Company, Walker
 from conformance import over
 from simulated import endpoint_in, simulate
 
+from samovar.protocols.members.acceptor import Adoption
+from samovar.protocols.members.hearsay import Confirm, Confirmed
 from samovar.protocols.members.invitation import Invitation
-from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Learned, Promise, Reinvite, Stale
+from samovar.protocols.members.messages import MEMBERS, Adopt, Install, Introduce, Learned, Promise, Reinvite, Stale
 from samovar.protocols.members.view import Decree, Version, View
 
 FAR = 2**20
@@ -81,12 +84,113 @@ def test_a_learner_does_not_replace_the_invite_that_it_came_by() -> None:
     simulate(play(), within_s=2_000.0)
 
 
-def test_a_member_is_believed_that_the_view_is_another() -> None:
+def forged(view: View, without: str = "", only: tuple[str, ...] = (), base: int = FAR) -> Install:
+    """The next view, which nobody decided."""
+    members = tuple(one for one in view.members if one.id != without and (not only or one.id in only))
+    return Install(Decree(View(view.generation + 1, members, True), Version(base, 1), (members[0].id,), ()))
+
+
+@pytest.mark.parametrize("teller", ["p1", "p0"], ids=["a member", "the coordinator"])
+@pytest.mark.parametrize("word", ["a view without one", "a view of two", "stale", "a view of another for each"])
+def test_one_members_word_that_the_view_is_another_moves_nobody(word: str, teller: str) -> None:
     async def play() -> None:
-        company, _late = await with_a_silent_learner()
+        company, late = await with_a_silent_learner()
+        view, liar = company[0].membership.view, next(one for one in company.walkers if one.id == teller)
+        others = [one.id for one in company.walkers if one is not liar]
+        for number, victim in enumerate(others):
+            words = {
+                "a view without one": forged(view, without="p2"),
+                "a view of two": forged(view, only=(teller, victim)),
+                "stale": Stale(view.generation + 1, teller, tuple(one for one in view.ids if one != victim)),
+                "a view of another for each": forged(view, base=FAR + number),
+            }
+            over(liar.endpoint, MEMBERS).post(victim, words[word])
+        await nobody_is_moved(company, view.generation)
+        assert late.membership.view.generation == view.generation
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_newcomer_believes_its_contact_and_no_other_member_alone() -> None:
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        view, newcomer = company[0].membership.view, company.add(4, "p2")
+        await company.until(lambda: bool(newcomer.membership.hosts))
+        me = replace(newcomer.membership.me, since=view.generation + 1)
+        fake = View(view.generation + 1, (*view.members[:2], me), True)
+        over(company[1].endpoint, MEMBERS).post("p4", Install(Decree(fake, Version(FAR, 1), ("p1",), ())))
+        await company.until(lambda: newcomer.membership.view.generation > 0)
+        assert newcomer.membership.view == company[2].membership.view
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_member_that_missed_the_decree_takes_it_when_others_confirm_it() -> None:
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        handlers = company[2].endpoint.reception._handlers
+        handlers[MEMBERS, Adopt] = lambda envelope: None
+        asked = list[object]()
+        usual = handlers[MEMBERS, Confirmed]
+        handlers[MEMBERS, Confirmed] = lambda envelope: (asked.append(envelope.message), usual(envelope))[1]
         view = company[0].membership.view
-        over(company[1].endpoint, MEMBERS).post("p2", Stale(view.generation + 1, "p0", ("p0", "p1")))
-        await company.until(lambda: company[0].membership.view.generation > view.generation)
+        company[0].membership.renew()
+        await company.until(lambda: company[2].membership.view.generation > view.generation)
+        assert asked
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_decree_that_was_adopted_holds_by_its_proposers_word_and_by_no_other_members() -> None:
+    """Its proposer may have died before enough had adopted it, and then another one may hold."""
+
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        view = company[0].membership.view
+        install = forged(view, base=company[0].sgd.state.round)
+        acceptor = company[2].membership._change.acceptor
+        acceptor._adopted = Adoption(1, install.decree, "p0")
+        over(company[1].endpoint, MEMBERS).post("p2", install)
+        await asyncio.sleep(0.5)
+        assert company[2].membership.view.generation == view.generation
+        over(company[0].endpoint, MEMBERS).post("p2", install)
+        await company.until(lambda: company[2].membership.view.generation == view.generation + 1)
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_where_nobody_else_can_be_reached_the_word_of_the_one_that_can_is_enough() -> None:
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        view = company[0].membership.view
+        company.part(["p1", "p2"], ["p0", "p3"])
+        over(company[1].endpoint, MEMBERS).post("p2", forged(view, without="p0", base=company[2].sgd.state.round))
+        await company.until(lambda: company[2].membership.view.generation > view.generation)
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_member_that_tells_of_views_without_end_has_the_others_ask_only_so_often() -> None:
+    async def play() -> None:
+        company, _ = await with_a_silent_learner()
+        view, asked = company[0].membership.view, 0
+
+        def count(envelope: object) -> None:
+            nonlocal asked
+            asked += 1
+
+        company[0].endpoint.reception._handlers[MEMBERS, Confirm] = count
+        for number in range(500):
+            over(company[1].endpoint, MEMBERS).post("p2", forged(view, base=FAR + number))
+            await asyncio.sleep(0.01)
+        assert 1 <= asked <= 10 * (1 + 5.0 / company[0].endpoint.interval_s)
+        assert len(company[2].membership._change.hearsay._claims) == 1
+        await nobody_is_moved(company, view.generation)
         await company.over()
 
     simulate(play(), within_s=2_000.0)

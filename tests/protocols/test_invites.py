@@ -89,6 +89,7 @@ def test_no_more_keys_get_in_than_an_invite_is_for_however_many_come_at_once_to_
         assert {why for why in told if why} == {
             "this invite has been used up: 3 of 3 keys; ask for a new one: samovar invite RUN --new"
         }
+        await company.until(lambda: all(one.membership.view.generation for one in company.survivors if not one.error))
         assert {walker.membership.view.invitation for walker in company.survivors if walker.error is None} == {
             Invitation(OLD, 3, 3)
         }

@@ -74,6 +74,7 @@ def test_who_has_told_of_a_state_gives_way_after_those_who_have_not(monkeypatch:
         await company.until(lambda: slow.membership.learns)
         other = silent(company, 4)
         await company.until(lambda: other.membership.learns)
+        await company.until(lambda: other.id in slow.membership.view.everybody)
         slow.membership.learning.tell(Version(0, 0), 1e6)
         await asyncio.sleep(20 * PATIENCE_S)
         honest = company.add(20, "p1")

@@ -1,0 +1,267 @@
+"""Hearsay: what others say of a later view that this peer has not adopted itself. One peer's word moves nobody.
+
+A member takes a view at once if it has adopted that decree, and its proposer says that it holds (`view_change`). In any
+other case it asks the members of the view that it knows (Confirm). It goes on when half of those that it reaches, and
+at least two of them, hold the later view; or when more than half of its view, and two others, have adopted the decree.
+A learner does the same. A newcomer believes the contact that it came by, which it trusts anyway.
+That a view without this peer holds (Stale) is confirmed alike; where too few members are left to decide a view, one
+member's word is enough, because to join anew then costs nothing.
+
+Cost: none for a member that has adopted the decree; otherwise two small messages for each member that is asked, of 32
+at most, and a trip. A member that does not hold the decree yet answers again when it does.
+On failure: the questions are asked again once an interval; a member that does not answer for two patiences is not
+waited for. What is not confirmed within `TRY_FOR` patiences is forgotten, until it is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from zlib import crc32
+
+import msgpack
+
+from ..channel import Channel, Envelope
+from ..limits import VIEW_MEMBERS_MAX
+from ..transport import PeerId
+from ..wire.frames import message
+from ..wire.schema import fields_of, plain_fields
+from .acceptor import Acceptor
+from .messages import MEMBERS, Install, Stale
+from .outsiders import Outsiders
+from .quorum import Quorum
+from .roster import TRY_FOR, Roster
+from .view import Decree
+
+_ASKED_MAX, _PROMPT = 32, 8
+_NO_VIEW, _NO, _ADOPTED, _HOLDS = range(4)
+_WITHOUT_ME = 0
+"""Stands for the mark of a decree where a later view is without this peer."""
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Asks whether the decree with this `mark` holds, of which the sender has been told; 0: whether a view without the
+    sender holds. `generation`: the sender's."""
+
+    generation: int
+    mark: int
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The answer to Confirm. `word`: 0: the sender is in no view; 1: no; 2: it has adopted that decree; 3: it holds."""
+
+    mark: int
+    word: int
+
+
+def mark_of(decree: Decree) -> int:
+    """63 bits that tell this decree from others, above 0."""
+    packed: bytes = msgpack.packb(plain_fields(decree, fields_of(Decree)))
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A view of which this peer was told. `hold`: the peers that say that it holds; `adopted`: that they have adopted
+    its decree. `since_s`: when it was told first, on the loop's clock."""
+
+    told: Decree | Stale
+    since_s: float
+    hold: set[PeerId] = field(default_factory=set)
+    adopted: set[PeerId] = field(default_factory=set)
+
+
+class Hearsay:
+    """One peer's side of this, as the one that was told and as one that is asked. `take` is called with a decree that
+    holds, and a peer that said so."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        roster: Roster,
+        acceptor: Acceptor,
+        quorum: Quorum,
+        outsiders: Outsiders,
+        take: Callable[[Decree, PeerId], None],
+    ) -> None:
+        self.contact: PeerId | None = None
+        """The peer through which this one asks to be let in."""
+        self._channel, self._roster, self._acceptor, self._quorum = channel, roster, acceptor, quorum
+        self._outsiders, self._take = outsiders, take
+        self._claims: dict[int, _Claim] = {}
+        self._asked_s: dict[PeerId, float] = {}
+        """When each member was asked first and has not answered since, on the loop's clock."""
+        self._prompted = Counter[PeerId]()
+        """How often each peer's word was followed by questions at once, since they were asked again last."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._askers: dict[PeerId, int] = {}
+        """Peers that have asked for a decree which does not hold here yet, and its mark."""
+        channel.on(Install, self._on_install)
+        channel.on(Stale, self._on_stale)
+        channel.on(Confirm, self._on_confirm)
+        channel.on(Confirmed, self._on_confirmed)
+
+    def begin(self, decree: Decree | None) -> None:
+        """The roster has gone on to the view of `decree`; None: to no view."""
+        self.stop()
+        if self._askers and decree is not None:
+            mark = mark_of(decree)
+            for peer in [peer for peer, asked in self._askers.items() if asked == mark]:
+                self._channel.post(peer, Confirmed(mark, _HOLDS))
+        self._askers.clear()
+
+    def stop(self) -> None:
+        """Forget what this peer was told."""
+        self._claims.clear()
+        self._asked_s.clear()
+        self._prompted.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # As the one that was told
+
+    def _on_install(self, envelope: Envelope) -> None:
+        decree: Decree = envelope.message.decree
+        roster, teller = self._roster, envelope.sender
+        roster.view.check_sense(decree.view.generation)
+        if not roster.view.may_precede(decree.view.generation):
+            return
+        if self._acceptor.proposed_by(decree) == teller or (
+            self._outsiders.is_learner(teller) and not self._quorum.enough(roster.alive)
+        ):
+            self._take(decree, teller)
+        elif self._knows(teller):
+            self._hear(mark_of(decree), decree, teller)
+
+    def _on_stale(self, envelope: Envelope) -> None:
+        stale: Stale = envelope.message
+        roster, teller = self._roster, envelope.sender
+        roster.view.check_sense(stale.generation)
+        behind = roster.id in roster.view.everybody and roster.view.may_precede(stale.generation)
+        if behind and roster.id not in stale.members and roster.failed is None:
+            if self._outsiders.is_learner(teller) and not self._quorum.enough(roster.alive):
+                self._outsiders.expel(stale)
+            elif self._knows(teller):
+                self._hear(_WITHOUT_ME, stale, teller)
+
+    def _knows(self, teller: PeerId) -> bool:
+        """Whether this peer's word counts: it is a member as far as this one knows. An invite is enough to become a
+        learner, so a learner is heard only where too few members are left to decide a view."""
+        return teller in self._roster.addresses or teller in self._roster.view.ids
+
+    def _hear(self, mark: int, told: Decree | Stale, teller: PeerId) -> None:
+        for claim in self._claims.values():
+            claim.hold.discard(teller)  # each peer has one word
+        self._claims = {known: claim for known, claim in self._claims.items() if claim.hold or known == mark}
+        new = mark not in self._claims
+        claim = self._claims.setdefault(mark, _Claim(told, asyncio.get_running_loop().time()))
+        claim.hold.add(teller)
+        self._asked_s.pop(teller, None)
+        if not self._settled(mark, claim):
+            self._prompted[teller] += new
+            if new and self._prompted[teller] <= _PROMPT:
+                self._ask(mark)
+            if self._timer is None:
+                self._again()
+
+    def _again(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._channel.endpoint.interval_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, now = None, asyncio.get_running_loop().time()
+        self._prompted.clear()
+        until_s = TRY_FOR * self._channel.endpoint.patience_s
+        self._claims = {mark: claim for mark, claim in self._claims.items() if now < claim.since_s + until_s}
+        for mark, claim in list(self._claims.items()):
+            if self._settled(mark, claim):
+                return
+            self._ask(mark)
+        if self._claims:
+            self._again()
+
+    def _ask(self, mark: int) -> None:
+        now = asyncio.get_running_loop().time()
+        for peer in self._members():
+            if peer not in self._claims[mark].hold and self._channel.endpoint.is_lost(peer) is None:
+                self._asked_s.setdefault(peer, now)
+                self._channel.post(peer, Confirm(self._roster.view.generation, mark))
+
+    def _members(self) -> list[PeerId]:
+        """The members that are asked."""
+        roster = self._roster
+        others = [peer for peer in roster.view.ids or roster.addresses if peer != roster.id]
+        if len(others) <= _ASKED_MAX:
+            return others
+        return sorted(others, key=lambda peer: crc32(f"{peer} {roster.id}".encode()))[:_ASKED_MAX]
+
+    def _there(self, peer: PeerId) -> bool:
+        """Whether an answer of `peer` may come."""
+        late_s = asyncio.get_running_loop().time() - 2 * self._channel.endpoint.patience_s
+        return self._channel.endpoint.is_lost(peer) is None and self._asked_s.get(peer, late_s + 1.0) > late_s
+
+    def _settled(self, mark: int, claim: _Claim) -> bool:
+        """Whether enough others say so; if they do, go on."""
+        if not self._is_enough(claim):
+            return False
+        teller = next(iter(sorted(claim.hold)))
+        del self._claims[mark]
+        if isinstance(claim.told, Stale):
+            self._outsiders.expel(claim.told)
+        else:
+            self._take(claim.told, teller)
+        return True
+
+    def _is_enough(self, claim: _Claim) -> bool:
+        roster, view = self._roster, self._roster.view
+        if not view.generation and self.contact in claim.hold:
+            return True
+        if isinstance(claim.told, Stale) and not self._quorum.enough(roster.alive):
+            return True
+        members = self._members()
+        hold, words = claim.hold.intersection(members), (claim.adopted | claim.hold).intersection(members)
+        there = sum(1 for peer in members if peer in words or self._there(peer))
+        if hold and len(hold) >= min(there, max(2, (there + 1) // 2)):
+            return True
+        own = isinstance(claim.told, Decree) and self._acceptor.has_adopted(claim.told)
+        return len(words) >= min(there, 2) and len(words) + own >= view.majority() > 1
+
+    def _on_confirmed(self, envelope: Envelope) -> None:
+        answer, sender = envelope.message, envelope.sender
+        claim = self._claims.get(answer.mark)
+        if claim is None or sender not in self._members():
+            return
+        if answer.word == _NO_VIEW:
+            self._asked_s[sender] = -float("inf")
+        else:
+            self._asked_s.pop(sender, None)
+        if answer.word == _HOLDS:
+            claim.hold.add(sender)
+        elif answer.word == _ADOPTED:
+            claim.adopted.add(sender)
+        self._settled(answer.mark, claim)
+
+    # As one that is asked
+
+    def _on_confirm(self, envelope: Envelope) -> None:
+        question: Confirm = envelope.message
+        roster, asker, latest = self._roster, envelope.sender, self._acceptor.latest
+        roster.view.check_sense(question.generation)
+        word = _NO_VIEW if latest is None else _NO
+        if latest is not None and mark_of(latest) == question.mark:
+            word = _HOLDS
+        elif latest is not None and latest.view.generation > question.generation:
+            self._acceptor.of_now(envelope, question.generation)  # it is behind: tell it of this view
+            return
+        elif self._acceptor.adopted is not None and mark_of(self._acceptor.adopted) == question.mark:
+            word = _ADOPTED
+        if word in (_NO, _ADOPTED) and question.mark != _WITHOUT_ME and len(self._askers) < VIEW_MEMBERS_MAX:
+            self._askers[asker] = question.mark
+        self._channel.post(asker, Confirmed(question.mark, word))
