@@ -18,13 +18,18 @@ from ..protocols.members.membership import Membership, Terms
 from ..protocols.members.messages import MEMBERS
 from ..protocols.members.view import Attributes, Member
 from ..protocols.meter import Meter
+from ..protocols.relay.ends import Ends
+from ..protocols.relay.messages import RELAY
+from ..protocols.relay.relay import Relay
 from ..protocols.stalls.stalls import STALLS, Stalls
+from ..protocols.transport import PeerId
 from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
 from .place import Place
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .settings.link_text import parse_rate
 from .settings.settings import Settings
 from .task.constants import Agreement
 from .task.facts import Facts
@@ -74,6 +79,7 @@ class Peer:
         self.stalls.on_stall.append(self._comings.stalled)
         Greeter(endpoint, run=place.run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
+        _relaying(endpoint, self.membership, settings.relay_limit)
         self._bytes = (0, 0, 0)
         self._told: set[str] = set()
 
@@ -144,6 +150,24 @@ class Peer:
         self.stalls.close()
         self.membership.close()
         self.endpoint.abort()
+
+
+def _relaying(endpoint: Endpoint, membership: Membership, limit: str | None) -> None:
+    """Have others carry this peer's streams if it cannot be dialled; otherwise carry those of others."""
+
+    def outbound() -> set[PeerId]:
+        view = membership.view
+        return {one.id for one in (*view.members, *view.learners) if not one.dialable}
+
+    def relays(far: PeerId) -> list[PeerId]:
+        view, ends = membership.view, (membership.me.id, far)
+        return [one.id for one in view.members if one.dialable and not any(view.are_apart(one.id, end) for end in ends)]
+
+    channel = Channel(endpoint, RELAY)
+    if endpoint.pipes is None:
+        Relay(channel, outbound, None if limit is None else parse_rate(limit))
+    else:
+        Ends(channel, endpoint.pipes, relays)
 
 
 def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> Membership:

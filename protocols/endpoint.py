@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable
 
+from .announcement import Here
 from .link.dispatch import Envelope, Reception
 from .link.heartbeats import Heartbeats
 from .link.lane import Arrival, cost_bytes
@@ -18,11 +19,13 @@ from .link.link import Link, PeerLost
 from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
 from .link.telling import tell_all
+from .pipes import Pipes
 from .shaping.way import ShapedTo
 from .testpoints import buggify
 from .transport import Arrivals, PeerId, Transport
 from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
+_FOR_TRANSPORTS = (ShapedTo, Here)
 SMALLEST_CHUNK_BYTES = 16
 """No link needs chunks as small as this, but a conversation has to work with them: simulations choose them at times."""
 
@@ -65,6 +68,11 @@ class Endpoint:
     def machine(self) -> str:
         """A name that is equal for peers that can share memory; "": this one cannot."""
         return self._transport.machine
+
+    @property
+    def pipes(self) -> Pipes | None:
+        """The pipes of a peer that cannot be dialled; None: this one can."""
+        return self._transport.pipes
 
     @property
     def bytes_sent(self) -> int:
@@ -135,6 +143,10 @@ class Endpoint:
         """Why `peer` is lost; None: it is not."""
         return None if (link := self.links.get(peer)) is None else link.lost
 
+    def trouble(self, peer: PeerId) -> str | None:
+        """Why `peer` cannot be reached now, in words for the user; None: no trouble is known."""
+        return self._transport.trouble(peer)
+
     def has_ended(self, peer: PeerId) -> bool:
         """Whether the process of `peer` is proven to have ended, and no new one has called since."""
         return peer in self._ended
@@ -187,7 +199,7 @@ class Endpoint:
             return
         try:
             frame = decode(header, len(payload))
-            if not isinstance(frame.message, ShapedTo):  # which is for transports
+            if not isinstance(frame.message, _FOR_TRANSPORTS):
                 self._arrived(sender, frame, payload, cost_bytes(header, payload))
         except OtherVersion as error:
             self._other_version(sender, str(error))
@@ -243,7 +255,7 @@ class Endpoint:
         if link.lost is None:
             link.lose(why)
             if hang_up:  # what still waits there must not go out later: its payload may be written to from now on
-                self._transport.hang_up(link.peer)
+                self.links.hang_up(link.peer)
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
@@ -262,5 +274,5 @@ class Endpoint:
 
     def _silent(self, link: Link) -> None:
         trouble = self._transport.trouble(link.peer)
-        why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
+        why = f"not heard of for {self.links.patience_s(link):g} s" + (f": {trouble}" if trouble else "")
         self._give_up(link, why, hang_up=True)

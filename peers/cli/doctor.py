@@ -98,8 +98,10 @@ def _machine() -> list[Finding]:
 
 
 async def _ways(endpoint: Endpoint, target: JoinTarget) -> list[Finding]:
-    port = split_address(endpoint.address)[1]
-    mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
+    port, mine = 0, list[str]()
+    if endpoint.pipes is None:
+        port = split_address(endpoint.address)[1]
+        mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
     try:
         reached = await ask_reach(endpoint, target.contact, mine)
     except PeerLost as lost:
@@ -115,6 +117,9 @@ async def _ways(endpoint: Endpoint, target: JoinTarget) -> list[Finding]:
         facts = {"address": address, "reached": not problem}
         findings.append(Finding(f"the other side calls {address}", found, advice, facts))
     for member in reached.members:
+        if not member.dialable:
+            findings.append(Finding(f"peer {member.name}", "it cannot be dialled: it dials the others"))
+            continue
         endpoint.dial(member.id, member.address)
         findings.append(await _way(endpoint, member.name, member.id, member.address))
     return findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...protocols.addresses import NOWHERE
 from ...protocols.members.invitation import KEYS_MAX
 from . import validators as rules
 from .fields import Declared, SettingsError, Spoken, setting
@@ -45,8 +46,11 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, rules.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting("tcp://*:0", rules.address(), "Where to listen; port 0: any.", verbs=_HERE)
+    listen: str = setting("tcp://*:0", rules.address(), "Where to listen; port 0: any; none: dial only.", verbs=_HERE)
     advertise: str | None = setting(None, rules.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
+    relay_limit: str | None = setting(
+        None, rules.rate(), "Most to carry of each that listens nowhere. [default: any]", verbs=_HERE
+    )
     insecure: bool = setting(
         False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"
     )
@@ -88,3 +92,5 @@ class CommonSettings(Declared):
         for name in ("key", "authorized", "invite_uses", "invite_for"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
+        if self.listen == NOWHERE and self.advertise is not None:
+            raise SettingsError(f"has no use with --listen {NOWHERE}: nobody can dial this peer", "advertise")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...protocols.addresses import NOWHERE
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
@@ -117,6 +118,15 @@ class Settings(CommonSettings):
         for name, kinds in self._of_each_peer():
             if kinds is not None and ";" in kinds:
                 raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
+
+    def check_founding(self) -> None:
+        """Raises SettingsError when nobody could join a run that is founded with these settings."""
+        if self.listen == NOWHERE:
+            raise SettingsError(
+                f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
+                "listen",
+                "--listen",
+            )
 
     def _of_each_peer(self) -> tuple[tuple[str, str | None], ...]:
         """Name and value of the settings that may hold several values, which are distributed over the peers."""

@@ -21,9 +21,9 @@ from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.periods.registry import PERIODS, parse_period
 from ...aggregation.schedules.registry import SCHEDULES
-from ...protocols.addresses import split_address
+from ...protocols.addresses import NOWHERE, split_address
 from ...protocols.limits import VIEW_MEMBERS_MAX
-from .link_text import parse_size, parse_span
+from .link_text import parse_rate, parse_size, parse_span
 
 T = TypeVar("T")
 
@@ -212,12 +212,15 @@ def address() -> Rule:
     def take(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError
+        if value == NOWHERE:
+            return value
         host, _ = split_address(value)
         if re.fullmatch(r"\*|[\w.-]{1,253}|\[[\w:.%-]{2,100}\]", host, re.ASCII) is None:
             raise ValueError
         return value
 
-    return Rule(take, "an address such as tcp://*:4000, tcp://192.0.2.7:0 or tcp://[::1]:4000", "ADDRESS", str)
+    said = f"an address such as tcp://*:4000, tcp://192.0.2.7:0 or tcp://[::1]:4000, or {NOWHERE}: it cannot be dialled"
+    return Rule(take, said, f"ADDRESS|{NOWHERE}", str)
 
 
 def host() -> Rule:
@@ -272,6 +275,15 @@ def span(high_s: float) -> Rule:
         return value
 
     return Rule(take, f"a time above 0 such as 90s, 45m, 2h or 7d, and at most {high_s / 86_400:g}d", "TIME", str)
+
+
+def rate() -> Rule:
+    def take(value: object) -> str:
+        if not isinstance(value, str) or parse_rate(value) <= 0:
+            raise ValueError
+        return value.strip()
+
+    return Rule(take, "a bandwidth above 0 such as 500kbit or 10mbit", "RATE", str)
 
 
 def size() -> Rule:

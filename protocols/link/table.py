@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
+from ..addresses import NOWHERE
 from ..testpoints import buggify
 from ..transport import PeerId, Transport, is_guest, key_of
 from .congestion import WINDOW_BYTES_MAX, Pace
@@ -99,11 +100,24 @@ class Links:
         return link
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`. A lost peer is given another chance when it is next needed."""
+        """Learn the address of `peer`. A lost peer is given another chance when it is next needed. A peer that cannot
+        be dialled itself connects at once, because `peer` cannot."""
         self._addresses[peer] = address
         self.retry(peer)
-        if peer in self._links:
+        if peer in self._links or (self._transport.pipes is not None and address != NOWHERE):
             self._transport.dial(peer, address)
+
+    def hang_up(self, peer: PeerId) -> None:
+        """Drop what waits for `peer`. A peer that cannot be dialled itself connects anew: `peer` may still need it."""
+        self._transport.hang_up(peer)
+        if self._transport.pipes is not None and (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+
+    def patience_s(self, link: Link) -> float:
+        """Seconds that the peer of `link` may be silent. A peer that cannot be dialled, and that has not been heard of
+        yet, has twice as long: it has to hear of this one first, and then to call."""
+        calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
+        return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
 
     def retry(self, peer: PeerId) -> None:
         """A lost peer is called again when it is next needed."""

@@ -1,7 +1,7 @@
 """Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, dialable
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
@@ -27,7 +27,7 @@ from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
 from .traces import Trace, read_trace
 
-_GROUP = ("peers", "site", "link", "step_time", "speed", "memory")
+_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "dialable")
 _TOP = (
     "task",
     "settings",
@@ -72,6 +72,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
     groups = tuple(_group(row, settings, number) for number, row in enumerate(kinds)) or Scenario.plain(settings).groups
+    if not any(group.dialable for group in groups):
+        raise TableError(f"{file.place('groups')}: groups: nobody can be dialled, so nobody can join")
     until = top.take("faults_until", read.duration, None)
     task = top.take("task", read.file_name, None)
     scenario = Scenario(
@@ -119,6 +121,7 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
         link=row.take("link", read.link, parse_link(usual_link(settings, number))),
         step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
+        dialable=row.take("dialable", read.flag, True),
     )
 
 

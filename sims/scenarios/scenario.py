@@ -114,14 +114,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of equal peers: their number, their site, and for each its link, the virtual seconds of a local step, and
-    its memory (0: unlimited)."""
+    """A group of equal peers: their number, their site, and for each its link, the virtual seconds of a local step, its
+    memory (0: unlimited), and whether others can dial it."""
 
     peers: int
     site: str = ""
     link: LinkSpec
     step_s: float = 0.005
     memory_bytes: int = 0
+    dialable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,7 @@ class Hostile:
             life.machine.context.run(life.endpoint.admit, GUEST, guest=(MEMBERS, Admit))
             for endpoint in self._own:
                 endpoint.dial(life.id, life.endpoint.address)
-                self._network.admit(life.id, endpoint.id)
+                self._network.doors.admit(life.id, endpoint.id)
 
     def _say(self, endpoint: Endpoint) -> None:
         others = [life.id for life in self._lives() if life.id != endpoint.id]

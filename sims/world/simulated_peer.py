@@ -32,8 +32,8 @@ from ...protocols.transport import PeerId
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
+from .outbound import transport_of
 from .overheard import Overheard
-from .transport import SimulatedTransport
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ class Life:
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
-        transport = SimulatedTransport(self._network, f"peer-{self.index}")
+        transport = transport_of(self._network, f"peer-{self.index}")
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(

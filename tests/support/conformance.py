@@ -17,6 +17,7 @@ from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
 from samovar.protocols.link.lane import Outbound
 from samovar.protocols.link.link import Link
+from samovar.protocols.pipes import Pipes
 from samovar.protocols.transport import Arrivals, PeerId, Transport
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
@@ -64,6 +65,10 @@ class Wrapper:
     @property
     def machine(self) -> str:
         return self.inner.machine
+
+    @property
+    def pipes(self) -> Pipes | None:
+        return self.inner.pipes
 
     def open(self, arrivals: Arrivals) -> None:
         self.inner.open(arrivals)
