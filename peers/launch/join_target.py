@@ -100,7 +100,7 @@ class JoinTarget:
         """Have this peer's key admitted by the invite, if there is one, and open an endpoint that dials the contact.
         Raises JoinFailed, OSError."""
         if self.guest is not None and self.own is not None:
-            guest = open_endpoint(settings.changed(listen="tcp://127.0.0.1:0"), self.guest.secret)
+            guest = open_endpoint(settings.changed(edge=False, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
             key = self.own.public
             try:

@@ -22,6 +22,8 @@ class Shared(TypedDict, total=False):
     patience_s: float
     compute_patience_s: float | None
     quorum: int | None
+    budget: str | None
+    budget_per_day: str | None
     run: PathText | None
     link: str | None
     site: str | None
@@ -54,6 +56,7 @@ class OfProcesses(TypedDict, total=False):
     listen: str
     advertise: str | None
     relay_limit: str | None
+    edge: bool
     insecure: bool
     key: PathText | None
     authorized: PathText | None

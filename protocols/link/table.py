@@ -7,29 +7,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterator
-from functools import lru_cache
 
 from ..addresses import NOWHERE
-from ..testpoints import buggify
 from ..transport import PeerId, Transport, is_guest, key_of
-from .congestion import WINDOW_BYTES_MAX, Pace
-from .lane import CREDIT_BYTES_MIN
+from .congestion import Pace
+from .credit import Credit
 from .link import Link, PeerLost
 from .outbox import Outbox
 
-INBOUND_BYTES_MAX = 256 << 20
-"""Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
-keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
 GUESTS_MAX = 64
 """The most guests (peers that share one key) with a link at the same time."""
 CLOSED = "this endpoint was closed"
-
-
-@lru_cache
-def _share(links: int) -> int:
-    """The credit in bytes of each of `links` links."""
-    return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:
@@ -53,6 +42,7 @@ class Links:
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each guest began, on the loop's clock; the earliest first."""
+        self._credit = Credit(lambda: len(self._links), transport.budget)
         self._addresses: dict[PeerId, str] = {}
         self._paces: dict[PeerId, Pace] = {}
         """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
@@ -94,8 +84,8 @@ class Links:
             self._rng.randrange(1, 2**62),
             clock=asyncio.get_running_loop().time,
             outbox=self.outbox,
-            credit_bytes=self._credit_bytes,
-            pace=self._paces.setdefault(peer, Pace(self._patience_s)),
+            credit=self._credit,
+            pace=self._paces.setdefault(peer, self._credit.pace(self._patience_s)),
         )
         return link
 
@@ -190,8 +180,3 @@ class Links:
                 self._paces.pop(peer, None)
                 return
         raise PeerLost(newcomer, "too many others are being talked to, and there is no room for more")
-
-    def _credit_bytes(self) -> int:
-        if buggify("the least credit"):
-            return CREDIT_BYTES_MIN
-        return _share(len(self._links))

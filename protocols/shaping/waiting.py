@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..link.lane import cost_bytes
-from ..link.table import INBOUND_BYTES_MAX
+from ..link.credit import INBOUND_BYTES_MAX
 from ..transport import PeerId
 from ..wire.frames import Buffer
 

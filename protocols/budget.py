@@ -1,0 +1,139 @@
+"""What a peer may send and receive: a rate that it never exceeds, and a number of bytes a day.
+
+All bytes count as on the wire, packet headers included. Times are seconds on the running loop's clock, which is
+monotonic: a budget needs to know how long a peer has run, never what time it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .link_spec import acknowledgement_bytes, link_bytes
+
+DAY_S = 86_400.0
+_USED = 0.93
+"""The share of a rate that frames are paced to. The rest is for what nobody here sees leave: the kernel's handshakes, and
+what it sends again."""
+_LATE_S = 0.01
+"""A pacer makes up for so much lateness of its user's timers."""
+_CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
+CONNECTION_BYTES = 1500
+"""What it takes in each direction to make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
+
+
+class Pacer:
+    """Keeps frames to a rate: in any second they have at most `rate_Bps` bytes, and those of one frame more."""
+
+    def __init__(self, rate_Bps: float) -> None:
+        self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until the bytes charged so far have passed at the rate; negative: they have for so long."""
+        return self._free_s - now
+
+    def charge(self, size: int, now: float) -> None:
+        """Note that `size` bytes pass now."""
+        self._free_s = max(self._free_s, now - _LATE_S) + size / self._rate_Bps
+
+
+class Day:
+    """The bytes that a peer sends and receives, of which there are at most `bytes_a_day` in any 24 hours.
+
+    A token bucket: half of a day's bytes are there at the beginning, and at most; the other half comes in over the day.
+    When little is left, the peer has to sleep until there is again half of what fits in. A process that begins anew
+    begins with what the last one had left, `left_bytes`, because no clock tells it for how long it was away.
+    """
+
+    def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
+        self.bytes_a_day = bytes_a_day
+        self.on_spent: list[Callable[[], None]] = []
+        """Called when so little is left that the peer has to sleep: enough to take its leave."""
+        self._most = bytes_a_day / 2
+        self._left = self._most if left_bytes is None else min(self._most, left_bytes)
+        self._at: float | None = None
+        self._spent = False
+
+    @property
+    def reserve_bytes(self) -> float:
+        """What is kept for taking leave."""
+        return min(256 * 1024, self._most / 4)
+
+    def left_bytes(self, now: float) -> float:
+        """What may be sent and received now; negative when more came than was asked for."""
+        passed_s, self._at = (0.0 if self._at is None else now - self._at), now
+        self._left = min(self._most, self._left + passed_s * (self.bytes_a_day - self._most) / DAY_S)
+        return self._left
+
+    def charge(self, size: int, now: float) -> None:
+        """Note that `size` bytes are sent or received now."""
+        self._left = self.left_bytes(now) - size
+        if not self._spent and self._left < self.reserve_bytes:
+            self._spent = True
+            for told in [*self.on_spent]:
+                told()
+
+    def sleeps_s(self, now: float) -> float:
+        """Seconds until a peer that sleeps has enough to be awake for; negative: it has."""
+        wanted = self._most / 2 - self.left_bytes(now)
+        return wanted * DAY_S / (self.bytes_a_day - self._most)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the peer has to sleep; until `wake`."""
+        return self._spent
+
+    def wake(self) -> None:
+        """The peer has slept."""
+        self._spent = False
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one peer may send and receive. `rate_Bps`: bytes a second in each direction, None: any; `day`: bytes of both
+    together, None: any; `held_bytes`: bytes of data that may be here before they are used, from all peers together."""
+
+    rate_Bps: float | None
+    day: Day | None
+    held_bytes: int
+    up: Pacer | None = None
+    down: Pacer | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate_Bps is not None:
+            self.up, self.down = Pacer(self.rate_Bps), Pacer(self.rate_Bps)
+
+    @property
+    def chunk_bytes(self) -> int | None:
+        """The size of a chunk of data, in bytes, that does not hold up what comes after it; None: any."""
+        if self.rate_Bps is None:
+            return None
+        whole = int(self.rate_Bps * _CHUNK_S) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+        return max(CHUNK_BYTES_MIN, min(_CHUNK_BYTES_MAX, whole))
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the day's bytes are used up."""
+        return self.day is not None and self.day.left_bytes(asyncio.get_running_loop().time()) <= 0
+
+    def sent(self, size: int) -> None:
+        """Note that `size` bytes of a connection leave now. The other side's kernel acknowledges them."""
+        self._charge(link_bytes(size), acknowledgement_bytes(size))
+
+    def received(self, size: int) -> None:
+        """Note that `size` bytes of a connection have arrived. This side's kernel acknowledges them."""
+        self._charge(acknowledgement_bytes(size), link_bytes(size))
+
+    def connected(self) -> None:
+        """Note that a connection is made."""
+        self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
+
+    def _charge(self, up: int, down: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.up is not None and self.down is not None:
+            self.up.charge(up, now)
+            self.down.charge(down, now)
+        if self.day is not None:
+            self.day.charge(up + down, now)
