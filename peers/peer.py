@@ -3,6 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from .place import Place
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .settings.edge import BUDGET_LEFT, begin_with
 from .settings.link_text import parse_rate
 from .settings.settings import Settings
 from .task.constants import Agreement
@@ -58,6 +60,8 @@ class Peer:
         self.membership = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
+        if resumed is not None:
+            begin_with(endpoint.budget, resumed.numbers)
         self._record, self._place = record, place
         self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
         setup = Setup(
@@ -128,6 +132,11 @@ class Peer:
         self._record(record)
         self._comings.were_there(outcome.members)
         return record
+
+    def budget_left(self) -> dict[str, float]:
+        """What a checkpoint tells of this peer's budget: what is left of the day's, if it has one."""
+        day = self.endpoint.budget and self.endpoint.budget.day
+        return {} if day is None else {BUDGET_LEFT: day.left_bytes(asyncio.get_running_loop().time())}
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """Name -> scale of these metrics of the replica."""

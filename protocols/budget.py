@@ -19,6 +19,8 @@ _USED = 0.93
 what it sends again."""
 _LATE_S = 0.01
 """A pacer makes up for so much lateness of its user's timers."""
+_SOON_S = 1e-6
+"""A shorter wait is none: a timer for it might come before it is over."""
 _CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
 CONNECTION_BYTES = 1500
 """What it takes in each direction to make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
@@ -30,9 +32,10 @@ class Pacer:
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
 
-    def wait_s(self, now: float) -> float:
-        """Seconds until the bytes charged so far have passed at the rate; negative: they have for so long."""
-        return self._free_s - now
+    def wait_s(self, now: float, lead_s: float = 0.0) -> float:
+        """Seconds until all but the last `lead_s` of the bytes charged so far have passed at the rate; 0: they have."""
+        wait_s = self._free_s - lead_s - now
+        return wait_s if wait_s > _SOON_S else 0.0
 
     def charge(self, size: int, now: float) -> None:
         """Note that `size` bytes pass now."""
@@ -54,7 +57,7 @@ class Day:
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None
-        self._spent = False
+        self._tired = self._asleep = False
 
     @property
     def reserve_bytes(self) -> float:
@@ -70,8 +73,8 @@ class Day:
     def charge(self, size: int, now: float) -> None:
         """Note that `size` bytes are sent or received now."""
         self._left = self.left_bytes(now) - size
-        if not self._spent and self._left < self.reserve_bytes:
-            self._spent = True
+        if not self._tired and self._left < self.reserve_bytes:
+            self._tired = True
             for told in [*self.on_spent]:
                 told()
 
@@ -81,13 +84,19 @@ class Day:
         return wanted * DAY_S / (self.bytes_a_day - self._most)
 
     @property
-    def is_spent(self) -> bool:
-        """Whether the peer has to sleep; until `wake`."""
-        return self._spent
+    def tired(self) -> bool:
+        """Whether the peer has to sleep."""
+        return self._tired
 
-    def wake(self) -> None:
-        """The peer has slept."""
-        self._spent = False
+    @property
+    def asleep(self) -> bool:
+        return self._asleep
+
+    @asleep.setter
+    def asleep(self, asleep: bool) -> None:
+        """The peer falls asleep, and sends nothing any more, or wakes, and is not tired."""
+        self._asleep = asleep
+        self._tired = self._tired and asleep
 
 
 @dataclass(slots=True)
@@ -115,8 +124,9 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the day's bytes are used up."""
-        return self.day is not None and self.day.left_bytes(asyncio.get_running_loop().time()) <= 0
+        """Whether nothing may be sent now: the day's bytes are used up, or the peer sleeps."""
+        day = self.day
+        return day is not None and (day.asleep or day.left_bytes(asyncio.get_running_loop().time()) <= 0)
 
     def sent(self, size: int) -> None:
         """Note that `size` bytes of a connection leave now. The other side's kernel acknowledges them."""

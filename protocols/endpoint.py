@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from .announcement import Here
+from .budget import Budget
 from .link.dispatch import Envelope, Reception
 from .link.heartbeats import Heartbeats
 from .link.lane import Arrival, cost_bytes
@@ -73,6 +74,11 @@ class Endpoint:
     def pipes(self) -> Pipes | None:
         """The pipes of a peer that cannot be dialled; None: this one can."""
         return self._transport.pipes
+
+    @property
+    def budget(self) -> Budget | None:
+        """What this peer may send and receive; None: as much as it likes."""
+        return self._transport.budget
 
     @property
     def bytes_sent(self) -> int:
@@ -170,6 +176,11 @@ class Endpoint:
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
+
+    def rest(self) -> None:
+        """Close the links to all peers, and forget their addresses: this peer has left them."""
+        for peer in self.links.peers:
+            self.forget(peer)
 
     async def drain(self) -> None:
         """Wait until every message sent has been acknowledged or its receiver is lost."""

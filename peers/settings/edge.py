@@ -19,6 +19,8 @@ ANYWHERE: Final = "tcp://*:0"
 """Where a peer listens, unless it is told."""
 HELD_BYTES: Final = 4 << 20
 """The most bytes that an edge peer keeps before it uses them: see `Budget`."""
+BUDGET_LEFT: Final = "budget_left_bytes"
+"""The name in a checkpoint of what is left of the day's bytes."""
 _DAY_BYTES_MIN: Final = 1_000_000
 _MESSAGES_BYTES: Final = 512
 """What a chunk of data takes besides its payload, at most."""
@@ -47,6 +49,13 @@ def check_budget(settings: CommonSettings) -> None:
             )
     if settings.budget_per_day is not None and parse_size(settings.budget_per_day) < _DAY_BYTES_MIN:
         raise SettingsError(f"must be at least 1MB, got {settings.budget_per_day}", "budget_per_day")
+
+
+def begin_with(budget: Budget | None, saved: Mapping[str, Any]) -> None:
+    """Go on with what the former process had left of the day's bytes, by the numbers that it `saved`."""
+    left_bytes = saved.get(BUDGET_LEFT)
+    if budget is not None and budget.day is not None and isinstance(left_bytes, float):
+        budget.day = Day(budget.day.bytes_a_day, left_bytes)
 
 
 def budget_of(settings: CommonSettings) -> Budget | None:

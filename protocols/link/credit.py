@@ -62,7 +62,7 @@ class Credit:
         if self._pacer is not None:
             self._owed[link] = None
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(max(0.0, self._wait_s()), self._give)
+                self._timer = asyncio.get_running_loop().call_later(self._wait_s(), self._give)
 
     def _give(self) -> None:
         self._timer = None
@@ -74,4 +74,4 @@ class Credit:
             link.consumed(0)
 
     def _wait_s(self) -> float:
-        return 0.0 if self._pacer is None else self._pacer.wait_s(asyncio.get_running_loop().time()) - _LEAD_S
+        return 0.0 if self._pacer is None else self._pacer.wait_s(asyncio.get_running_loop().time(), _LEAD_S)

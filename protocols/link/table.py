@@ -58,6 +58,11 @@ class Links:
         return self._links.get(peer) or self.call(peer)
 
     @property
+    def peers(self) -> list[PeerId]:
+        """All peers with a link or an address."""
+        return list(dict.fromkeys((*self._links, *self._addresses)))
+
+    @property
     def held_bytes(self) -> int:
         """Bytes that have arrived from all peers together and are not consumed yet."""
         return sum(link.held_bytes for link in self._links.values())
