@@ -3,7 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -119,6 +119,7 @@ class Peer:
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
+            received_from=self._by_name(outcome.received_from),
             model_bytes=outcome.model_bytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
@@ -135,8 +136,15 @@ class Peer:
 
     def budget_left(self) -> dict[str, float]:
         """What a checkpoint tells of this peer's budget: what is left of the day's, if it has one."""
-        day = self.endpoint.budget and self.endpoint.budget.day
-        return {} if day is None else {BUDGET_LEFT: day.left_bytes(asyncio.get_running_loop().time())}
+        budget = self.endpoint.budget
+        left = None if budget is None else budget.day_bytes_left
+        return {} if left is None else {BUDGET_LEFT: left}
+
+    def _by_name(self, counts: Mapping[PeerId, int]) -> dict[str, int]:
+        found = Counter[str]()
+        for peer, count in counts.items():
+            found[self.membership.view.name(peer)] += count
+        return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """Name -> scale of these metrics of the replica."""

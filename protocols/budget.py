@@ -15,15 +15,15 @@ from .link_spec import acknowledgement_bytes, link_bytes
 
 DAY_S = 86_400.0
 _USED = 0.93
-"""The share of a rate that frames are paced to. The rest is for what nobody here sees leave: the kernel's handshakes, and
-what it sends again."""
+"""The share of a rate that frames are paced to. The rest is for bytes that are not seen here: the kernel's handshakes,
+and what it sends again."""
 _LATE_S = 0.01
 """A pacer makes up for so much lateness of its user's timers."""
 _SOON_S = 1e-6
 """A shorter wait is none: a timer for it might come before it is over."""
 _CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
 CONNECTION_BYTES = 1500
-"""What it takes in each direction to make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
+"""Bytes in each direction that make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
 
 
 class Pacer:
@@ -121,6 +121,11 @@ class Budget:
             return None
         whole = int(self.rate_Bps * _CHUNK_S) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
         return max(CHUNK_BYTES_MIN, min(_CHUNK_BYTES_MAX, whole))
+
+    @property
+    def day_bytes_left(self) -> float | None:
+        """What is left of the day's bytes; None: they are not counted."""
+        return None if self.day is None else self.day.left_bytes(asyncio.get_running_loop().time())
 
     @property
     def is_spent(self) -> bool:

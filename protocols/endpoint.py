@@ -133,6 +133,12 @@ class Endpoint:
         except PeerLost as lost:
             self.lose(to, lost.why)
 
+    def tell(self, channel: str, to: PeerId, message: object) -> None:
+        """See `Channel.tell`."""
+        if lane_of(message) is not Lane.LOOSE:
+            raise ValueError(f"{type(message).__name__} is to arrive for certain: post or send it")
+        self.links.tell(channel, to, message)
+
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size in bytes that suits the link to `to` now."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
@@ -210,7 +216,9 @@ class Endpoint:
             return
         try:
             frame = decode(header, len(payload))
-            if not isinstance(frame.message, _FOR_TRANSPORTS):
+            if frame.lane is Lane.LOOSE:
+                self._told(sender, frame, cost_bytes(header, payload))
+            elif not isinstance(frame.message, _FOR_TRANSPORTS):
                 self._arrived(sender, frame, payload, cost_bytes(header, payload))
         except OtherVersion as error:
             self._other_version(sender, str(error))
@@ -229,6 +237,10 @@ class Endpoint:
             self._count(sender, "begins anew over and over: is its key in use on two machines?")
             if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
+
+    def _told(self, sender: PeerId, frame: Frame, cost: int) -> None:
+        """A loose frame has arrived. It needs no link, and proves nothing about the sender's present process."""
+        self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
 
     def _deliver(self, link: Link, arrival: Arrival) -> None:
         channel, message, payload, cost = arrival

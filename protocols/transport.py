@@ -120,8 +120,8 @@ class Transport(Protocol):
         ...
 
     def reaches(self, peer: PeerId) -> bool:
-        """Whether what is posted to `peer` now leaves at once. If not, and `peer` can be called, it is called soon; when
-        it is reached, `Arrivals.reconnected` tells so."""
+        """Whether what is posted to `peer` now leaves at once. If not, `peer` is called soon, if it can be called, and
+        `Arrivals.reconnected` tells when it is reached."""
         ...
 
     async def self_test(self) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from ...aggregation.mixing.topology import needs_capacities
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
+from ...protocols.gossip.capacities import Capacities
 from ...protocols.gossip.conversation import Gossip, Options, State, restored
 from ...protocols.gossip.exchange import NeighbourExchange
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
+from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
@@ -34,19 +37,22 @@ def build(setup: Setup) -> Gossip:
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     first = Published(state.round, state.step, algorithm.rest(state.held))
     options = Options(
-        period=wished.period.value,
+        periods=Periods(wished.period.value, parameters, setup.clock),
         parameters=parameters,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    exchange = NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares)
+    channel = Channel(setup.endpoint, GOSSIP)
+    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares)
     graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
+    if needs_capacities(graph):
+        neighbourhood.on_round.append(Capacities(channel, setup.membership).consider)
     entry = Entry(setup.endpoint, setup.membership)
     return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
 

@@ -7,26 +7,28 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.codecs.codec import Codec
+from ...aggregation.mixing.edge_list import EdgeList
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
 from ...aggregation.mixing.topology import Topology
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
-from ...protocols.gossip.algorithms.choco import Choco
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ...protocols.gossip.differences import DifferenceCodec
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
+from .edge_files import with_edges
 from .period_settings import PeriodSettings
 
 _USUAL = "exponential"
 
 
 def _topology() -> Rule:
-    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4"
-    return Rule(parsed(parse_topology), said, "NAME", str)
+    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4 or edges:FILE"
+    take = parsed(parse_topology)
+    return Rule(lambda value: take(with_edges(value) if isinstance(value, str) else value), said, "NAME", str)
 
 
 def _algorithm() -> Rule:
@@ -53,10 +55,8 @@ class GossipSettings(PeriodSettings):
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def check(self, common: CommonSettings) -> None:
-        if self.period.value.watches:
-            why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
-            raise SettingsError(f"{self.period.text} {why}", "period")
         self._check_codec()
+        self._check_edges(common.peers)
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
 
@@ -64,13 +64,19 @@ class GossipSettings(PeriodSettings):
         codec, topology = self.codec.value, self.topology.value
         if codec is None:
             return
-        if not isinstance(self.algorithm.value, Choco):
-            raise SettingsError(f"{self.codec.text} is for --algorithm choco, whose mixes bear coarse models", "codec")
+        if not self.algorithm.value.bears_codecs:
+            able = " or ".join(name for name in ALGORITHMS if parse_algorithm(name).bears_codecs)
+            raise SettingsError(f"{self.codec.text} is for --algorithm {able}, whose mixes bear coarse models", "codec")
         if codec.family == "sketch":
             raise SettingsError(f"cannot be {self.codec.text}, which needs the mean of all peers", "codec")
         if topology.varies or topology.directed:
             why = "sends differences from round to round: it needs a topology that is undirected and stays"
             raise SettingsError(f"{self.codec.text} {why}, as regular:4 or torus", "codec")
+
+    def _check_edges(self, peers: int) -> None:
+        topology = self.topology.value
+        if isinstance(topology, EdgeList) and (last := max(topology.numbers)) >= peers:
+            raise SettingsError(f"has edges of peer {last}, beyond the {peers} peers, counted from 0", "topology")
 
     @property
     def difference_codec(self) -> DifferenceCodec | None:

@@ -32,7 +32,7 @@ def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("edge") is not True:
         return {**given}
     if given.get("listen", NOWHERE) not in (NOWHERE, ANYWHERE):
-        raise SettingsError(f"has no use with --edge, which listens nowhere: leave out one of the two, or say {NOWHERE}", "listen")
+        raise SettingsError(f"must be {NOWHERE} with --edge: leave out one of the two", "listen")
     return {**given, "listen": NOWHERE, "threads": given.get("threads") or 1}
 
 
@@ -43,8 +43,8 @@ def check_budget(settings: CommonSettings) -> None:
         if parse_rate(settings.budget) < least_Bps:
             least = rate_text(float(8 * -(-least_Bps // 1000) * 125))
             raise SettingsError(
-                f"must be at least {least} with a patience of {settings.patience_s:g} s, or the others take this peer for "
-                f"lost while it sends: allow it more, or raise --patience-s, got {settings.budget}",
+                f"must be at least {least} with a patience of {settings.patience_s:g} s, or this peer is taken for lost "
+                f"while it sends: allow it more, or raise --patience-s, got {settings.budget}",
                 "budget",
             )
     if settings.budget_per_day is not None and parse_size(settings.budget_per_day) < _DAY_BYTES_MIN:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from ...protocols.conversation import End, Evaluate, Outcome, Steps, Update, Work
+from ...protocols.conversation import End, Outcome
 from ...protocols.stalls.works import EVALUATION, LOCAL_STEPS
 from ...protocols.transport import PeerId
+from ...protocols.work import Evaluate, Steps, Update, Work
 from ..checkpoints.best import BestModel
 from ..checkpoints.checkpoint import Snapshot
 from ..errors import one_line
@@ -179,7 +180,9 @@ class Training:
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
-        if (self._stop.flag or self._sleep.is_due or failed) and (outcome := await self._conversation.settle()) is not None:
+        if (self._stop.flag or self._sleep.is_due or failed) and (
+            outcome := await self._conversation.settle()
+        ) is not None:
             self._replica.note(self.peer.note(outcome))
         return await self._save_now(failed=failed)
 

@@ -19,7 +19,7 @@ class Sleep:
 
     def __init__(self, peer: Peer, stop: Stop) -> None:
         self._peer, self._stop, self._tired = peer, stop, Stop()
-        self._day = peer.endpoint.budget and peer.endpoint.budget.day
+        self._day = None if peer.endpoint.budget is None else peer.endpoint.budget.day
         if self._day is not None:
             self._day.on_spent.append(lambda: self._tired.set())
 

@@ -13,26 +13,27 @@ that finds its neighbours more than `_FAR` rounds ahead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...aggregation.periods.policy import PeriodPolicy, PeriodState
+from ...aggregation.periods.policy import PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..conversation import Came, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
 from ..members.joining import Entry
 from ..members.membership import Membership
-from ..testpoints import sometimes, witness
+from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
+from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
-from .periods import Told, decided, told
+from .periods import Periods
 
 _FAR = 8
 _MODEL = "gossip/vector"
@@ -42,11 +43,11 @@ _OTHER = "gossip/own/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`period`: the policy of local steps between two mixes; `steps`: local steps of the run, None: a script decides;
+    """`periods`: decides the local steps between two mixes; `steps`: local steps of the run, None: a script decides;
     `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate. `parameters`: the first so many
     elements of the model are parameters, which local steps change."""
 
-    period: PeriodPolicy
+    periods: Periods
     parameters: int
     steps: int | None
     evaluate_every: int
@@ -168,7 +169,10 @@ class Gossip:
             if self._options.steps is not None:
                 left = min(left, self._options.steps - self.state.step)
             step, correction = self.state.step + self._taken, self._algorithm.correction(self.state.held)
-            self._job = Steps(left - self._taken, self._taken, left, step, correction=correction)
+            if not self._taken:
+                self._options.periods.begin(self.state.held.model)
+            watched = self._options.periods.watched
+            self._job = Steps(left - self._taken, self._taken, left, step, halfway=watched, correction=correction)
         return Work(self._begin, self._job)
 
     @property
@@ -187,7 +191,7 @@ class Gossip:
                 return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
             self.state = replace(self.state, held=self._anew(self.state.held.model))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
-        own = told(update)
+        own = self._options.periods.told(update)
         given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
         taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
         if self._far_behind(taken):
@@ -199,18 +203,17 @@ class Gossip:
         self._witness(round, given, taken, mixed)
         for back in self._neighbours.back():
             mixed = mixed + back
-        period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
+        of = [own, *(one.told for one in taken.vectors.values() if not one.last)]
+        period = self._options.periods.decided(self.state.period, of, self._now() - began_s)
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
         return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
 
     async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
+        witness(Became(state.round, state.held.model))
         if self._is_over:
             rest = self._algorithm.rest(state.held)
             await self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
-
-    def _decided(self, of: Sequence[Told]) -> PeriodState:
-        return decided(self._options.period, self.state.period, of, self._clock.elapsed_s)
 
     def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
         """Returns `outcome`, unless its model is to be evaluated first."""
@@ -236,6 +239,7 @@ class Gossip:
             transfer_s=max(0.0, spent_s - taken.waited_s),
             waited_for=taken.waited_for,
             details={"neighbours": len(taken.vectors), "moved": moved, "period": update.steps},
+            received_from=self._neighbours.received(),
             caught_up=caught_up,
             model_bytes=update.vector.nbytes if taken.vectors else 0,
             last=self._is_over,

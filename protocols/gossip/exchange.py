@@ -11,7 +11,6 @@ On failure: PeerLost, for the one neighbour concerned.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
@@ -106,17 +105,17 @@ class NeighbourExchange:
             answer = await self._channel.ask(peer, question, answers=(Given,))
             found: Given = answer.message
             answer.done()
-            told = Told(found.loss, found.learning_rate)
-            if not all(map(math.isfinite, told)):
-                raise PeerLost(peer, "it told a loss or a learning rate that is no number")
+            told = Told(found.loss, found.learning_rate, found.motion)
+            if not told.makes_sense:
+                raise PeerLost(peer, "it told numbers of its local steps that make no sense")
             if found.step < 0 or (found.round < round and not found.last):
                 raise PeerLost(peer, f"it gave round {found.round} when round {round} was wanted")
             given()
-            vector = await self._received(peer, _stage(number), found, before)
+            vector, difference = await self._received(peer, _stage(number), found, before)
         finally:
             self._open.discard(number)
             self._inbox.advance((_EPOCH, min(self._open, default=number + 1)))
-        one = Published(found.round, found.step, vector, told, found.last)
+        one = Published(found.round, found.step, vector, told, found.last, difference)
         if self._codec is not None:
             self._taken[peer] = one
         if self._shares is not None and round != NEWEST:
@@ -129,13 +128,15 @@ class NeighbourExchange:
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
 
-    async def _received(self, peer: PeerId, stage: StageId, found: Given, before: Published | None) -> Tensor:
-        """The vector [n] that follows `found`. Raises PeerLost."""
+    async def _received(
+        self, peer: PeerId, stage: StageId, found: Given, before: Published | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The vector [n] that follows `found`, and the encoded difference as which it came. Raises PeerLost."""
         codec = self._codec
         if not found.difference or codec is None:
             vector = torch.empty_like(self.newest.vector)
             await self._vectors.receive(peer, vector, stage)
-            return vector
+            return vector, None
         if before is None or found.round != before.round + 1:
             raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
         difference, known = (
@@ -144,7 +145,7 @@ class NeighbourExchange:
         )
         await self._vectors.receive(peer, difference, stage)
         try:
-            return await off_loop(2 * known.nbytes, lambda: decoded(codec, known, difference))
+            return await off_loop(2 * known.nbytes, lambda: decoded(codec, known, difference)), difference
         except ValueError as error:
             raise PeerLost(peer, f"it gave what {codec.name} does not decode: {error}") from None
 

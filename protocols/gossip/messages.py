@@ -40,11 +40,19 @@ class Took:
 
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
+class Capable:
+    """Tells the coordinator how fast the sender's links are: see `link_quality.bandwidths.level_of`."""
+
+    level: int
+
+
+@message(GOSSIP)
+@dataclass(frozen=True, slots=True)
 class Given:
     """The answer to Want; the vector follows. `round`, `step`: the exchanges and the local steps that led to it.
     `last`: the sender takes no more steps, so this vector stands for all later rounds too. `difference`: not the vector
-    follows, but its encoded difference from that of the round before. `loss`, `learning_rate`: of the round's local
-    steps."""
+    follows, but its encoded difference from that of the round before. `loss`, `learning_rate`, `motion`: of the
+    round's local steps, see `Told`."""
 
     ask: int
     round: int
@@ -53,6 +61,7 @@ class Given:
     difference: bool
     loss: float
     learning_rate: float
+    motion: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +76,8 @@ class Published:
     told: Told = Told()
     last: bool = False
     difference: Tensor | None = None
+
+    @property
+    def carried_bytes(self) -> int:
+        """Bytes in which it came to a peer that has taken it."""
+        return (self.vector if self.difference is None else self.difference).nbytes

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
+from ...aggregation.mixing.topology import Topology, Vertex, among
 from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
-from ..members.neighbours import OUTSIDE, UNREACHABLE
+from ..members.neighbours import STILL_THERE
 from ..members.port import Members
 from ..members.view import Member
 from ..stalls.stalls import Stalls
@@ -55,6 +56,9 @@ class Neighbourhood:
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
         self._topology, self._bound = topology, bound
+        self._received = Counter[PeerId]()
+        self.on_round: list[Callable[[], None]] = []
+        """Called after each exchange of a round."""
         self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
         members.neighbours.on_left.append(self._left)
 
@@ -62,8 +66,8 @@ class Neighbourhood:
         """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
         that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
         await check_own(one.vector)
-        peers, place = self._vertices()
-        of = [peers[vertex] for vertex in takers(self._topology, len(peers), place, one.round)]
+        topology, peers, place = self._graph()
+        of = [peers[vertex] for vertex in takers(topology, len(peers), place, one.round)]
         if self._shares is None:
             return await self._exchange.publish(one, of)
         of = [] if one.last else of
@@ -74,8 +78,8 @@ class Neighbourhood:
     async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
         `round`, or newer ones. `anchor` [n]: this peer's own model, beside which theirs must not be too large."""
-        began_s, (peers, place) = self._now(), self._vertices()
-        weights = row(self._topology, len(peers), place, mixed)
+        began_s, (topology, peers, place) = self._now(), self._graph()
+        weights = row(topology, len(peers), place, mixed)
         of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
         came_s: dict[PeerId, float] = {}
         self._exchange.only(of)
@@ -89,6 +93,8 @@ class Neighbourhood:
             for pull in self._pulls.values():
                 pull.cancel()
             self._pulls.clear()
+        for done in self.on_round:
+            done()
         vectors = {peer: one for peer, one in found.items() if one is not None}
         if len(vectors) < len(of):
             sometimes("a neighbour gave nothing")
@@ -103,6 +109,12 @@ class Neighbourhood:
         """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
         taken."""
         return [] if self._shares is None else self._shares.back()
+
+    def received(self) -> Mapping[PeerId, int]:
+        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
 
     def begin_anew(self) -> None:
         """This peer's state begins anew: its former shares are no longer its own."""
@@ -119,6 +131,7 @@ class Neighbourhood:
         try:
             given = partial(self._came, came_s, peer)
             one = await (self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given))
+            self._received[peer] += one.carried_bytes
             await check(peer, one.vector, anchor, self._bound)
             return one
         except WrongNumbers as wrong:
@@ -134,16 +147,18 @@ class Neighbourhood:
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()
 
-    def _vertices(self) -> tuple[list[PeerId], int]:
-        """The vertices of the graph in order, and this peer's place among them."""
-        me = self._members.me.id
-        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
-        return peers, peers.index(me)
+    def _graph(self) -> tuple[Topology, list[PeerId], int]:
+        """The topology of the peers that are there, its vertices in order, and this peer's place among them."""
+        me = self._members.me
+        ranked = sorted((me, *self._members.neighbours.now), key=lambda member: member.rank)
+        peers = [member.id for member in ranked]
+        vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
+        return among(self._topology, vertices), peers, peers.index(me.id)
 
     def _left(self, member: Member, why: str) -> None:
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
-        if why not in (OUTSIDE, UNREACHABLE):
+        if why not in STILL_THERE:
             self._exchange.gone(member.id)
 
     def _now(self) -> float:

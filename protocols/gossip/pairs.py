@@ -95,6 +95,7 @@ class PairNeighbourhood(Neighbourhood):
         try:
             async with self._asking[peer]:
                 theirs = await self._exchange.take(peer, round)
+            self._received[peer] += theirs.carried_bytes
             await check(peer, theirs.vector, given, self._bound)
         except WrongNumbers as wrong:
             self._members.lost(peer, wrong.why)

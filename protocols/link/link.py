@@ -16,10 +16,10 @@ from functools import partial
 from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
-from .congestion import Pace
+from .congestion import CHUNK_BYTES_MIN, Pace
 from .credit import Credit
 from .handshake import Binding
-from .lane import CHUNK_BYTES_MIN, Arrival, Inbound, Outbound, Packet, Pulse, Room, pulse_of
+from .lane import Arrival, Inbound, Outbound, Packet, Pulse, Room, pulse_of
 from .lost import PeerLost as PeerLost
 from .outbox import Outbox
 
@@ -43,8 +43,8 @@ class Link:
         credit: Credit,
         pace: Pace,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit`: what the peer may send. `pace`: congestion control,
-        as the former link to the same peer left it."""
+        """`incarnation`: a random number of 62 bits, not 0. `credit`: how much the peer may send. `pace`: congestion
+        control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
         self._clock, self._outbox, self._credit = clock, outbox, credit

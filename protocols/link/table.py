@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from ..addresses import NOWHERE
 from ..transport import PeerId, Transport, is_guest, key_of
+from ..wire.frames import encode
 from .congestion import Pace
 from .credit import Credit
 from .link import Link, PeerLost
@@ -113,6 +114,15 @@ class Links:
         yet, has twice as long: it has to hear of this one first, and then to call."""
         calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
         return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
+
+    def tell(self, channel: str, peer: PeerId, message: object) -> None:
+        """Post a loose message, without a link: over the connection that there is, or a new one if `peer` has an
+        address. Does nothing when this endpoint is closed."""
+        if self.closed:
+            return
+        if (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+        self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
         """A lost peer is called again when it is next needed."""

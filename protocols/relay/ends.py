@@ -7,7 +7,7 @@ say in it is encrypted between them; the relay sees how much they say, and when.
 Which relay: all members that can be dialled, in an order drawn from the two peers' ids (rendezvous hashing), so that
 pairs are spread over the relays. A relay that refuses, is lost, or has been silent for half the patience is given up,
 the next one in order is asked, and after the last the first again. Half the patience, because the two peers should meet
-by another relay before they lose each other.
+by another relay before they lose each other. Lost ones are asked again where all are lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ..channel import Channel, Envelope
 from ..pipes import Pipe, Pipes
@@ -39,7 +39,7 @@ def in_order(relays: Iterable[PeerId], one: PeerId, other: PeerId) -> list[PeerI
 class Ends:
     """One peer's ends of streams. `relays` returns the peers that may carry a stream to the peer that it is given."""
 
-    def __init__(self, channel: Channel, pipes: Pipes, relays: Callable[[PeerId], Collection[PeerId]]) -> None:
+    def __init__(self, channel: Channel, pipes: Pipes, relays: Callable[[PeerId], Sequence[PeerId]]) -> None:
         self._channel, self._pipes, self._relays = channel, pipes, relays
         self._streams: dict[tuple[PeerId, int], Stream] = {}
         """By relay and number."""
@@ -59,11 +59,13 @@ class Ends:
 
     def _wanted(self, peer: PeerId, pipe: Pipe) -> None:
         endpoint = self._channel.endpoint
-        relays = [one for one in self._relays(peer) if endpoint.is_lost(one) is None and one != peer]
+        relays = self._relays(peer)
+        relays = [one for one in relays if endpoint.is_lost(one) is None] or relays
         if not relays or len(self._streams) >= _STREAMS_MAX:
             pipe.close()
             return
         relay = in_order(relays, endpoint.id, peer)[self._failures[peer] % len(relays)]
+        endpoint.retry(relay)
         self._last += 2
         self._channel.post(relay, Carry(self._last, peer))
         self._begin(relay, self._last, peer, pipe)

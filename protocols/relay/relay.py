@@ -70,6 +70,7 @@ class Relay:
         if why := self._why_not(caller, carry.to):
             self._channel.post(caller, Over(carry.stream, in_words(why)))
             return
+        self._channel.endpoint.retry(carry.to)  # it may be lost, and have connected again
         self._last += 2
         near, far = _Leg(caller, carry.stream, caller), _Leg(carry.to, self._last, caller)
         self._others |= {near: far, far: near}
@@ -82,8 +83,8 @@ class Relay:
         outbound = self._outbound()
         if caller not in outbound or to not in outbound or caller == to:
             return "streams are carried between two members that cannot be dialled"
-        if (lost := self._channel.endpoint.is_lost(to)) is not None:
-            return f"the relay has lost it: {lost}"
+        if (why := self._channel.endpoint.trouble(to)) is not None:
+            return f"the relay cannot reach it: {why}"
         of_one = Counter(leg.caller for leg in self._legs.values())[caller] // 2
         if of_one >= STREAMS_OF_ONE_MAX or len(self._legs) >= 2 * STREAMS_MAX:
             return f"the relay carries {STREAMS_OF_ONE_MAX} streams of one peer and {STREAMS_MAX} of all, no more"

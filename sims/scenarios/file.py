@@ -1,7 +1,8 @@
 """Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, dialable, budget and budget_per_day
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, dialable,
+                                            budget, budget_per_day
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
@@ -20,7 +21,8 @@ from ...peers.settings.link_text import parse_duration, parse_link
 from ...peers.settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
-from ...peers.settings.validators import MEASURED, shown
+from ...peers.settings.unit_rules import MEASURED
+from ...peers.settings.validators import shown
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.link_spec import LinkSpec
 from .fault_rows import FAULT, faults_in, peer_number

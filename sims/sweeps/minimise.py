@@ -68,6 +68,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, priorities=scenario.priorities // 2)
     if scenario.toy_size != TOY_SIZE:
         yield replace(scenario, toy_size=TOY_SIZE)
+    if not all(group.dialable for group in scenario.groups):
+        yield replace(scenario, groups=tuple(replace(group, dialable=True) for group in scenario.groups))
     plain = (Group(peers=scenario.peers, link=_PLAIN, step_s=_STEP_S),)
     if scenario.groups != plain or scenario.trunks:
         yield replace(scenario, groups=plain, trunks=())
@@ -123,6 +125,8 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
         left = sum(first <= index < first + group.peers for index in kept)
         first += group.peers
         groups += [replace(group, peers=left)] if left else []
+    if not any(group.dialable for group in groups):
+        groups = [replace(group, dialable=True) for group in groups]
     faults = []
     for fault in scenario.faults:
         who = tuple(moved.get(target, target) for target in fault.who if target in moved or isinstance(target, str))

@@ -157,6 +157,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
+        elif lane_of(message) is Lane.LOOSE:
+            endpoint.tell(channel, to, message)
         elif lane_of(message) is Lane.DATA:
             waiting = endpoint.links.known(to).offer(channel, message, payload)
             if waiting is not None:

@@ -107,9 +107,9 @@ class OutboundTransport(SimulatedTransport):
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         if peer in self._calling:
             return super().post(peer, header, payload)
-        if self._arrivals is not None and not self._network.can_be_dialled(peer):
-            if (talk := self._talk(peer)) is not None:
-                talk.say(header, payload)
+        known = self._arrivals is not None and not self._network.can_be_dialled(peer)
+        if known and (talk := self._talk(peer)) is not None:
+            talk.say(header, payload)
         return 0
 
     def reaches(self, peer: PeerId) -> bool:

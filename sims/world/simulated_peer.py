@@ -26,11 +26,11 @@ from ...peers.training.loop import Ended, Training
 from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
-from ...protocols.conversation import Update
 from ...protocols.members.roster import TRY_FOR
-from ...protocols.testpoints import WITNESS
 from ...protocols.shaping.budgeted import Budgeted
+from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId, Transport
+from ...protocols.work import Update
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
@@ -206,7 +206,7 @@ class Life:
     @property
     def model_bytes(self) -> int:
         """The size of the model's vector, in bytes."""
-        layout = self.trainer.layout
+        layout = self.trainer.copy.layout
         return layout.slots[-1].stop * layout.dtype.itemsize
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:

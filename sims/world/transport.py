@@ -54,7 +54,8 @@ class SimulatedTransport:
         return f"sim://{peer}"
 
     def trouble(self, peer: PeerId) -> str | None:
-        return None
+        there = self._network.can_be_dialled(peer) or self._network.joined(peer, self._id)
+        return None if there else "it cannot be dialled, and has no connection to this peer now"
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         """Do nothing, because there is no connection to close."""

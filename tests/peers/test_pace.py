@@ -134,9 +134,9 @@ def test_steps_count_for_less_where_peers_differ_so_much_that_the_mean_would_swi
 async def test_a_peer_weighs_what_its_batches_do_not_how_many_it_saw() -> None:
     state = State(1, 8, torch.zeros(1), (), None, speeds=Speeds(1.0, 1.0))
     contribution = Contribution(torch.ones(1), 20 * 4.0, 0.0, 0.1, 0.0, steps=20)
-    brought = await Pace(True, None).brought(contribution, 16, state, compute_s=10.0, steps=20)
+    brought = await Pace(True).brought(contribution, 16, state, parameters=None, compute_s=10.0, steps=20)
     assert (brought.weight, float(brought.vector), brought.speeds) == (16 * 4.0, pytest.approx(0.8), Speeds(2.0, 0.5))
-    assert await Pace(False, None).brought(contribution, 16, state, compute_s=10.0, steps=20) is contribution
+    assert await Pace(False).brought(contribution, 16, state, parameters=None, compute_s=10.0, steps=20) is contribution
 
 
 async def test_who_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on() -> None:
@@ -144,7 +144,7 @@ async def test_who_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on
     agreed = Speeds(2.0, 0.6)
     state = State(1, 8, torch.zeros(1), (), None, speeds=agreed)
     contribution = Contribution(torch.ones(1), 4.0, 0.0, 0.1, 0.0, steps=20)
-    brought = await Pace(True, None).brought(contribution, 16, state, compute_s=0.0, steps=20)
+    brought = await Pace(True).brought(contribution, 16, state, parameters=None, compute_s=0.0, steps=20)
     assert brought.speeds == agreed
 
 

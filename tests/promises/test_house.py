@@ -29,7 +29,7 @@ LARGE = {
     "Lateness": (5, 17),
     "Life": (14, 16),
     "Link": (6, 13),
-    "LocalSGD": (16, 22),
+    "LocalSGD": (16, 21),
     "LocalSGDConversation": (4, 15),
     "Machine": (3, 13),
     "Membership": (5, 20),

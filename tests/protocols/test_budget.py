@@ -228,5 +228,5 @@ def test_an_edge_peer_listens_nowhere_has_one_thread_and_keeps_little() -> None:
     assert budget is not None
     assert (budget.held_bytes, budget.rate_Bps, budget.day) == (4 << 20, None, None)
     assert budget_of(Settings()) is None
-    with pytest.raises(SettingsError, match="leave out one of the two"):
+    with pytest.raises(SettingsError, match="must be none with --edge: leave out one of the two"):
         Settings(edge=True, listen="tcp://*:4000")

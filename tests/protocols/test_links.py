@@ -3,9 +3,9 @@
 import random
 
 from samovar.protocols.in_process import LocalHub, LocalTransport
+from samovar.protocols.link.credit import INBOUND_BYTES_MAX
 from samovar.protocols.link.lane import CREDIT_BYTES_MIN
 from samovar.protocols.link.table import Links
-from samovar.protocols.link.credit import INBOUND_BYTES_MAX
 from samovar.sims.world.loop import run_virtual
 
 

@@ -1,10 +1,8 @@
 """Edge peers in simulations: budgets as the network counts them, sleep when a day's bytes are used up, and pauses."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from test_budget import Counted, most_in
 from test_simulated_runs import TASKS
 from tiers import soaked
@@ -94,7 +92,7 @@ def test_a_peer_that_stands_still_for_an_hour_comes_back_and_trains_on() -> None
     }
     after = [one for one in run.exchanges("1") if one.time_s > 3690.0]
     assert any(one.caught_up for one in after[:3]), "the exchange in which it stood still may end first"
-    assert after[-1].members == 4
+    assert max(one.members for one in after) == 4
     assert after[-1].step == 240
     for counted in run.counted[1:3]:
         assert most_in(1.0, counted.up) <= 25_000 + 9_000

@@ -24,7 +24,6 @@ from .algorithm import OfModels
 class ADPSGD(OfModels):
     """AD-PSGD on the graph that the user has chosen."""
 
-    own_graph = False
     pairs = True
 
     def graph(self, topology: Topology) -> Topology:
