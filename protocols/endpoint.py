@@ -183,11 +183,6 @@ class Endpoint:
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
 
-    def rest(self) -> None:
-        """Close the links to all peers, and forget their addresses: this peer has left them."""
-        for peer in self.links.peers:
-            self.forget(peer)
-
     async def drain(self) -> None:
         """Wait until every message sent has been acknowledged or its receiver is lost."""
         while busy := [link for link in self.links if link.busy]:

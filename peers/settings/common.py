@@ -53,12 +53,12 @@ class CommonSettings(Declared):
     relay_limit: str | None = setting(
         None, units.rate(), "Most to carry of each that listens nowhere. [default: any]", verbs=_HERE
     )
-    edge: bool = setting(False, rules.flag(), "A small machine: dials only, one thread, little memory.", verbs="join")
+    edge: bool = setting(False, rules.flag(), "Dials only; one thread, little memory.", verbs="join")
     budget: str | None = setting(
-        None, units.rate(), "Most that it sends, and receives, as in 200kbit. [default: any]", verbs=_ALL
+        None, units.rate(), "Most to send a second, and to get. [default: endless]", verbs=_ALL
     )
     budget_per_day: str | None = setting(
-        None, units.size(), "Most of both in 24 hours, as in 500MB. [default: any]", verbs=_ALL
+        None, units.size(), "Most of both in 24 hours. [default: endless]", verbs=_ALL
     )
     insecure: bool = setting(
         False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"

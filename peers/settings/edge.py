@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...protocols.addresses import NOWHERE
 from ...protocols.budget import Budget, Day
 from ...protocols.link.congestion import CHUNK_BYTES_MIN
-from ...protocols.link.credit import INBOUND_BYTES_MAX
+from ...protocols.link.flow import INBOUND_BYTES_MAX
 from .fields import SettingsError
 from .link_text import parse_rate, parse_size, rate_text
 
@@ -43,7 +43,7 @@ def check_budget(settings: CommonSettings) -> None:
         if parse_rate(settings.budget) < least_Bps:
             least = rate_text(float(8 * -(-least_Bps // 1000) * 125))
             raise SettingsError(
-                f"must be at least {least} with a patience of {settings.patience_s:g} s, or this peer is taken for lost "
+                f"must be at least {least} with a patience of {settings.patience_s:g} s, or others take it for lost "
                 f"while it sends: allow it more, or raise --patience-s, got {settings.budget}",
                 "budget",
             )

@@ -56,7 +56,6 @@ class OfProcesses(TypedDict, total=False):
     listen: str
     advertise: str | None
     relay_limit: str | None
-    edge: bool
     insecure: bool
     key: PathText | None
     authorized: PathText | None
@@ -86,6 +85,8 @@ class TrainSettings(Shared, OfProcesses, OfTasks, total=False):
 class JoinSettings(Shared, OfProcesses, total=False):
     """The settings that `samovar.join` takes."""
 
+    edge: bool
+
 
 class SimulateSettings(Shared, OfTasks, total=False):
     """The settings that `samovar.simulate` takes."""
@@ -93,7 +94,7 @@ class SimulateSettings(Shared, OfTasks, total=False):
     step_time: str
 
 
-class AllSettings(TrainSettings, SimulateSettings, total=False):
+class AllSettings(TrainSettings, JoinSettings, SimulateSettings, total=False):
     """Every setting, for `samovar.Settings`."""
 
     arguments: str

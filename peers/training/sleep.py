@@ -44,7 +44,8 @@ class Sleep:
             peer.tell("asleep", why=f"{used}; it leaves, and is back in {seconds_text(for_s)}")
         await peer.conversation.leave(used)
         await left()
-        peer.endpoint.rest()
+        for other in peer.endpoint.links.peers:
+            peer.endpoint.forget(other)
         day.asleep = True
         while (for_s := day.sleeps_s(now())) > 0 and not self._stop.flag:
             await self._stop.unless(lambda: asyncio.sleep(max(1.0, for_s)))

@@ -17,7 +17,7 @@ from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from .congestion import CHUNK_BYTES_MIN, Pace
-from .credit import Credit
+from .flow import Flow
 from .handshake import Binding
 from .lane import Arrival, Inbound, Outbound, Packet, Pulse, Room, pulse_of
 from .lost import PeerLost as PeerLost
@@ -40,14 +40,14 @@ class Link:
         *,
         clock: Callable[[], float],
         outbox: Outbox,
-        credit: Credit,
+        flow: Flow,
         pace: Pace,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit`: how much the peer may send. `pace`: congestion
+        """`incarnation`: a random number of 62 bits, not 0. `flow`: how much the peer may send. `pace`: congestion
         control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self._clock, self._outbox, self._credit = clock, outbox, credit
+        self._clock, self._outbox, self._flow = clock, outbox, flow
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}
         self._in = {lane: Inbound() for lane in _LANES}
@@ -214,7 +214,7 @@ class Link:
                 inbound.consumed_bytes += due.cost
             yield due
         if lane is Lane.DATA:
-            self._credit.came(self)
+            self._flow.came(self)
 
     def consumed(self, cost: int) -> None:
         """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
@@ -224,7 +224,7 @@ class Link:
             self.pulse()
 
     def _room(self, lane: Lane) -> Room:
-        return self._credit.room(self._in[lane]) if lane is Lane.DATA else _CONTROL_ROOM
+        return self._flow.room(self._in[lane]) if lane is Lane.DATA else _CONTROL_ROOM
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
         """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""

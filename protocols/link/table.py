@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from ..addresses import NOWHERE
 from ..transport import PeerId, Transport, is_guest, key_of
 from ..wire.frames import encode
-from .congestion import Pace
-from .credit import Credit
+from .flow import Flow
 from .link import Link, PeerLost
 from .outbox import Outbox
 
@@ -43,10 +42,8 @@ class Links:
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each guest began, on the loop's clock; the earliest first."""
-        self._credit = Credit(lambda: len(self._links), transport.budget)
+        self._flow = Flow(lambda: len(self._links), transport.budget, patience_s)
         self._addresses: dict[PeerId, str] = {}
-        self._paces: dict[PeerId, Pace] = {}
-        """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._links.values()))
@@ -90,8 +87,8 @@ class Links:
             self._rng.randrange(1, 2**62),
             clock=asyncio.get_running_loop().time,
             outbox=self.outbox,
-            credit=self._credit,
-            pace=self._paces.setdefault(peer, self._credit.pace(self._patience_s)),
+            flow=self._flow,
+            pace=self._flow.pace(peer),
         )
         return link
 
@@ -153,7 +150,7 @@ class Links:
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
         if self._guests.pop(peer, None) is not None:
-            self._paces.pop(peer, None)  # no guest comes under that name again
+            self._flow.forget(peer)  # no guest comes under that name again
 
     def forget_key(self, key: str, why: str) -> None:
         """End the links to all peers that use that key."""
@@ -192,6 +189,6 @@ class Links:
             link = self._links[peer]
             if link.lost is not None or not (link.busy or peer in self.watched):
                 self.forget(peer, "there were too many others to talk to")
-                self._paces.pop(peer, None)
+                self._flow.forget(peer)
                 return
         raise PeerLost(newcomer, "too many others are being talked to, and there is no room for more")

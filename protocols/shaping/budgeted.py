@@ -79,7 +79,7 @@ class Budgeted(Wrapped):
         self._inner.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """What leaves before data leaves now: a peer whose last words are acknowledged does not wait for its patience."""
+        """What leaves before data leaves now: a peer whose last words are acknowledged need not wait long."""
         for _ in range(_LAST_FRAMES):
             one = None if self._closed or self._budget.is_spent else self._lines.take(self._inner.reaches)
             if one is None or len(one.payload):

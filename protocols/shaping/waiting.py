@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..link.credit import INBOUND_BYTES_MAX
+from ..link.flow import INBOUND_BYTES_MAX
 from ..link.lane import cost_bytes
 from ..transport import PeerId
 from ..wire.frames import Buffer

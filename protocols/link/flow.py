@@ -1,7 +1,7 @@
-"""The credit that an endpoint gives: how much data its peers may send.
+"""Flow control of an endpoint: how much data its peers may send, and the pace at which it sends itself.
 
-The bytes that are here unused are bounded: all links share them. With a budget, data also comes at its rate. Whenever
-the bytes that have arrived have passed at that rate, each link that has brought data may send one chunk more.
+Credit: the bytes that are here unused are bounded: all links share them. With a budget, data also comes at its rate.
+Whenever the bytes that have arrived have passed at that rate, each link that has brought data may send one chunk more.
 Cost: a pulse for each chunk.
 On failure: a peer that does not keep to its credit is cut off by `Inbound.take`.
 """
@@ -9,11 +9,13 @@ On failure: a peer that does not keep to its credit is cut off by `Inbound.take`
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..budget import Budget
 from ..testpoints import buggify
+from ..transport import PeerId
 from .congestion import WINDOW_BYTES_MAX, Pace
 from .lane import CREDIT_BYTES_MIN, Inbound, Room
 
@@ -27,20 +29,29 @@ _LEAD_S = 0.03
 """Credit is given so much before the budget allows for what it will bring: it takes that long to come."""
 
 
-class Credit:
-    """The credit of all links of an endpoint. `links` returns their number."""
+class Flow:
+    """Flow control of all links of an endpoint. `links` returns their number."""
 
-    def __init__(self, links: Callable[[], int], budget: Budget | None = None) -> None:
-        self._links, self._budget = links, budget
+    def __init__(self, links: Callable[[], int], budget: Budget | None = None, patience_s: float = math.inf) -> None:
+        """`patience_s`: seconds that a peer may be silent before it is lost."""
+        self._links, self._budget, self._patience_s = links, budget, patience_s
+        self._paces: dict[PeerId, Pace] = {}
+        """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
         self._held_bytes = INBOUND_BYTES_MAX if budget is None else budget.held_bytes
         self._pacer = None if budget is None else budget.down
         self._owed: dict[Link, None] = {}
         """Links that have brought data, in the order in which they get credit for more."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def pace(self, patience_s: float) -> Pace:
-        """Congestion control for a new link."""
-        return Pace(patience_s, None if self._budget is None else self._budget.rate_Bps)
+    def pace(self, peer: PeerId) -> Pace:
+        """Congestion control for a link to `peer`."""
+        if peer not in self._paces:
+            self._paces[peer] = Pace(self._patience_s, None if self._budget is None else self._budget.rate_Bps)
+        return self._paces[peer]
+
+    def forget(self, peer: PeerId) -> None:
+        """`peer` does not come again."""
+        self._paces.pop(peer, None)
 
     def share_bytes(self) -> int:
         """Bytes of one link that may be here before they are used."""
