@@ -31,6 +31,7 @@ from .place import Place
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .settings.edge import BUDGET_LEFT, begin_with
 from .settings.link_text import parse_rate
 from .settings.settings import Settings
 from .task.constants import Agreement
@@ -60,6 +61,8 @@ class Peer:
         self.membership, way = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
+        if resumed is not None:
+            begin_with(endpoint.budget, resumed.numbers)
         self._record, self._place = record, place
         self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
         setup = Setup(
@@ -132,6 +135,12 @@ class Peer:
         self._record(record)
         self._comings.were_there(outcome.members)
         return record
+
+    def budget_left(self) -> dict[str, float]:
+        """What a checkpoint tells of this peer's budget: what is left of the day's, if it has one."""
+        budget = self.endpoint.budget
+        left = None if budget is None else budget.day_bytes_left
+        return {} if left is None else {BUDGET_LEFT: left}
 
     def _by_name(self, counts: Mapping[PeerId, int]) -> dict[str, int]:
         found = Counter[str]()

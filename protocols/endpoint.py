@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from .announcement import Here
+from .budget import Budget
 from .link.dispatch import Envelope, Reception
 from .link.heartbeats import Heartbeats
 from .link.lane import Arrival, cost_bytes
@@ -73,6 +74,11 @@ class Endpoint:
     def pipes(self) -> Pipes | None:
         """The pipes of a peer that cannot be dialled; None: this one can."""
         return self._transport.pipes
+
+    @property
+    def budget(self) -> Budget | None:
+        """What this peer may send and receive; None: as much as it likes."""
+        return self._transport.budget
 
     @property
     def bytes_sent(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from .budget import Budget
 from .pipes import Pipes
 from .wire.frames import Buffer
 
@@ -77,6 +78,11 @@ class Transport(Protocol):
         """A name that is equal for peers that can share memory; "": this one cannot."""
         ...
 
+    @property
+    def budget(self) -> Budget | None:
+        """What this peer may send and receive; None: as much as it likes."""
+        ...
+
     def open(self, arrivals: Arrivals) -> None:
         """Begin to listen. Raises OSError, with a message of one line, when the address cannot be bound."""
         ...
@@ -111,6 +117,11 @@ class Transport(Protocol):
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.
         """
+        ...
+
+    def reaches(self, peer: PeerId) -> bool:
+        """Whether what is posted to `peer` now leaves at once. If not, `peer` is called soon, if it can be called, and
+        `Arrivals.reconnected` tells when it is reached."""
         ...
 
     async def self_test(self) -> None:

@@ -8,6 +8,7 @@ from ...protocols.addresses import NOWHERE
 from ...protocols.members.invitation import KEYS_MAX
 from . import unit_rules as units
 from . import validators as rules
+from .edge import ANYWHERE, check_budget
 from .fields import Declared, SettingsError, Spoken, setting
 
 USUAL_STEPS = 2000
@@ -47,11 +48,16 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting("tcp://*:0", units.address(), "Where to listen; port 0: any; none: dial only.", verbs=_HERE)
+    listen: str = setting(ANYWHERE, units.address(), "Where to listen; port 0: any; none: dial only.", verbs=_HERE)
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
         None, units.rate(), "Most to carry of each that listens nowhere. [default: any]", verbs=_HERE
     )
+    edge: bool = setting(False, rules.flag(), "Dials only; one thread, little memory.", verbs="join")
+    budget: str | None = setting(
+        None, units.rate(), "Most to send a second, and to get. [default: endless]", verbs=_ALL
+    )
+    budget_per_day: str | None = setting(None, units.size(), "Most of both in 24 hours. [default: endless]", verbs=_ALL)
     insecure: bool = setting(
         False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"
     )
@@ -93,5 +99,6 @@ class CommonSettings(Declared):
         for name in ("key", "authorized", "invite_uses", "invite_for"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
+        check_budget(self)
         if self.listen == NOWHERE and self.advertise is not None:
             raise SettingsError(f"has no use with --listen {NOWHERE}: nobody can dial this peer", "advertise")

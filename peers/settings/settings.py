@@ -13,6 +13,7 @@ from ...protocols.addresses import NOWHERE
 from ...protocols.limits import SWIM_PEERS_MAX
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
+from .edge import of_edge
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .groups import without_groups
 from .link_text import one_of
@@ -60,7 +61,7 @@ class Settings(CommonSettings):
         class: the values of own settings that are not given; otherwise these take their defaults."""
         values: dict[str, Any] = {**given}
         common = {name: values.pop(name) for name in COMMON if name in values}
-        CommonSettings.__init__(self, **common)
+        CommonSettings.__init__(self, **of_edge(common))
         before = values.pop("own") if isinstance(values.get("own"), OwnSettings) else None
         kind, own_fields = self.protocol.value, fields_of(self.protocol)
         for name in values:

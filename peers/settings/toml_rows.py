@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from .link_text import parse_duration, parse_link, parse_size
+from .link_text import parse_duration, parse_link, parse_rate, parse_size
 from .toml_file import TomlFile
 from .validators import shown
 
@@ -139,6 +139,7 @@ def _with_unit(parse: Callable[[str], T], what: str) -> Callable[[object], T]:
 
 duration = _with_unit(parse_duration, '"5ms" or "2s"')
 size = _with_unit(parse_size, '"512MiB" or "2GB"')
+rate = _with_unit(parse_rate, '"200kbit" or "10mbit"')
 link = _with_unit(parse_link, '"10mbit,40ms"')
 
 

@@ -10,25 +10,22 @@ router. What goes by a pipe is not shaped here: it is shaped on its way to the r
 
 from __future__ import annotations
 
-import asyncio
 import random
-from dataclasses import replace
 
-from ..addresses import NOWHERE
 from ..link_spec import LinkSpec, link_bytes
-from ..pipes import Pipes
-from ..transport import Arrivals, PeerId, Transport, wire_bytes
+from ..transport import PeerId, Transport, wire_bytes
 from ..wire.frames import Buffer, encode
 from .down_link import DownLink
 from .waiting import Delayed, Waiting
 from .way import ShapedTo, Way, behind
+from .wrapped import Wrapped
 
 _WAYS_MAX = 1 << 15
 _LINGER_S = 0.3
 """Frames that begin to leave within this time after closing are still sent, as from a socket."""
 
 
-class Shaped:
+class Shaped(Wrapped):
     """The transport `inner` on the link `link`."""
 
     machine = ""
@@ -36,53 +33,13 @@ class Shaped:
 
     def __init__(self, inner: Transport, link: LinkSpec, rng: random.Random, *, encrypted: bool) -> None:
         """`encrypted`: whether `inner` is. `rng` draws the jitter."""
-        self._inner, self._link, self._rng, self._encrypted = inner, link, rng, encrypted
+        super().__init__(inner)
+        self._link, self._rng, self._encrypted = link, rng, encrypted
         told = ShapedTo(link.bandwidth_Bps, link.latency_s, link.jitter_s)
         self._told = encode(told, 0, incarnation=0, towards=0, seq=0)
         self._ways: dict[PeerId, Way] = {}
-        self._dialled = set[PeerId]()
-        """The peers with an address, if this one has none: whatever is no connection to one of these is a pipe."""
         self._leaving, self._coming = Waiting(), Waiting()
         self._up_free_s, self._down_link = 0.0, DownLink(link.receives_Bps)
-
-    @property
-    def id(self) -> PeerId:
-        return self._inner.id
-
-    @property
-    def address(self) -> str:
-        return self._inner.address
-
-    @property
-    def pipes(self) -> Pipes | None:
-        return self._inner.pipes
-
-    def open(self, arrivals: Arrivals) -> None:
-        self._arrivals, self._clock = arrivals, asyncio.get_running_loop().time
-        self._inner.open(replace(arrivals, frames=self._arrived, reconnected=self._reconnected))
-
-    def dial(self, peer: PeerId, address: str) -> None:
-        if self.pipes is not None and address != NOWHERE:
-            self._dialled.add(peer)
-        self._inner.dial(peer, address)
-
-    def _by_pipe(self, peer: PeerId) -> bool:
-        return self.pipes is not None and peer not in self._dialled
-
-    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        self._inner.admit(peer, shared=shared)
-
-    def dismiss(self, peer: PeerId) -> None:
-        self._inner.dismiss(peer)
-
-    async def self_test(self) -> None:
-        await self._inner.self_test()
-
-    def whence(self, peer: PeerId) -> str:
-        return self._inner.whence(peer)
-
-    def trouble(self, peer: PeerId) -> str | None:
-        return self._inner.trouble(peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         if self._by_pipe(peer):

@@ -136,6 +136,15 @@ class Ways:
             link.redial.hurry()
         return link.tap.post([header, payload])
 
+    def reaches(self, peer: PeerId) -> bool:
+        """Whether what is posted now leaves at once; otherwise `peer` is called soon, if it can be."""
+        link = self._out.get(peer)
+        if is_guest(peer) or peer in self._calls or (link is not None and link.connected):
+            return True
+        if link is not None:
+            link.redial.hurry()
+        return False
+
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
         """The sender of a message that came in on `route`; None: its key is no longer admitted."""
         user = "" if self._admitted is None else origin.user

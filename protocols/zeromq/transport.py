@@ -76,6 +76,8 @@ def versions() -> str:
 class ZeroMQTransport:
     """`keys` None: insecure, that is no encryption, any peer may call, and a peer's claimed id is not verified."""
 
+    budget = None
+
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
         """`listen`: where the inbox binds; port 0 takes a free one; `NOWHERE`: nobody can dial this peer. `advertise`:
         the host others should dial."""
@@ -143,6 +145,9 @@ class ZeroMQTransport:
         if keys is not None:
             socket.curve_publickey, socket.curve_secretkey = bytes.fromhex(keys.public), bytes.fromhex(keys.secret)
         return socket
+
+    def reaches(self, peer: PeerId) -> bool:
+        return self._ways.reaches(peer)
 
     async def self_test(self) -> None:
         """Prove that an unknown key is refused. Raises RuntimeError if it gets in: nothing would be safe then (Z14)."""

@@ -1,7 +1,8 @@
 """Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, dialable
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, dialable,
+                                            budget, budget_per_day
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
@@ -28,7 +29,7 @@ from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
 from .traces import Trace, read_trace
 
-_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "dialable")
+_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "dialable", "budget", "budget_per_day")
 _TOP = (
     "task",
     "settings",
@@ -125,6 +126,8 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
         step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
         dialable=row.take("dialable", read.flag, True),
+        budget_Bps=row.take("budget", read.rate, 0.0),
+        budget_a_day_bytes=row.take("budget_per_day", read.size, 0),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
-from ...peers.settings.link_text import one_of, parse_duration, parse_link
+from ...peers.settings.link_text import one_of, parse_duration, parse_link, rate_text, size_text
 from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from .noise import QUIET, Noise
@@ -115,7 +115,8 @@ class Fault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group of equal peers: their number, their site, and for each its link, the virtual seconds of a local step, its
-    memory (0: unlimited), and whether others can dial it."""
+    memory (0: unlimited), whether others can dial it, and its budget: bytes a second in each direction, and bytes a day
+    of both (0: any)."""
 
     peers: int
     site: str = ""
@@ -123,6 +124,8 @@ class Group:
     step_s: float = 0.005
     memory_bytes: int = 0
     dialable: bool = True
+    budget_Bps: float = 0.0
+    budget_a_day_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,15 @@ class Scenario:
     @property
     def peers(self) -> int:
         return sum(group.peers for group in self.groups)
+
+    def settings_of(self, index: int) -> Settings:
+        """The settings of the peer with this number: the run's, and its group's budget."""
+        group, own = self.group_of(index), {}
+        if group.budget_Bps:
+            own["budget"] = rate_text(group.budget_Bps)
+        if group.budget_a_day_bytes:
+            own["budget_per_day"] = size_text(group.budget_a_day_bytes)
+        return self.settings.changed(**own) if own else self.settings
 
     @property
     def peaceful(self) -> bool:

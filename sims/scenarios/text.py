@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...peers.settings.link_text import duration_text, link_text, size_text
+from ...peers.settings.link_text import duration_text, link_text, rate_text, size_text
 from ...peers.settings.names import PROTOCOL
 from ...peers.settings.settings import Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
@@ -46,6 +46,10 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
             yield f'memory = "{size_text(group.memory_bytes)}"'
         if not group.dialable:
             yield "dialable = false"
+        if group.budget_Bps:
+            yield f'budget = "{rate_text(group.budget_Bps)}"'
+        if group.budget_a_day_bytes:
+            yield f'budget_per_day = "{size_text(group.budget_a_day_bytes)}"'
     for one, other, link in scenario.trunks:
         yield from ("", "[[trunks]]", f"between = {_value([one, other])}", f'link = "{link_text(link)}"')
     for peer, at_s in scenario.arrivals:

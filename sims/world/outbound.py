@@ -112,6 +112,9 @@ class OutboundTransport(SimulatedTransport):
             talk.say(header, payload)
         return 0
 
+    def reaches(self, peer: PeerId) -> bool:
+        return self._network.joined(self._id, peer)
+
     def trouble(self, peer: PeerId) -> str | None:
         there = peer not in self._calling or self._network.joined(self._id, peer)
         return None if there else "there is no connection to it"

@@ -16,6 +16,7 @@ from ...peers.errors import is_plain, one_line
 from ...peers.peer import Peer
 from ...peers.place import Place
 from ...peers.records.records import Record
+from ...peers.settings.edge import budget_of
 from ...peers.settings.settings import Settings
 from ...peers.task.headline import headline_of
 from ...peers.task.rng import derive
@@ -26,8 +27,9 @@ from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
 from ...protocols.members.roster import TRY_FOR
+from ...protocols.shaping.budgeted import Budgeted
 from ...protocols.testpoints import WITNESS
-from ...protocols.transport import PeerId
+from ...protocols.transport import PeerId, Transport
 from ...protocols.work import Update
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
@@ -209,7 +211,9 @@ class Life:
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
-        transport = transport_of(self._network, f"peer-{self.index}")
+        transport: Transport = transport_of(self._network, f"peer-{self.index}")
+        if (budget := budget_of(settings)) is not None:
+            transport = Budgeted(transport, budget, encrypted=True)
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(

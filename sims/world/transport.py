@@ -12,6 +12,7 @@ class SimulatedTransport:
     """The transport of the peer `id` on `network`: the port of transports (`protocols.transport`)."""
 
     pipes: Pipes | None = None
+    budget = None
 
     def __init__(self, network: Network, id: PeerId) -> None:
         self._network, self._id = network, id
@@ -42,6 +43,9 @@ class SimulatedTransport:
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         return self._network.carry(self._id, peer, header, payload)
+
+    def reaches(self, peer: PeerId) -> bool:
+        return True
 
     async def self_test(self) -> None:
         """Do nothing, because `Network` itself delivers only frames of admitted senders."""

@@ -157,7 +157,7 @@ class World:
             index,
             sum(life.index == index for life in self.lives),
             task=self._task,
-            settings=self._settings,
+            settings=self.scenario.settings_of(index),
             network=self.network,
             log=self.log,
             disk=self._disks[index],

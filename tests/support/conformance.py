@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from samovar.protocols.budget import Budget
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
@@ -78,6 +79,13 @@ class Wrapper:
     @property
     def pipes(self) -> Pipes | None:
         return self.inner.pipes
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.inner.budget
+
+    def reaches(self, peer: PeerId) -> bool:
+        return self.inner.reaches(peer)
 
     def open(self, arrivals: Arrivals) -> None:
         self.inner.open(arrivals)
@@ -336,7 +344,7 @@ async def stuck(sending: asyncio.Task, endpoint: Endpoint, peer: Endpoint) -> No
 
     def used_up() -> bool:
         lane, there = out_lane(endpoint, peer), link_of(peer, endpoint)
-        granted = there._in[Lane.DATA].limit_bytes(there._credit(Lane.DATA))
+        granted = there._in[Lane.DATA].limit_bytes(there._room(Lane.DATA))
         return bool(lane.queue) and not lane.in_flight and lane.posted_bytes >= granted
 
     await eventually(used_up)
