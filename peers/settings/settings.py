@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...protocols.members.attributes import SERVER
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
@@ -71,6 +72,15 @@ class Settings(CommonSettings):
         """Local steps of each peer after which the run is over: `steps`, or the usual number if no end is given. None:
         the run has another end, and no number of steps."""
         return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
+
+    @property
+    def founders(self) -> int:
+        """The number of peers that gather before the run begins: those that train, and servers."""
+        return self.peers + self.own.server_count()
+
+    def role_of(self, index: int) -> str:
+        """The role of the founding peer with that number: those that train come first."""
+        return SERVER if self.peers <= index < self.founders else ""
 
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, its own settings take their

@@ -80,7 +80,8 @@ class Training:
         peer, conversation = self.peer, self._conversation
         if await self._stop.unless(lambda: self._enter(contact)) is None:
             return Ended(False, {})
-        self._replica.set_data_shard(peer.membership.me.attributes.data_shard, peer.settings.peers)
+        shards = peer.settings.peers
+        self._replica.set_data_shard(peer.membership.me.attributes.data_shard % shards, shards)
         await self._work()
         await self._replica.end_round(conversation.position())
         unsaved = await self._save()

@@ -1,0 +1,287 @@
+"""Takeover: how the servers of a new view agree on the copies of each range, before anything is pushed or pulled in it.
+
+The head of each range's new chain asks all servers of the view what they hold. It takes the copy of the highest
+standing, fetches it if it is another's, gives it to the servers of the chain that lack it, and settles: the range has a
+new term then. Every acknowledged push is in the copy that is chosen, as long as one server of the last chain is left:
+
+- A push is acknowledged when all servers of the chain have it, so each of them alone holds it.
+- A server that has come to a new view answers nothing of a former one, so nothing is acknowledged in the former view
+  once one of its chain has been asked.
+- Settled terms are told to all servers. A copy of an earlier term is never taken: it is told that the range is lost.
+
+The same steps move ranges to a server that has joined, and end those of one that has left.
+Cost: one question to each server by each; for each range that moves, its values and state once.
+On failure: a server that does not answer is asked until it does or a view without it holds; then all begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..testpoints import sometimes, witness
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+from .chain import Chains
+from .messages import Copied, Fetch, Holdings, Install, Installed, Settled, Survey
+from .store import NOTHING, Copy, Store
+from .tenure import Tenure
+
+_RETURN_PATIENCES = 4
+"""Patiences in which a server that has been given up may come back with the last copy of a range."""
+_AT_A_TIME = 4
+"""The most ranges that a server takes over at the same time: each needs memory for a copy on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one server holds: see `Holdings`."""
+
+    standings: tuple[int, ...]
+    versions: tuple[int, ...]
+    knows: tuple[int, ...]
+
+
+class Takeover:
+    """One server's part. `initial` [n]: the model of a run that begins; None: this server came later, or goes on from
+    a checkpoint."""
+
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Tensor | None) -> None:
+        self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
+        self._initial = initial
+        self._sending: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
+        """Called with a server that answers what cannot be."""
+        tenure.handler(Survey, self._on_survey)
+        tenure.handler(Fetch, self._on_fetch)
+        channel.on(Install, self._on_install)
+        channel.on(Settled, self._on_settled)
+        self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
+
+    def begin(self) -> None:
+        """A new view holds."""
+        self.close()
+        self._task = asyncio.create_task(self._run(), name="takeover")
+        held, self._held = self._held, []
+        for envelope, handler in held:
+            handler(envelope)
+
+    def not_new(self) -> None:
+        """The run has gone on without this server: it makes no range by itself."""
+        self._initial = None
+
+    def close(self) -> None:
+        for task in (self._task, *self._sending):
+            if task is not None:
+                task.cancel()
+
+    # As a head
+
+    async def _run(self) -> None:
+        tenure, count = self._tenure, self._tenure.count
+        mine = [
+            number for number in range(count) if (chain := tenure.placement.chain(number)) and chain[0] == tenure.me
+        ]
+        others = [server for server in tenure.placement.servers if server != tenure.me]
+        answers = await asyncio.gather(*(self._asked(server) for server in others))
+        found = dict(zip(others, answers, strict=True))
+        limit = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(number: int) -> bool:
+            async with limit:
+                return await self._take(number, found)
+
+        there = await asyncio.gather(*(one(number) for number in mine))
+        settled = [number for number, taken in zip(mine, there, strict=True) if taken]
+        terms = tuple(self._store.copies[number].term for number in settled)
+        for server in others:
+            self._channel.post(server, Settled(tenure.epoch, tuple(settled), terms))
+        self._all_known()
+        if gone := [number for number, taken in zip(mine, there, strict=True) if not taken]:
+            await asyncio.sleep(_RETURN_PATIENCES * self._channel.endpoint.patience_s)
+            tenure.lost.update({number: _gone(number) for number in gone})
+            tenure.look()
+
+    async def _asked(self, server: PeerId) -> _Found:
+        while True:
+            try:
+                answer = await self._channel.ask(
+                    server, lambda ask: Survey(ask, self._tenure.epoch), answers=(Holdings,)
+                )
+                answer.done()
+                held: Holdings = answer.message
+                if {len(held.standings), len(held.versions), len(held.knows)} == {self._tenure.count}:
+                    return _Found(held.standings, held.versions, held.knows)
+                self.on_wrong(server, f"it told of {len(held.standings)} ranges, there are {self._tenure.count}")
+            except PeerLost:
+                pass  # it has not come to this view yet, or the membership will find it gone
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+            self._channel.endpoint.retry(server)
+
+    def _all_known(self) -> None:
+        """Once all ranges have been settled, nobody needs the initial model any more."""
+        if all(standing > NOTHING for standing in self._store.known):
+            self._initial = None
+
+    async def _take(self, number: int, found: Mapping[PeerId, _Found]) -> bool:
+        """Settle one range. Returns False if there is no copy that may be taken."""
+        store, tenure = self._store, self._tenure
+        own = store.copies.get(number)
+        known = max((store.known[number], *(one.knows[number] for one in found.values())))
+        holders = {server: (one.standings[number], one.versions[number]) for server, one in found.items()}
+        if own is not None:
+            holders[tenure.me] = (own.standing, own.version)
+        best = max(holders.values(), default=(NOTHING, NOTHING))
+        base = NOTHING
+        if best[0] > NOTHING and best[0] >= known:
+            base = best[0] // 2 + best[0] % 2
+            if own is None or holders[tenure.me] != best:
+                source = min(server for server, standing in holders.items() if standing == best)
+                own = store.copies[number] = await self._fetched(number, source)
+        elif self._initial is not None and known == NOTHING:
+            part = store.ranges[number]
+            own, best = store.create(number, self._initial[part.start : part.stop]), (NOTHING, NOTHING)
+            store.copies[number] = own
+        else:
+            return False
+        restored, term = best[0] % 2 == 1, max(base, (known + 1) // 2) + 1
+        self._adopt(own, restored)
+        chain = tenure.placement.chain(number)
+        same = [server for server in chain if not restored and holders.get(server) == best and best[0] > NOTHING]
+        given = (self._given(number, server, own, (term, base), server in same) for server in chain[1:])
+        await asyncio.gather(*given)
+        own.term, own.restored = term, False
+        store.known[number] = own.standing
+        witness(store.took(number, base))
+        self._chains.settled(number)
+        tenure.settle([number])
+        return True
+
+    def _adopt(self, copy: Copy, restored: bool) -> None:
+        """From now on count only the view's workers; none of a copy from a checkpoint, whose pushes are forgotten."""
+        if restored:
+            copy.clocks.clear()
+            copy.enlisted.clear()
+        copy.enlisted &= {*self._tenure.workers}
+
+    async def _fetched(self, number: int, source: PeerId) -> Copy:
+        """The copy that `source` holds."""
+        while True:
+            try:
+                answer = await self._channel.ask(
+                    source, lambda ask: Fetch(ask, self._tenure.epoch, number), answers=(Copied,)
+                )
+                told: Copied = answer.message
+                copy = self._store.unpacked(number, told.names, answer.payload)
+                answer.done()
+                copy.version, copy.updates = told.version, told.updates
+                copy.clocks = dict(zip(told.workers, told.clocks, strict=True))
+                copy.enlisted = {*told.enlisted}
+                sometimes("a range has moved")
+                return copy
+            except PeerLost:
+                pass  # as above
+            except ValueError as error:
+                self.on_wrong(source, f"it gave a copy that is none: {error}")
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+
+    async def _given(self, number: int, server: PeerId, copy: Copy, terms: tuple[int, int], same: bool) -> None:
+        """Have `server` hold this copy. `terms`: its term, and the one that it goes on from."""
+        workers, names = tuple(copy.clocks), tuple(sorted(copy.state))
+        payload = b"" if same else self._store.packed(copy)
+
+        def question(ask: int) -> Install:
+            clocks, enlisted = tuple(copy.clocks.values()), tuple(sorted(copy.enlisted))
+            head = (ask, self._tenure.epoch, number, *terms, copy.version, copy.updates)
+            return Install(*head, workers, clocks, enlisted, names, same)
+
+        while True:
+            try:
+                await self._channel.ask(server, question, payload, answers=(Installed,))
+                return
+            except PeerLost:
+                pass  # it has not come to this view yet, or the membership will find it gone
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+
+    # As a server that is asked
+
+    def _on_survey(self, envelope: Envelope) -> None:
+        copies, numbers = self._store.copies, range(self._tenure.count)
+        standings = tuple(copies[one].standing if one in copies else NOTHING for one in numbers)
+        versions = tuple(copies[one].version if one in copies else NOTHING for one in numbers)
+        ask = envelope.message.ask
+        self._channel.post(
+            envelope.sender, Holdings(ask, standings, versions, tuple(self._store.known), self._initial is not None)
+        )
+
+    def _on_fetch(self, envelope: Envelope) -> None:
+        fetch: Fetch = envelope.message
+        copy = self._store.copies.get(fetch.range)
+        if copy is None:
+            self._channel.refuse(envelope, "it holds no copy of that range")
+            return
+        workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
+        enlisted = tuple(sorted(copy.enlisted))
+        told = Copied(fetch.ask, copy.version, copy.updates, workers, clocks, enlisted, names)
+        payload = self._store.packed(copy)
+        task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, to: PeerId, told: Copied, payload: bytes) -> None:
+        with contextlib.suppress(PeerLost):
+            await self._channel.send(to, told, payload)
+
+    def _on_install(self, envelope: Envelope) -> None:
+        install, store, tenure = envelope.message, self._store, self._tenure
+        if install.epoch > tenure.epoch:
+            self._held.append((envelope, self._on_install))
+            return
+        number = install.range
+        if install.epoch < tenure.epoch or envelope.sender != next(iter(tenure.placement.chain(number)), None):
+            tenure.refuse(envelope)
+            return
+        if install.same:
+            copy = store.copies[number]
+        else:
+            try:
+                copy = store.unpacked(number, install.names, envelope.payload)
+            except ValueError as error:
+                raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
+        envelope.done()
+        copy.version, copy.updates, copy.term, copy.restored = install.version, install.updates, install.term, False
+        copy.clocks = dict(zip(install.workers, install.clocks, strict=True))
+        copy.enlisted = {*install.enlisted}
+        store.copies[number] = copy
+        store.known[number] = copy.standing
+        witness(store.took(number, install.base))
+        self._channel.post(envelope.sender, Installed(install.ask))
+        self._chains.settled(number)
+        tenure.settle([number])
+
+    def _on_settled(self, envelope: Envelope) -> None:
+        settled: Settled = envelope.message
+        if settled.epoch > self._tenure.epoch:
+            self._held.append((envelope, self._on_settled))
+            return
+        for number, term in zip(settled.ranges, settled.terms, strict=False):
+            if not 0 <= number < self._tenure.count:
+                raise PeerMisbehaved("told of a range that there is not")
+            self._store.known[number] = max(self._store.known[number], 2 * term)
+            if settled.epoch == self._tenure.epoch and self._tenure.me not in self._tenure.placement.chain(number):
+                self._store.copies.pop(number, None)
+        self._all_known()
+
+
+def _gone(number: int) -> str:
+    return (
+        f"the last copies of range {number} of the model went with their servers: begin with more --copies, or go on "
+        "from the checkpoints with --resume"
+    )
