@@ -75,4 +75,5 @@ CONVERSATION = Registered(
         "staleness": "Staleness",
         "ranges": "Ranges",
     },
+    simulation="samovar.sims.conversations.parameter_server",
 )

@@ -10,10 +10,10 @@ On failure: what the dead server's successors have not answered is not acknowled
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -49,6 +49,10 @@ class Chains:
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: list[Envelope] = []
+        """Entries that the servers behind this one have not answered yet."""
+        self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
+        """Called with ranges, of which this server is the head, whose chains have not got all entries."""
         tenure.handler(Apply, self._on_apply)
 
     def begin(self) -> None:
@@ -57,10 +61,11 @@ class Chains:
             task.cancel()
         self._everywhere.clear()
         self._waiting.clear()
+        self._asked.clear()
 
     def settled(self, range: int) -> None:
         """All servers of the chain have the copy of `range` as this one has."""
-        self._everywhere[range] = self._store.copies[range].version
+        self._all_have({range: self._store.copies[range].version})
 
     def after(self, range: int, told: Told) -> None:
         """Call `told` when all servers behind this one have all present entries of `range`."""
@@ -103,9 +108,20 @@ class Chains:
     async def _ask(
         self, successor: PeerId, question: Callable[[int], Apply], payload: bytes, reached: dict[int, int]
     ) -> None:
-        with contextlib.suppress(PeerLost):  # the next view, or the next attempt of the worker, will tell
+        try:
             await self._channel.ask(successor, question, payload, answers=(Applied,))
+        except PeerLost:
+            self._break(tuple(reached))
+        else:
             self._all_have(reached)
+
+    def _break(self, ranges: Sequence[int]) -> None:
+        """The servers behind this one have not got the last entries of these ranges."""
+        for envelope in [one for one in self._asked if not {*one.message.ranges}.isdisjoint(ranges)]:
+            self._asked.remove(envelope)
+            self._channel.refuse(envelope, "a server behind it does not answer")
+        if heads := [number for number in ranges if self._tenure.is_head(number)]:
+            self.on_broken(heads)
 
     def _all_have(self, reached: dict[int, int]) -> None:
         for range, version in reached.items():
@@ -120,20 +136,22 @@ class Chains:
         values = of_bytes(envelope.payload, self._store.dtype) if len(envelope.payload) else None
         entries = self._entries(apply, values)
         envelope.done()
-        for entry, version in zip(entries, apply.versions, strict=True):
-            if self._store.copies[entry.range].version != version - 1:
-                have = self._store.copies[entry.range].version
-                raise PeerMisbehaved(f"sent the entry {version} of range {entry.range} after {have}")
+        before = [self._store.copies[entry.range].version for entry in entries]
+        if any(version != own + 1 for version, own in zip(apply.versions, before, strict=True)):
+            self._channel.refuse(envelope, "entries before these have not come")
+            return
         left = {entry.range for entry in entries}
+        self._asked.append(envelope)
 
         def told(range: int) -> None:
             left.discard(range)
-            if not left:
+            if not left and envelope in self._asked:
+                self._asked.remove(envelope)
                 self._channel.post(envelope.sender, Applied(apply.ask))
 
         self.enter(entries)
         for entry in entries:
-            self.after(entry.range, lambda range=entry.range: told(range))  # type: ignore[misc]
+            self.after(entry.range, partial(told, entry.range))
 
     def _entries(self, apply: Apply, values: Tensor | None) -> list[Entry]:
         workers, entries, at = apply.workers, list[Entry](), 0

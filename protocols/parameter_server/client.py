@@ -26,7 +26,7 @@ from ..members.view import View
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX
 from ..wire.schema import ITEMS_MAX
-from .messages import Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
+from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .store import of_bytes, raw
 from .tenure import placement_of
 
@@ -35,6 +35,10 @@ T = TypeVar("T")
 
 class LostRange(MembershipError):
     """All copies of a part of the model are gone."""
+
+
+SERVERLESS_PATIENCES = 8
+"""Patiences in which a server may come back when none is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +153,13 @@ class Client:
                 server,
                 lambda ask: Push(ask, epoch, seq, ranges, known, last),
                 payload,
-                answers=(Pushed, NotTaken),
+                answers=(Pushed, Early, NotTaken),
             )
             answer.done()
-            pushed: Pushed = _taken(answer.message)
+            pushed = _taken(answer.message)
             self._check(ranges, pushed.clocks)
+            if isinstance(pushed, Early):
+                raise PeerLost(server, "an earlier push has not come")
             for number in ranges:
                 self._acknowledged[number] = max(seq, self._acknowledged[number])
 
@@ -181,9 +187,14 @@ class Client:
     async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:
         """Have `exchange` done once for each range, with the tail of its chain or the head, over as many views as it
         takes."""
-        left = {*range(len(self._ranges))}
+        left, now = {*range(len(self._ranges))}, asyncio.get_running_loop().time
+        served_s = now()
         while left:
             view = await self._presence.view()
+            if placement_of(view, self._copies).servers:
+                served_s = now()
+            elif now() - served_s > SERVERLESS_PATIENCES * self._channel.endpoint.patience_s:
+                raise LostRange("no server is left, and none has come back: go on from the checkpoints with --resume")
             await self._presence.during(view, partial(self._in_view, view, exchange, left, tail=tail))
             if left and not self._presence.has_left(view):
                 await self._presence.pause()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
@@ -18,7 +19,7 @@ from ..wire.frames import in_words
 from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .gathering import Gathering
-from .messages import FOREVER, Acknowledged, Enlist, Enlisted, NotTaken, Push, Pushed
+from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .store import Copy, Entry, Store, of_bytes
 from .tenure import Tenure
 
@@ -67,10 +68,11 @@ class Intake:
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
         """The clock from which `worker` takes part: not below that of the slowest other one, which would wait for it,
-        nor one at which it has pushed."""
+        nor one at which it has pushed. A worker that asks again, for the clock that another range has given it, gets
+        that one."""
         known = copy.clocks.get(worker, 0)
         others = [clock for one, clock in copy.counted().items() if one != worker]
-        least = min(others, default=0) if copy.updates else 0
+        least = min(others, default=0) if copy.updates and worker not in copy.enlisted else 0
         return max(asked, known if known < FOREVER else 0, least)
 
     def _clock(self, number: int, worker: PeerId) -> int:
@@ -97,13 +99,18 @@ class Intake:
             clocks = tuple(min(self._clock(number, worker), FOREVER) for number in push.ranges)
             self._channel.post(worker, Pushed(push.ask, clocks))
 
+        if not self._algorithm.by_steps and any(map(partial(self._skips, worker, push.seq), push.ranges)):
+            sometimes("a push came before an earlier one")
+            self._asked.remove(envelope)
+            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
+            return
         told, at = self._answered(envelope, len(push.ranges), answer), 0
         for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
             if push.seq <= copy.clocks.get(worker, 0):
                 sometimes("a push came again")
                 self._chains.after(number, told)
-            elif worker in gathering.pushes:
+            elif push.seq <= gathering.seqs.get(worker, 0):
                 gathering.told.append(told)
             else:
                 staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
@@ -113,6 +120,12 @@ class Intake:
                 self.staleness[staleness] += 1
             at += size
         self._update(push.ranges)
+
+    def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
+        """Whether an earlier push of `worker` to this range is still on its way. A push that is sent again can be
+        behind a later one, and what is behind a clock is not applied."""
+        gathered = self._gathered[number].seqs.get(worker, 0)
+        return seq > max(gathered, self._clock(number, worker)) + 1
 
     def _weight(self, number: int, staleness: int, workers: int) -> float:
         """Buffers are averaged: without a step for all, each worker's change is one share of a mean."""

@@ -67,6 +67,15 @@ class Pushed:
 
 @_control
 @dataclass(frozen=True, slots=True)
+class Early:
+    """The answer to a Push that came before an earlier one of its sender. `clocks`: as of Pushed."""
+
+    ask: int
+    clocks: tuple[int, ...]
+
+
+@_control
+@dataclass(frozen=True, slots=True)
 class Pull:
     """Asks for the values of `ranges`, as a read at `clock` needs them (`aggregation.consistency`). To their tails."""
 
@@ -161,6 +170,7 @@ class Copied:
     `names`."""
 
     ask: int
+    past: int
     version: int
     updates: int
     workers: tuple[str, ...]
@@ -172,14 +182,14 @@ class Copied:
 @_data
 @dataclass(frozen=True, slots=True)
 class Install:
-    """From the head of a range to a server of its chain: from now on its copy is this one, in the term `term`, which
-    went on from the term `base`. Payload as of Copied; `same`: there is none, the receiver has it."""
+    """From the head of a range to a server of its chain: from now on its copy is this one, which went on
+    from the term `base`. Payload as of Copied; `same`: there is none, the receiver has it."""
 
     ask: int
     epoch: int
     range: int
-    term: int
     base: int
+    past: int
     version: int
     updates: int
     workers: tuple[str, ...]
@@ -200,12 +210,10 @@ class Installed:
 @_control
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From the head of `ranges` to all servers: their chains hold these `terms`. A server of no such chain drops its
-    copy."""
+    """From the head of `ranges` to all servers: their chains have settled. A server of no such chain drops its copy."""
 
     epoch: int
     ranges: tuple[int, ...]
-    terms: tuple[int, ...]
 
 
 # Events
@@ -226,13 +234,13 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A server's copy of `range` has the entry that leads to `version`: the pushes of `pushes` (worker -> number) were
-    applied. `counted`: the clocks of the workers that count."""
+    """A server's copy of `range` has the entry that leads to `version`: the `pushes` (worker, number) were applied; the
+    head alone tells which. `counted`: the clocks of the workers that count."""
 
     range: int
     term: int
     version: int
-    pushes: dict[PeerId, int]
+    pushes: tuple[tuple[PeerId, int], ...]
     values: Tensor
     counted: dict[PeerId, int]
 

@@ -38,7 +38,7 @@ class Reads:
         self._consistency, self._stalls = consistency, stalls
         self._parked: list[_Parked] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watch = contextlib.ExitStack()
+        self._watch: asyncio.Task[None] | None = None
         tenure.handler(Pull, self._on_pull)
 
     def begin(self) -> None:
@@ -46,7 +46,7 @@ class Reads:
         parked, self._parked = self._parked, []
         for one in parked:
             self._tenure.refuse(one.envelope)
-        self._watch.close()
+        self._look_no_more()
 
     def look(self, ranges: Sequence[int]) -> None:
         """The copies of these ranges have new entries."""
@@ -58,7 +58,7 @@ class Reads:
                 self._parked.remove(one)
                 self._answer(one)
         if not self._parked:
-            self._watch.close()
+            self._look_no_more()
 
     def awaited(self) -> set[PeerId]:
         """The workers whose pushes are waited for."""
@@ -66,8 +66,18 @@ class Reads:
             worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
         }
 
+    async def _look_out(self) -> None:
+        """Report who is waited for too long, until this is cancelled."""
+        with self._stalls.waiting(self.awaited):
+            await asyncio.get_running_loop().create_future()
+
+    def _look_no_more(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
     def close(self) -> None:
-        self._watch.close()
+        self._look_no_more()
         for task in self._tasks:
             task.cancel()
 
@@ -78,9 +88,9 @@ class Reads:
         if not one.missing:
             self._answer(one)
             return
-        if not self._parked:
-            self._watch.enter_context(self._stalls.waiting(self.awaited))
         self._parked.append(one)
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._look_out(), name="stalls")
 
     def _judge(self, one: _Parked, number: int) -> None:
         if lacks := self._lacks(one.envelope, number):

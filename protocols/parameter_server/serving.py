@@ -53,6 +53,7 @@ class Serving:
         self._updates = 0
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
+        parts.chains.on_broken = parts.takeover.repair
 
     @property
     def version(self) -> int:
@@ -63,6 +64,8 @@ class Serving:
         late = await self._presence.enter(contact)
         if late:
             self._parts.takeover.not_new()
+        else:  # if these copies are of a run before, so are the pushes in them
+            self._parts.store.begin_anew()
         self._on_view(self._members.view)
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
@@ -142,19 +145,21 @@ def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
     """The tensors and numbers of a checkpoint of all copies."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
+        if not copy.term:
+            continue  # no chain has settled on it
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
-        numbers.append([number, copy.term, copy.version, copy.updates, dict(copy.clocks)])
+        numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
     return tensors, numbers
 
 
 def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequence[Any]]) -> None:
     """Put the copies that `saved` wrote into `store`, as ones that may be older than the others'. Raises ValueError
     when they are of another model or server function."""
-    for number, term, version, updates, clocks in numbers:
+    for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
             raise ValueError("this run began with another model or --server-update: go on with that one")
-        copy = Copy(values, state, term, version, updates, dict(clocks), restored=True)
+        copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

@@ -7,7 +7,7 @@ function's state of each range held.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,14 +23,30 @@ NOTHING = 0
 """The standing and the version of a range of which a server has no copy."""
 
 
+_PAST_MAX = (1 << 31) - 2
+
+
+def settled_at(term: int) -> int:
+    """The standing of a copy that a chain has settled on in that term."""
+    return term << 31
+
+
+def term_of(standing: int) -> int:
+    """The term of a copy of that standing; 0: it is of a run before."""
+    return (standing + 1) >> 31
+
+
 @dataclass(slots=True)
 class Copy:
-    """A copy of a range. `clocks`: of each worker that has taken part; `enlisted`: the workers that count; `updates`:
-    entries that changed the values. `restored`: it comes from a checkpoint, so it may be older than its term says."""
+    """A copy of a range. `term`: the view in which a chain settled on it last, 0: none has in this run. `past`: orders
+    copies of the runs before, whose checkpoints this run goes on from. `clocks`: of each worker that has taken part;
+    `enlisted`: the workers that count; `updates`: entries that changed the values. `restored`: it comes from a
+    checkpoint, so it may be older than others of its term."""
 
     values: Tensor
     state: State
     term: int = 0
+    past: int = 0
     version: int = 0
     updates: int = 0
     clocks: dict[PeerId, int] = field(default_factory=dict)
@@ -39,8 +55,8 @@ class Copy:
 
     @property
     def standing(self) -> int:
-        """Orders copies: by term, and a restored one comes below those of its term."""
-        return 2 * self.term - self.restored
+        """Orders copies, and 0 is below all: by term, and a restored one comes below the others of its term."""
+        return settled_at(self.term) - self.restored if self.term else min(self.past, _PAST_MAX)
 
     def counted(self) -> dict[PeerId, int]:
         """The clocks of the workers that count and take more steps."""
@@ -56,7 +72,7 @@ class Entry:
     pushed: Tensor | None
     clocks: Mapping[PeerId, int]
     joins: bool = False
-    pushes: Mapping[PeerId, int] = field(default_factory=dict)
+    pushes: tuple[tuple[PeerId, int], ...] = ()
 
 
 class Store:
@@ -106,12 +122,14 @@ class Store:
     def entered(self, entry: Entry) -> Entered:
         """The event that `entry` is in the copy of its range."""
         copy = self.copies[entry.range]
-        return Entered(entry.range, copy.term, copy.version, dict(entry.pushes), copy.values, copy.counted())
+        return Entered(entry.range, copy.term, copy.version, entry.pushes, copy.values, copy.counted())
 
-    def forget(self, workers: Collection[PeerId]) -> None:
-        """Count none but these workers."""
+    def begin_anew(self) -> None:
+        """A run begins with these values: no worker of it has pushed yet, and no chain has settled on them."""
         for copy in self.copies.values():
-            copy.enlisted &= {*workers}
+            copy.past, copy.term = copy.past + copy.term, 0
+            copy.clocks.clear()
+            copy.enlisted.clear()
 
     def packed(self, copy: Copy) -> bytes:
         """The values and the state of a copy as the payload of a message."""

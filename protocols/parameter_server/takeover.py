@@ -1,15 +1,17 @@
 """Takeover: how the servers of a new view agree on the copies of each range, before anything is pushed or pulled in it.
 
 The head of each range's new chain asks all servers of the view what they hold. It takes the copy of the highest
-standing, fetches it if it is another's, gives it to the servers of the chain that lack it, and settles: the range has a
-new term then. Every acknowledged push is in the copy that is chosen, as long as one server of the last chain is left:
+standing, fetches it if it is another's, gives it to the servers of the chain that lack it, and settles: the range's
+term is this view's generation then. Every acknowledged push is in the copy that is chosen, as long as one server of the
+last chain is left:
 
 - A push is acknowledged when all servers of the chain have it, so each of them alone holds it.
 - A server that has come to a new view answers nothing of a former one, so nothing is acknowledged in the former view
   once one of its chain has been asked.
 - Settled terms are told to all servers. A copy of an earlier term is never taken: it is told that the range is lost.
 
-The same steps move ranges to a server that has joined, and end those of one that has left.
+The same steps move ranges to a server that has joined, and end those of one that has left. Where a link in a chain
+breaks and the view stays, the head gives its copy to the servers behind it again.
 Cost: one question to each server by each; for each range that moves, its values and state once.
 On failure: a server that does not answer is asked until it does or a view without it holds; then all begins anew.
 """
@@ -18,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -30,7 +33,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
 from .messages import Copied, Fetch, Holdings, Install, Installed, Settled, Survey
-from .store import NOTHING, Copy, Store
+from .store import NOTHING, Copy, Store, settled_at, term_of
 from .tenure import Tenure
 
 _RETURN_PATIENCES = 4
@@ -55,7 +58,9 @@ class Takeover:
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Tensor | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
         self._initial = initial
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._repaired: set[int] = set()
+        """The ranges whose chains are being repaired."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server that answers what cannot be."""
@@ -78,9 +83,31 @@ class Takeover:
         self._initial = None
 
     def close(self) -> None:
-        for task in (self._task, *self._sending):
+        self._repaired.clear()
+        for task in (self._task, *self._tasks):
             if task is not None:
                 task.cancel()
+
+    def repair(self, numbers: Sequence[int]) -> None:
+        """The servers behind this one lack entries of these ranges, of which it is the head: they get its copies."""
+        for number in numbers:
+            if number not in self._repaired:
+                self._repaired.add(number)
+                self._tenure.unsettle(number)
+                self._spawn(self._repair(number), "repair")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _repair(self, number: int) -> None:
+        sometimes("a chain was repaired")
+        copy, chain = self._store.copies[number], self._tenure.placement.chain(number)
+        await asyncio.gather(*(self._given(number, server, copy, copy.term, same=False) for server in chain[1:]))
+        self._repaired.discard(number)
+        self._chains.settled(number)
+        self._tenure.settle([number])
 
     # As a head
 
@@ -99,10 +126,9 @@ class Takeover:
                 return await self._take(number, found)
 
         there = await asyncio.gather(*(one(number) for number in mine))
-        settled = [number for number, taken in zip(mine, there, strict=True) if taken]
-        terms = tuple(self._store.copies[number].term for number in settled)
+        settled = tuple(number for number, taken in zip(mine, there, strict=True) if taken)
         for server in others:
-            self._channel.post(server, Settled(tenure.epoch, tuple(settled), terms))
+            self._channel.post(server, Settled(tenure.epoch, settled))
         self._all_known()
         if gone := [number for number, taken in zip(mine, there, strict=True) if not taken]:
             await asyncio.sleep(_RETURN_PATIENCES * self._channel.endpoint.patience_s)
@@ -141,35 +167,30 @@ class Takeover:
         best = max(holders.values(), default=(NOTHING, NOTHING))
         base = NOTHING
         if best[0] > NOTHING and best[0] >= known:
-            base = best[0] // 2 + best[0] % 2
+            base = term_of(best[0])
             if own is None or holders[tenure.me] != best:
                 source = min(server for server, standing in holders.items() if standing == best)
-                own = store.copies[number] = await self._fetched(number, source)
+                own = await self._fetched(number, source)
+                own.term, own.restored = base, base > 0 and best[0] != settled_at(base)
+                store.copies[number] = own
         elif self._initial is not None and known == NOTHING:
             part = store.ranges[number]
             own, best = store.create(number, self._initial[part.start : part.stop]), (NOTHING, NOTHING)
             store.copies[number] = own
         else:
             return False
-        restored, term = best[0] % 2 == 1, max(base, (known + 1) // 2) + 1
-        self._adopt(own, restored)
+        own.enlisted &= {*tenure.workers}
         chain = tenure.placement.chain(number)
-        same = [server for server in chain if not restored and holders.get(server) == best and best[0] > NOTHING]
-        given = (self._given(number, server, own, (term, base), server in same) for server in chain[1:])
+        alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
+        same = [server for server in chain if alike and holders.get(server) == best]
+        given = (self._given(number, server, own, base, same=server in same) for server in chain[1:])
         await asyncio.gather(*given)
-        own.term, own.restored = term, False
+        own.term, own.restored = tenure.epoch, False
         store.known[number] = own.standing
         witness(store.took(number, base))
         self._chains.settled(number)
         tenure.settle([number])
         return True
-
-    def _adopt(self, copy: Copy, restored: bool) -> None:
-        """From now on count only the view's workers; none of a copy from a checkpoint, whose pushes are forgotten."""
-        if restored:
-            copy.clocks.clear()
-            copy.enlisted.clear()
-        copy.enlisted &= {*self._tenure.workers}
 
     async def _fetched(self, number: int, source: PeerId) -> Copy:
         """The copy that `source` holds."""
@@ -181,7 +202,7 @@ class Takeover:
                 told: Copied = answer.message
                 copy = self._store.unpacked(number, told.names, answer.payload)
                 answer.done()
-                copy.version, copy.updates = told.version, told.updates
+                copy.past, copy.version, copy.updates = told.past, told.version, told.updates
                 copy.clocks = dict(zip(told.workers, told.clocks, strict=True))
                 copy.enlisted = {*told.enlisted}
                 sometimes("a range has moved")
@@ -192,14 +213,14 @@ class Takeover:
                 self.on_wrong(source, f"it gave a copy that is none: {error}")
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
-    async def _given(self, number: int, server: PeerId, copy: Copy, terms: tuple[int, int], same: bool) -> None:
-        """Have `server` hold this copy. `terms`: its term, and the one that it goes on from."""
+    async def _given(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
+        """Have `server` hold this copy, which goes on from the term `base`."""
         workers, names = tuple(copy.clocks), tuple(sorted(copy.state))
         payload = b"" if same else self._store.packed(copy)
 
         def question(ask: int) -> Install:
             clocks, enlisted = tuple(copy.clocks.values()), tuple(sorted(copy.enlisted))
-            head = (ask, self._tenure.epoch, number, *terms, copy.version, copy.updates)
+            head = (ask, self._tenure.epoch, number, base, copy.past, copy.version, copy.updates)
             return Install(*head, workers, clocks, enlisted, names, same)
 
         while True:
@@ -229,11 +250,9 @@ class Takeover:
             return
         workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
         enlisted = tuple(sorted(copy.enlisted))
-        told = Copied(fetch.ask, copy.version, copy.updates, workers, clocks, enlisted, names)
+        told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
         payload = self._store.packed(copy)
-        task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._spawn(self._send(envelope.sender, told, payload), "copy")
 
     async def _send(self, to: PeerId, told: Copied, payload: bytes) -> None:
         with contextlib.suppress(PeerLost):
@@ -256,7 +275,8 @@ class Takeover:
             except ValueError as error:
                 raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
         envelope.done()
-        copy.version, copy.updates, copy.term, copy.restored = install.version, install.updates, install.term, False
+        copy.past, copy.version, copy.updates = install.past, install.version, install.updates
+        copy.term, copy.restored = install.epoch, False
         copy.clocks = dict(zip(install.workers, install.clocks, strict=True))
         copy.enlisted = {*install.enlisted}
         store.copies[number] = copy
@@ -271,10 +291,10 @@ class Takeover:
         if settled.epoch > self._tenure.epoch:
             self._held.append((envelope, self._on_settled))
             return
-        for number, term in zip(settled.ranges, settled.terms, strict=False):
+        for number in settled.ranges:
             if not 0 <= number < self._tenure.count:
                 raise PeerMisbehaved("told of a range that there is not")
-            self._store.known[number] = max(self._store.known[number], 2 * term)
+            self._store.known[number] = max(self._store.known[number], settled_at(settled.epoch))
             if settled.epoch == self._tenure.epoch and self._tenure.me not in self._tenure.placement.chain(number):
                 self._store.copies.pop(number, None)
         self._all_known()

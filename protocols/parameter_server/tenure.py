@@ -60,6 +60,14 @@ class Tenure:
         self.ready |= {*ranges}
         self.look()
 
+    def unsettle(self, range: int) -> None:
+        """The chain of a range is broken: what concerns it waits until it is settled again."""
+        self.ready.discard(range)
+
+    def is_head(self, range: int) -> bool:
+        """Whether this server is the head of the chain of a range."""
+        return self.placement.chain(range)[0] == self.me
+
     def successor(self, range: int) -> PeerId | None:
         """The server behind this one in the chain of a range; None: this one is the tail."""
         chain = self.placement.chain(range)
