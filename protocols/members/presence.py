@@ -31,6 +31,16 @@ class Presence:
     def me(self) -> PeerId:
         return self._members.me.id
 
+    @property
+    def generation(self) -> int:
+        """The number of the present view."""
+        return self._members.view.generation
+
+    @property
+    def on_view(self) -> list[Callable[[View], None]]:
+        """See `Membership.on_view`."""
+        return self._members.on_view
+
     async def leave(self, why: str) -> None:
         """Leave before the run is over."""
         await self._members.leave(why)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.vector import Part
-from ..channel import Channel
+from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.errors import MembershipError
 from ..members.presence import Presence
@@ -26,8 +26,8 @@ from ..members.view import View
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX
 from ..wire.schema import ITEMS_MAX
-from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
-from .store import of_bytes, raw
+from .messages import Early, Enlist, Enlisted, Holdings, NotTaken, Pull, Pulled, Push, Pushed, Survey
+from .store import NOTHING, of_bytes, raw, settled_at
 from .tenure import placement_of
 
 T = TypeVar("T")
@@ -68,6 +68,11 @@ class Client:
         """By range, the number of the last push that all copies have."""
         self._pushing: dict[int, asyncio.Task[None]] = {}
         """The pushes under way, by number."""
+        self._known = [NOTHING] * len(ranges)
+        """By range, the standing of the last chain with which this worker has had an exchange."""
+        self._surveys: list[Envelope] = []
+        channel.on(Survey, self._on_survey)
+        presence.on_view.append(self._on_view)
         self._news = asyncio.Event()
         """Set when a push or a pull is over."""
 
@@ -172,7 +177,9 @@ class Client:
             answer = await self._channel.ask(
                 server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=(Enlisted, NotTaken)
             )
-            clocks.extend(_taken(answer.message).clocks)
+            enlisted = _taken(answer.message)
+            self._check(ranges, enlisted.before)
+            clocks.extend(enlisted.clocks)
 
         await self._with_all(exchange, tail=False)
         return max(clocks)
@@ -211,6 +218,8 @@ class Client:
                 for ranges in self._batches(server, of[server]):
                     await exchange(server, view.generation, ranges)
                     left.difference_update(ranges)
+                    for number in ranges:
+                        self._known[number] = settled_at(view.generation)
             except PeerLost:
                 self._channel.endpoint.retry(server)  # in this view, or without that server in the next
 
@@ -220,6 +229,19 @@ class Client:
         finally:
             for task in tasks:
                 task.cancel()
+
+    def _on_survey(self, envelope: Envelope) -> None:
+        """Tell a head in a new view which terms this worker knows. In that view it has no exchange of a former one."""
+        if envelope.message.epoch > self._presence.generation:
+            self._surveys.append(envelope)
+        else:
+            nothing = (NOTHING,) * len(self._ranges)
+            self._channel.post(envelope.sender, Holdings(envelope.message.ask, nothing, nothing, tuple(self._known)))
+
+    def _on_view(self, view: View) -> None:
+        surveys, self._surveys = self._surveys, []
+        for envelope in surveys:
+            self._on_survey(envelope)
 
     def _batches(self, server: PeerId, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """These ranges, as many at a time as suit the link to `server` now."""

@@ -33,6 +33,8 @@ class Intake:
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
         self._asked: list[Envelope] = []
         """Questions that are not answered yet."""
+        self.on_update: Callable[[], None] = lambda: None
+        """Called when pushes were applied."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
         """Updates between the pull and the push of a worker -> how many pushes to a range had so many."""
         tenure.handler(Enlist, self._on_enlist)
@@ -50,6 +52,7 @@ class Intake:
     def _on_enlist(self, envelope: Envelope) -> None:
         enlist: Enlist = envelope.message
         worker, entries = envelope.sender, []
+        before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
             clock = self._first_clock(copy, worker, enlist.clock)
@@ -59,7 +62,7 @@ class Intake:
 
         def answer() -> None:
             clocks = tuple(self._clock(number, worker) for number in enlist.ranges)
-            self._channel.post(worker, Enlisted(enlist.ask, clocks))
+            self._channel.post(worker, Enlisted(enlist.ask, clocks, before))
 
         told = self._answered(envelope, len(entries), answer)
         for entry in entries:
@@ -157,6 +160,7 @@ class Intake:
                 del self._gathered[number]
         if entries:
             self._chains.enter(entries)
+            self.on_update()
             for number, waiting in told.items():
                 for one in waiting:
                     self._chains.after(number, one)

@@ -36,10 +36,11 @@ class Enlist:
 @_control
 @dataclass(frozen=True, slots=True)
 class Enlisted:
-    """The answer to Enlist: the sender's clock in each of the ranges."""
+    """The answer to Enlist: the sender's clock in each of the ranges, and its clock `before`."""
 
     ask: int
     clocks: tuple[int, ...]
+    before: tuple[int, ...]
 
 
 @_data
@@ -134,7 +135,7 @@ class Applied:
 @_control
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Asks a server what it holds."""
+    """Asks a server what it holds, and a worker what it knows."""
 
     ask: int
     epoch: int
@@ -143,14 +144,13 @@ class Survey:
 @_control
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The answer to Survey, by range: the `standings` and `versions` of the server's copies, 0 where it has none, and
-    the standing that it `knows` to have been settled. `fresh`: it was there from the start of the run."""
+    """The answer to Survey, by range: the `standings` and `versions` of a server's copies, 0 where it has none, and the
+    highest standing that the sender `knows` a chain to have settled on."""
 
     ask: int
     standings: tuple[int, ...]
     versions: tuple[int, ...]
     knows: tuple[int, ...]
-    fresh: bool
 
 
 @_control

@@ -54,6 +54,7 @@ class Serving:
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
+        parts.intake.on_update = self._on_update
 
     @property
     def version(self) -> int:
@@ -128,10 +129,14 @@ class Serving:
         parts.tenure.begin(view)
         parts.takeover.begin()
 
+    def _on_update(self) -> None:
+        if self._slowest() >= self._told + self._every:
+            self._members.notify()
+
     def _slowest(self) -> int:
-        """The clock of the slowest worker that counts; 0: there is none."""
-        clocks = [min(clocks.values()) for copy in self._parts.store.copies.values() if (clocks := copy.counted())]
-        return min(clocks, default=0)
+        """The clock of the slowest worker that counts, by one of the ranges; 0: there is none."""
+        copy = next(iter(self._parts.store.copies.values()), None)
+        return 0 if copy is None else min(copy.counted().values(), default=0)
 
     def _staleness(self) -> float:
         """The mean staleness of pushes since the last record."""

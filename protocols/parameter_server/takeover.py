@@ -8,18 +8,18 @@ last chain is left:
 - A push is acknowledged when all servers of the chain have it, so each of them alone holds it.
 - A server that has come to a new view answers nothing of a former one, so nothing is acknowledged in the former view
   once one of its chain has been asked.
-- Settled terms are told to all servers. A copy of an earlier term is never taken: it is told that the range is lost.
+- Settled terms are told to all servers, and a worker knows the terms of its own exchanges. A copy of an earlier term is
+  never taken: servers wait for one of that term to come back, and then tell that the range is lost.
 
 The same steps move ranges to a server that has joined, and end those of one that has left. Where a link in a chain
 breaks and the view stays, the head gives its copy to the servers behind it again.
-Cost: one question to each server by each; for each range that moves, its values and state once.
+Cost: one question to each other member by each server; for each range that moves, its values and state once.
 On failure: a server that does not answer is asked until it does or a view without it holds; then all begins anew.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
+from .holdings import Answers
 from .messages import Copied, Fetch, Holdings, Install, Installed, Settled, Survey
 from .store import NOTHING, Copy, Store, settled_at, term_of
 from .tenure import Tenure
@@ -64,8 +65,7 @@ class Takeover:
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server that answers what cannot be."""
-        tenure.handler(Survey, self._on_survey)
-        tenure.handler(Fetch, self._on_fetch)
+        self._holdings = Answers(channel, store, tenure)
         channel.on(Install, self._on_install)
         channel.on(Settled, self._on_settled)
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
@@ -84,6 +84,7 @@ class Takeover:
 
     def close(self) -> None:
         self._repaired.clear()
+        self._holdings.close()
         for task in (self._task, *self._tasks):
             if task is not None:
                 task.cancel()
@@ -117,8 +118,9 @@ class Takeover:
             number for number in range(count) if (chain := tenure.placement.chain(number)) and chain[0] == tenure.me
         ]
         others = [server for server in tenure.placement.servers if server != tenure.me]
-        answers = await asyncio.gather(*(self._asked(server) for server in others))
-        found = dict(zip(others, answers, strict=True))
+        everybody = [*others, *tenure.workers]
+        answers = await asyncio.gather(*(self._asked(peer) for peer in everybody))
+        found = dict(zip(everybody, answers, strict=True))
         limit = asyncio.Semaphore(_AT_A_TIME)
 
         async def one(number: int) -> bool:
@@ -232,31 +234,6 @@ class Takeover:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     # As a server that is asked
-
-    def _on_survey(self, envelope: Envelope) -> None:
-        copies, numbers = self._store.copies, range(self._tenure.count)
-        standings = tuple(copies[one].standing if one in copies else NOTHING for one in numbers)
-        versions = tuple(copies[one].version if one in copies else NOTHING for one in numbers)
-        ask = envelope.message.ask
-        self._channel.post(
-            envelope.sender, Holdings(ask, standings, versions, tuple(self._store.known), self._initial is not None)
-        )
-
-    def _on_fetch(self, envelope: Envelope) -> None:
-        fetch: Fetch = envelope.message
-        copy = self._store.copies.get(fetch.range)
-        if copy is None:
-            self._channel.refuse(envelope, "it holds no copy of that range")
-            return
-        workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
-        enlisted = tuple(sorted(copy.enlisted))
-        told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
-        payload = self._store.packed(copy)
-        self._spawn(self._send(envelope.sender, told, payload), "copy")
-
-    async def _send(self, to: PeerId, told: Copied, payload: bytes) -> None:
-        with contextlib.suppress(PeerLost):
-            await self._channel.send(to, told, payload)
 
     def _on_install(self, envelope: Envelope) -> None:
         install, store, tenure = envelope.message, self._store, self._tenure

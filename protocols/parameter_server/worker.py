@@ -139,10 +139,12 @@ class Worker:
             self._begin, self._job = Load(state.model), Evaluate(state.model)
             return Work(self._begin, self._job)
         if self._is_over:
+            await self._end()
             return None
         if self._pulled is None or state.clock % options.algorithm.pulls_every == 0:
             self._pulled = await self._pull()
             if self._is_over:
+                await self._end()
                 return None
             own = state.model if state.read else None
             state.read = self._pulled.updates
@@ -156,6 +158,12 @@ class Worker:
             left = min(left, options.steps - state.step)
         self._job = Steps(left - self._taken, self._taken, left, state.step + self._taken)
         return Work(self._begin, self._job)
+
+    async def _end(self) -> None:
+        """This worker's last model is the one that it pulls after its last push."""
+        if not isinstance(self._job, Evaluate):
+            self.state.model = (await self._pull()).vector
+            self._begin = Load(self.state.model)
 
     async def _come_back(self) -> None:
         """The others have gone on without this worker: what it has pushed is to be in the model before it goes on."""
