@@ -141,23 +141,33 @@ class Worker:
         if self._is_over:
             await self._end()
             return None
-        if self._pulled is None or state.clock % options.algorithm.pulls_every == 0:
-            self._pulled = await self._pull()
+        algorithm, first = options.algorithm, self._pulled is None
+        if first or (not algorithm.meets and state.clock % algorithm.pulls_every == 0):
+            self._pulled = await self._first_pull() if first else await self._pull()
             if self._is_over:
                 await self._end()
                 return None
             own = state.model if state.read else None
             state.read = self._pulled.updates
-            self._begin = options.algorithm.begin(self._pulled.vector, own)
+            self._begin = algorithm.begin(self._pulled.vector, own)
         else:
-            self._begin = Keep()
+            self._begin = Load(state.model) if algorithm.meets else Keep()
         if isinstance(self._begin, Load):
             state.model = self._begin.vector
-        left = options.algorithm.period
+        left = algorithm.period
         if options.steps is not None:
             left = min(left, options.steps - state.step)
         self._job = Steps(left - self._taken, self._taken, left, state.step + self._taken)
         return Work(self._begin, self._job)
+
+    async def _first_pull(self) -> Values:
+        """The values from which this worker begins: after a warm start, if there is one, unless it is the first."""
+        while True:
+            pulled, view = await self._pull(), await self._presence.view()
+            first = workers_of(view)[0] == self._presence.me
+            if first or min(pulled.updates) >= self._options.algorithm.warm_start:
+                return pulled
+            await self._presence.pause()
 
     async def _end(self) -> None:
         """This worker's last model is the one that it pulls after its last push."""
@@ -192,6 +202,9 @@ class Worker:
         assert self._pulled is not None
         taken_before, self._taken, state.over = self._taken, 0, update.final
         began_s, begun = self._now(), state.model
+        if options.algorithm.meets:
+            self._pulled = await self._pull()
+            state.read = self._pulled.updates
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
         pushed = options.pushed(change, update.learning_rate)
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)

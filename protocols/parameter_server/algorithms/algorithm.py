@@ -43,6 +43,16 @@ class Algorithm(Protocol):
         comes."""
         ...
 
+    @property
+    def meets(self) -> bool:
+        """Whether a worker pulls right before it pushes, and not where a turn begins."""
+        ...
+
+    @property
+    def warm_start(self) -> int:
+        """The updates that the first worker makes before the others begin."""
+        ...
+
     def under(self, consistency: Consistency) -> Algorithm:
         """The algorithm with this consistency. Raises ValueError when the two do not go together."""
         ...
@@ -78,8 +88,16 @@ class Algorithm(Protocol):
 class OfChanges:
     """The common part of algorithms whose workers begin from the pulled model and push the change of their steps."""
 
-    period = 1
-    pulls_every = 1
+    meets = False
+    warm_start = 0
+
+    @property
+    def period(self) -> int:
+        return 1
+
+    @property
+    def pulls_every(self) -> int:
+        return 1
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
         return Load(pulled)
