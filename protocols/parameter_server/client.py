@@ -95,6 +95,7 @@ class Client:
         updates, clocks, late = [0] * len(self._ranges), [clock], [""]
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+            before = self._told(ranges)
             answer = await self._channel.ask(
                 server, lambda ask: Pull(ask, epoch, clock, ranges), answers=(Pulled, NotTaken)
             )
@@ -103,7 +104,7 @@ class Client:
             answer.done()
             if values.numel() != sum(map(self._size, ranges)) or len(pulled.updates) != len(ranges):
                 raise PeerLost(server, f"it gave {values.numel()} elements of {len(ranges)} ranges")
-            self._check(ranges, pulled.clocks)
+            _check(ranges, before, pulled.clocks)
             for number, update in zip(ranges, pulled.updates, strict=True):
                 part, updates[number] = self._ranges[number], update
                 vector[part.start : part.stop] = values[at : at + self._size(number)]
@@ -153,7 +154,7 @@ class Client:
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             parts = [self._ranges[number] for number in ranges]
             payload = b"".join(raw(vector[part.start : part.stop]) for part in parts)
-            known = tuple(read[number] for number in ranges)
+            known, before = tuple(read[number] for number in ranges), self._told(ranges)
             answer = await self._channel.ask(
                 server,
                 lambda ask: Push(ask, epoch, seq, ranges, known, last),
@@ -162,7 +163,7 @@ class Client:
             )
             answer.done()
             pushed = _taken(answer.message)
-            self._check(ranges, pushed.clocks)
+            _check(ranges, before, pushed.clocks)
             if isinstance(pushed, Early):
                 raise PeerLost(server, "an earlier push has not come")
             for number in ranges:
@@ -174,22 +175,20 @@ class Client:
         clocks = [clock]
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+            before = self._told(ranges)
             answer = await self._channel.ask(
                 server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=(Enlisted, NotTaken)
             )
             enlisted = _taken(answer.message)
-            self._check(ranges, enlisted.before)
+            _check(ranges, before, enlisted.before)
             clocks.extend(enlisted.clocks)
 
         await self._with_all(exchange, tail=False)
         return max(clocks)
 
-    def _check(self, ranges: Sequence[int], clocks: Sequence[int]) -> None:
-        """Raises LostRange where a range does not know a push that it has acknowledged."""
-        for number, clock in zip(ranges, clocks, strict=False):
-            if clock < self._acknowledged[number]:
-                told = f"range {number} of the model has gone back from push {self._acknowledged[number]} to {clock}"
-                raise LostRange(f"{told}: its servers were lost with all copies; go on from the checkpoints")
+    def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
+        """By range, the last push that was acknowledged until now: whoever is asked from now on knows it."""
+        return tuple(self._acknowledged[number] for number in ranges)
 
     async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:
         """Have `exchange` done once for each range, with the tail of its chain or the head, over as many views as it
@@ -257,6 +256,14 @@ class Client:
 
     def _size(self, number: int) -> int:
         return self._ranges[number].stop - self._ranges[number].start
+
+
+def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) -> None:
+    """Raises LostRange where a range does not know a push that it had acknowledged before it was asked."""
+    for number, acknowledged, clock in zip(ranges, before, clocks, strict=False):
+        if clock < acknowledged:
+            told = f"range {number} of the model has gone back from push {acknowledged} to {clock}"
+            raise LostRange(f"{told}: its servers were lost with all copies; go on from the checkpoints")
 
 
 def _taken(message: T | NotTaken) -> T:

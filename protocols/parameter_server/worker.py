@@ -25,6 +25,7 @@ from ..members.presence import Presence
 from ..transport import PeerId
 from .algorithms.algorithm import Algorithm
 from .client import Client, Values
+from .messages import FOREVER
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
@@ -170,7 +171,9 @@ class Worker:
             await self._presence.pause()
 
     async def _end(self) -> None:
-        """This worker's last model is the one that it pulls after its last push."""
+        """This worker's last model is the one that it pulls after its last push. Nobody waits for its clock any more,
+        also where the last step went on without it."""
+        await self._client.enlist(FOREVER)
         if not isinstance(self._job, Evaluate):
             self.state.model = (await self._pull()).vector
             self._begin = Load(self.state.model)
@@ -185,7 +188,7 @@ class Worker:
         began_s = self._now()
         pulled = await self._client.pull(self.state.clock)
         self._waited = self._now() - began_s, pulled.late
-        if pulled.clock > self.state.clock and pulled.clock < 1 << 60:  # the others have gone on without a push of it
+        if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
             self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period
             self.state.clock = pulled.clock
         return pulled

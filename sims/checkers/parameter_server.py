@@ -69,7 +69,7 @@ def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Ent
     the range, as long as one of the servers that held it then is there."""
     backup = bool(getattr(ParameterServerSettings.of(scenario.settings).algorithm.value, "backup", 0))
     histories, gone = _Histories(), set[str]()
-    kept: defaultdict[int, list[tuple[Push, frozenset[str]]]] = defaultdict(list)
+    kept: defaultdict[int, list[tuple[Push, int, frozenset[str]]]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Resumed):
             histories, kept = _Histories(), defaultdict(list)
@@ -78,15 +78,15 @@ def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Ent
         elif isinstance(event, Entered):
             histories.entered(event)
         elif isinstance(event, Acknowledged):
-            term = histories.terms[event.range, histories.present[life, event.range]]
-            push = (event.worker, event.seq)
+            number = histories.present[life, event.range]
+            term, push = histories.terms[event.range, number], (event.worker, event.seq)
             if push in term.content():
-                kept[event.range].append((push, frozenset(term.lives)))
+                kept[event.range].append((push, number, frozenset(term.lives)))
             elif not backup:
                 yield f"{life} acknowledged push {event.seq} of {event.worker} to range {event.range} without it"
         elif isinstance(event, Took) and (new := histories.took(life, event)) is not None:
-            for push, lives in kept[event.range]:
-                if push not in new.before and not lives <= gone:
+            for push, since, lives in kept[event.range]:
+                if event.term > since and push not in new.before and not lives <= gone:
                     yield f"range {event.range} has lost push {push[1]} of {push[0]} in term {event.term} at {life}"
 
 

@@ -38,8 +38,14 @@ class Downpour(OnArrival):
         return self.n_fetch // self.n_push
 
     def under(self, consistency: Consistency) -> Algorithm:
-        if self.warm_start and consistency.slack is not None:
+        if consistency.slack is None:
+            return self
+        if self.warm_start:
             raise ValueError("in a warm start one worker goes ahead of the others: with it consistency is async")
+        if self.pulls_every > 1:
+            raise ValueError(
+                "a worker that does not pull waits for nobody: with n_fetch above n_push consistency is async"
+            )
         return self
 
     def weight(self, staleness: int, workers: int) -> float:

@@ -36,9 +36,10 @@ def test_downpour_pushes_and_fetches_at_its_own_paces() -> None:
     assert (algorithm.period, algorithm.pulls_every, algorithm.usual) == (2, 3, ("async", "adagrad"))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "consistency"), [("backup:1", "async"), ("softsync:1", "ssp:2"), ("downpour:1:1:50", "bsp")]
-)
+TOGETHER = [("backup:1", "async"), ("softsync:1", "ssp:2"), ("downpour:1:1:50", "bsp"), ("downpour:1:2", "ssp:1")]
+
+
+@pytest.mark.parametrize(("algorithm", "consistency"), TOGETHER)
 def test_what_does_not_go_together_is_refused(algorithm: str, consistency: str) -> None:
     with pytest.raises(ValueError, match="consistency is"):
         parse_algorithm(algorithm).under(parse_consistency(consistency))
