@@ -191,13 +191,13 @@ def _relaying(endpoint: Endpoint, membership: RunMembers, limit: str | None) -> 
 
 def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> tuple[RunMembers, Way]:
     site = "" if settings.own.sites_need() else place.site
-    own = Attributes(site=site, data_shard=place.data_shard)
+    own = Attributes(role=place.role, site=site, data_shard=place.data_shard)
     me = Member(endpoint.id, place.name, endpoint.address, own, 0, endpoint.machine)
     terms = Terms(
         run=place.run,
         layout=agreement.digest,
         model=f"{agreement.words} (peer {place.name})",
-        founders=settings.peers,
+        founders=settings.founders,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
     )

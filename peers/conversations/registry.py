@@ -60,6 +60,7 @@ class Registered:
 CONVERSATIONS: Final[Mapping[str, str]] = {
     "allreduce": "samovar.peers.conversations.local_sgd",
     "gossip": "samovar.peers.conversations.gossip",
+    "parameter_server": "samovar.peers.conversations.parameter_server",
 }
 """Name -> module."""
 ENTRY_POINTS: Final = "samovar.conversations"

@@ -100,6 +100,7 @@ class Session:
             run=orders.run,
             link=settings.link or "",
             site=settings.site or "",
+            role=orders.role,
             invitation=self.invitation,
             store=self.store,
         )

@@ -93,6 +93,11 @@ class OwnSettings(Declared):
     def check(self, common: CommonSettings) -> None:
         """Raises SettingsError for the first setting that contradicts another one, own or common."""
 
+    def server_count(self) -> int:
+        """The number of founding peers that hold the model for the others and train nothing. They come on top of
+        `peers`."""
+        return 0
+
     def scripts_only(self) -> str:
         """The reason why these settings need a script's own loop, in one line; "": a task can train with them too."""
         return ""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from ...protocols.members.attributes import SERVER
 from .link_text import parse_duration, parse_link, parse_rate, parse_size
 from .toml_file import TomlFile
 from .validators import shown
@@ -112,6 +113,13 @@ def name(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _SHOWN_CHARS:
         raise ValueError(f"must be a name of 1 to {_SHOWN_CHARS} characters, got {shown(value)}")
     return value
+
+
+def role(value: object) -> str:
+    """The role of a group's peers: `SERVER`, or "" for those that train. Raises ValueError."""
+    if value not in ("", SERVER):
+        raise ValueError(f'must be "{SERVER}", got {shown(value)}: without a role its peers train')
+    return str(value)
 
 
 def site(value: object) -> str:

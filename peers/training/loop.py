@@ -83,7 +83,8 @@ class Training:
         while await self._sleep.unless(lambda: self._enter(contact)) is None:
             if not await self._slept(contact):
                 return Ended(False, {})
-        self._replica.set_data_shard(peer.membership.me.attributes.data_shard, peer.settings.peers)
+        shards = peer.settings.peers
+        self._replica.set_data_shard(peer.membership.me.attributes.data_shard % shards, shards)
         await self._work()
         while await self._slept(contact):
             await self._work()

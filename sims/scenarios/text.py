@@ -35,13 +35,15 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         "protocol": str(PROTOCOL.default)
     }
     for name, value in values.items():
-        if name == "peers" or value != usual[name]:
+        if name in ("peers", "servers") or value != usual[name]:
             yield f"{name} = {_value(value)}"
     for group in scenario.groups:
         yield from ("", "[[groups]]", f"peers = {group.peers}")
         if group.site:
             yield f"site = {_value(group.site)}"
         yield from (f'link = "{link_text(group.link)}"', f'step_time = "{duration_text(group.step_s)}"')
+        if group.role:
+            yield f'role = "{group.role}"'
         if group.memory_bytes:
             yield f'memory = "{size_text(group.memory_bytes)}"'
         if not group.dialable:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..conversations.simulation import simulation_of
 from ..scenarios.noise import Noise
-from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario
+from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario, founded_by
 
 _CHANGE = ("Propose", "Promise", "Adopt", "Adopted", "Install", "Install")
 _WAY_IN = ("Join", "Welcome", "Introduce", "Manifest", "AskPart", "Part")
@@ -58,10 +58,10 @@ def _joiners_at_once(scenario: Scenario, chance: random.Random) -> Scenario:
     """Up to half of all peers join within 10 ms. In some scenarios they crash soon afterwards, or the coordinator
     crashes while it adds them."""
     settings = scenario.settings
-    late = range(max(2, scenario.peers // 2), scenario.peers)
+    late = range(max(2, settings.own.server_count() + 1, scenario.peers // 2), scenario.peers)
     at_s = chance.uniform(0.1, 4.0)
     arrivals = tuple((index, at_s + chance.uniform(0.0, 0.01)) for index in late)
-    scenario = replace(scenario, settings=settings.changed(peers=late.start), arrivals=arrivals)
+    scenario = replace(scenario, settings=founded_by(settings, scenario.groups, arrivals), arrivals=arrivals)
     what = chance.choice(("nothing", "all go", "all go", "the host goes", "the host goes"))
     if not late or what == "nothing":
         return scenario

@@ -164,6 +164,7 @@ class World:
             records=self.scenario.buggify or any(fault.kind is not Kind.CLOCK for fault in self.scenario.faults),
             again=loop.again,
             step_s=self.scenario.group_of(index).step_s,
+            role=self.scenario.group_of(index).role,
             buggify_until_s=self.scenario.buggify_until_s,
             record=self._record,
             stepped=self.nemesis.stepped,

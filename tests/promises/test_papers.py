@@ -34,6 +34,14 @@ QUICK = {
         "steps/s of the others at least 0.95 of those without the slow peer",
         "accuracy within 0.01 of a run without it",
     },
+    "staleness": {
+        "within 10 % of 1.62, 2.24, 2.78, 3.38",
+        "never beyond s and the running step, at any event",
+        "no gain for any finite bound",
+        "about n; at most 0.1 % above 2 n",
+        "at most 0.72, late workers drop it at once",
+        "at most 0.78, late workers drop it when finished",
+    },
 }
 """What is judged even then."""
 
