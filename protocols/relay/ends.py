@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from ..channel import Channel, Envelope
@@ -44,8 +43,8 @@ class Ends:
         self._streams: dict[tuple[PeerId, int], Stream] = {}
         """By relay and number."""
         self._last = 0
-        self._failures = Counter[PeerId]()
-        """For each other peer: how often a relay has failed on the way to it."""
+        self._failed: dict[PeerId, PeerId] = {}
+        """For each other peer: the relay that has failed last on the way to it."""
         self._looking: asyncio.TimerHandle | None = None
         self._troubled = set[PeerId]()
         pipes.wanted = self._wanted
@@ -58,17 +57,22 @@ class Ends:
         channel.on(Over, self._on_over)
 
     def _wanted(self, peer: PeerId, pipe: Pipe) -> None:
-        endpoint = self._channel.endpoint
-        relays = self._relays(peer)
-        relays = [one for one in relays if endpoint.is_lost(one) is None] or relays
-        if not relays or len(self._streams) >= _STREAMS_MAX:
+        relay = self._relay_to(peer)
+        if relay is None or len(self._streams) >= _STREAMS_MAX:
             pipe.close()
             return
-        relay = in_order(relays, endpoint.id, peer)[self._failures[peer] % len(relays)]
-        endpoint.retry(relay)
+        self._channel.endpoint.retry(relay)
         self._last += 2
         self._channel.post(relay, Carry(self._last, peer))
         self._begin(relay, self._last, peer, pipe)
+
+    def _relay_to(self, peer: PeerId) -> PeerId | None:
+        """The relay to ask for a stream to `peer`: the next in order after the one that has failed."""
+        endpoint, relays = self._channel.endpoint, in_order(self._relays(peer), self._channel.endpoint.id, peer)
+        if (failed := self._failed.get(peer)) in relays:
+            first = relays.index(failed) + 1
+            relays = [*relays[first:], *relays[:first]]
+        return next((one for one in relays if endpoint.is_lost(one) is None), next(iter(relays), None))
 
     def _on_called(self, envelope: Envelope) -> None:
         relay, called = envelope.sender, envelope.message
@@ -105,7 +109,7 @@ class Ends:
     def _fail(self, streams: list[Stream]) -> None:
         """Their relay does not carry these streams any more: the transport will want others, by another relay."""
         for stream in streams:
-            self._failures[stream.far] += 1
+            self._note_failed(stream)
             del self._streams[stream.relay, stream.number]
             stream.close()
         if streams:
@@ -113,9 +117,15 @@ class Ends:
 
     def _closed(self, stream: Stream) -> None:
         """The transport has closed the pipe of the stream."""
-        self._failures[stream.far] += not stream.works
+        if not stream.works:
+            self._note_failed(stream)
         del self._streams[stream.relay, stream.number]
         self._watch()
+
+    def _note_failed(self, stream: Stream) -> None:
+        if len(self._failed) >= _STREAMS_MAX:
+            self._failed.clear()
+        self._failed[stream.far] = stream.relay
 
     # Looking after the relays
 

@@ -255,7 +255,9 @@ class World(ABC):
         if endpoint.pipes is not None:
             Ends(channel, endpoint.pipes, lambda far: [self.ways[relay].id for relay in self.relays])
         elif name in self.relays:
-            self.carriers[name] = Relay(channel, lambda: {self.ways[one].id for one in self.outbound})
+            self.carriers[name] = Relay(
+                channel, lambda: {self.ways[one].id for one in self.outbound if one in self.ways}
+            )
 
     def spare(self, *names: str) -> None:
         """From now on nothing is lost between these."""
