@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 BUDGET_S = 560.0
-"""Seconds of workers for all tests of `make test`, on two idle cores: with start, lint and types six minutes are kept."""
+"""Seconds of workers for all tests of `make test` on two idle cores: start, lint and types fit into the rest."""
 FILES_MIN = 100
 """Of fewer files nothing is told: not the whole was run."""
 SHOWN = 10
