@@ -9,6 +9,7 @@ from live import stop_all
 from order import LONGEST
 from slowest import lines
 from synthetic import synthetic_run
+from tiers import left_out
 
 from samovar.peers.records.run import Run
 
@@ -22,6 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is there now stays: many tests collect garbage, which takes a third of a second with PyTorch to look at."""
     gc.freeze()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    left_out.update(f"{item.path.name}::{item.name}" for item in items if item.get_closest_marker("soak"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
