@@ -13,6 +13,9 @@ help: ## show this list
 demo: $(READY) ## train a small model on four peers, on this machine
 	$(BIN)/samovar train examples/digits.py --peers 4 --period adaptive
 
+# Each process that a test starts would else compile the whole library.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: lint types ## the gate: lint, types and the tests, but for those that take long

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from live import ROOT
-from tiers import soaked
+from tiers import soak
 
 from samovar.peers.settings.settings import Settings
 
@@ -50,7 +50,8 @@ def curves_in(figure: Path) -> int:
     return len(list(ElementTree.parse(figure).getroot().iter("{http://www.w3.org/2000/svg}polyline")))
 
 
-@pytest.mark.parametrize("name", [*map(soaked, sorted(QUICK))])
+@soak
+@pytest.mark.parametrize("name", sorted(QUICK))
 def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_path: Path) -> None:
     script, files = PAPERS / f"{name}.py", [tmp_path / "rows.json", tmp_path / "figure.svg"]
     command = [sys.executable, script, "--quick", "--json", files[0], "--figure", files[1]]
@@ -64,6 +65,7 @@ def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_pat
     assert curves_in(files[1]) == len(drawn) >= 3
 
 
+@soak
 def test_what_is_foretold_of_real_links_is_told_beside_what_came_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
