@@ -85,9 +85,8 @@ class GossipSettings(PeriodSettings):
         if self.topology.text != _USUAL:
             raise SettingsError(f"has no use by {swim}: each has a few links, and these are the graph", "topology")
         if self.algorithm.value.drawn == 0:
-            raise SettingsError(
-                f"{self.algorithm.text} has to know all peers, and by {swim} each has a few links", "algorithm"
-            )
+            why = f"has to know all peers, and by {swim} each has a few links"
+            raise SettingsError(f"{self.algorithm.text} {why}", "algorithm")
 
     def _check_codec(self, *, by_links: bool) -> None:
         codec, topology = self.codec.value, self.topology.value

@@ -73,8 +73,8 @@ class Comings:
         self._follow_edges(known, view)
         if why := reinvited(known.invitation, view.invitation):
             self._tell("invite", why=why)
-        for member in view.members:
-            if known.member(member.id) is None and member.id != self._own and known.started:
+        for member in view.members if known.started and self._membership.knows_all else ():
+            if known.member(member.id) is None and member.id != self._own:
                 self._tell("joined", about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
             event: EventName = "left" if removal.left else "lost"

@@ -39,6 +39,8 @@ from .view_change import Change
 class Membership:
     """One peer's membership. It needs no conversation: without one, every peer has the version (0, 0)."""
 
+    knows_all = True
+
     def __init__(
         self,
         channel: Channel,

@@ -98,6 +98,11 @@ class RunMembers(Members, Protocol):
         ...
 
     @property
+    def knows_all(self) -> bool:
+        """Whether a peer that comes into the view has come into the run just now; False: it has become a neighbour."""
+        ...
+
+    @property
     def leaders(self) -> tuple[PeerId, ...]:
         """The members that decide first and second who is given up, as far as this peer knows."""
         ...

@@ -16,7 +16,7 @@ from .book import Book
 from .dials import Dials
 from .outside import Outside
 
-_VOUCHED_MAX = 64
+_VOUCHED_MAX = 256
 """The most peers beside neighbours and their neighbours that are let in because a neighbour has vouched for them."""
 
 

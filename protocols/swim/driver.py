@@ -28,12 +28,13 @@ from .messages import (
     Table,
     Tell,
     Unlink,
+    Vouch,
     Walk,
 )
 from .swim import Swim
 from .tempo import Tempo
 
-_KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Table, Tell, Unlink, Walk)
+_KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Table, Tell, Unlink, Vouch, Walk)
 
 
 class Driver:

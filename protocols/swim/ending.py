@@ -15,6 +15,7 @@ from ..wire.frames import in_words
 from .driver import Driver
 from .messages import Done, Goes
 
+_FINISHED_MAX = 1024
 _TOLD_MAX = 16
 """A peer that leaves tells so many itself, and these tell the others."""
 
@@ -56,6 +57,8 @@ class Ending:
         one of them may need what only this peer has."""
         self.finished.add(me)
         self._moves(State.FINISHED)
+        if self._driver.swim.overlay is not None:
+            self._driver.swim.overlay.rests = True
         for peer in self._others:
             self._channel.post(peer, Done())
         await self._waiting.until(lambda: self.finished.issuperset(self._others))
@@ -87,6 +90,7 @@ class Ending:
             self._driver.do(lambda: swim.judge.bury(entry, why, told=True, left=True))
 
     def _on_done(self, envelope: Envelope) -> None:
-        if envelope.sender in self._driver.swim.book.entries:
-            self.finished.add(envelope.sender)
-            self._waiting.notify()
+        self.finished.add(envelope.sender)  # this peer may hear only next that it has a link with that one
+        if len(self.finished) > _FINISHED_MAX:
+            self.finished &= {*self._others, self._driver.swim.book.me.id}
+        self._waiting.notify()

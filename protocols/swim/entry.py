@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING
 
@@ -28,24 +29,25 @@ class SwimEntry:
         """Join through `contact`, which is asked again while it is there and has not let this peer in. Raises
         JoinRefused, PeerLost; MembershipError when the contact has let this peer in and was lost before there was a
         link with anybody."""
-        endpoint, clock = self._endpoint, asyncio.get_running_loop().time
+        endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         until_s = clock() + TRY_FOR * endpoint.patience_s
+        let_in = False
         while True:
             endpoint.retry(contact)
             try:
-                await self._membership.knock(contact)
-                break
+                await membership.knock(contact)
+                let_in = True
             except PeerLost:
-                if clock() >= until_s:
+                if not let_in and clock() >= until_s:
                     raise
-            await asyncio.sleep(endpoint.interval_s * self._chance.uniform(0.5, 1.5))
-        try:
-            async with asyncio.timeout(TRY_FOR * endpoint.patience_s):
-                await self._membership.until(lambda: self._membership.view.generation > 0)
-        except TimeoutError:
-            raise MembershipError(
-                f"let in by {contact:.12}, but no peer makes a link with it: join through another one"
-            ) from None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(endpoint.interval_s * self._chance.uniform(0.5, 1.5)):
+                    await membership.until(lambda: membership.view.generation > 0)
+                    return
+            if clock() >= until_s:
+                raise MembershipError(
+                    f"let in by {contact:.12}, but no peer makes a link with it: join through another one"
+                )
 
     async def come_back(self, expelled: Expelled) -> None:
         """Nobody decides for all by SWIM, so no peer is expelled. Raises MembershipError."""

@@ -73,6 +73,10 @@ class SwimMembership(Waiting):
         return self._driver.swim.book.me
 
     @property
+    def knows_all(self) -> bool:
+        return self._driver.swim.overlay is None
+
+    @property
     def leaders(self) -> tuple[PeerId, ...]:
         """Each peer decides for itself."""
         return tuple(self.view.by_seniority)[:2]

@@ -178,7 +178,7 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Linked:
     """The answer to Link: `yes`, there is a link now, or no. `beside`: a peer to which the receiver is to make a link
-    too, in place of the sender's."""
+    too, in place of the sender's; or, if there is none, one that it may ask next."""
 
     yes: bool
     member: Member
@@ -190,6 +190,14 @@ class Linked:
 @dataclass(frozen=True, slots=True)
 class Instead:
     """The sender wishes the receiver to have a link with `newcomer`, which asks for it, in place of theirs."""
+
+    newcomer: Member
+
+
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """The sender has told `newcomer` to ask the receiver for a link."""
 
     newcomer: Member
 

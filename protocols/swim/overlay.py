@@ -1,12 +1,13 @@
 """The overlay: which few others a peer has links to, where there are too many to know all.
 
-Each peer wishes `links` links, and has two more, or four for a moment. Each link is one for both of its ends. A peer
+Each peer wishes `links` links, and has two more, or six for a moment. Each link is one for both of its ends. A peer
 probes the others at its links alone, and a conversation works with these alone. Each knows its neighbours' neighbours
 too: they help to probe, and take the place of neighbours that are lost (`acquaintances`).
 
     a newcomer                                  asks its contact first                 Link, Linked
     a peer with too few links                   looks for others by walks (`walks`)    Walk, Found
     a peer that is asked, and has enough        puts the other amid one of its links   Instead, Unlink
+      or, when very many ask at once            refers it to a neighbour               Vouch
     when the links of a peer change             its neighbours hear of each other      Near
 
 Source: Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based broadcast", DSN 2007,
@@ -28,13 +29,13 @@ from .acquaintances import Acquaintances
 from .book import Book, Entry
 from .dials import Dials
 from .judge import Judge
-from .messages import Found, Instead, Link, Linked, Near, Unlink, Walk
+from .messages import Found, Instead, Link, Linked, Near, Unlink, Vouch, Walk
 from .outside import Outside
 from .walks import Walks
 from .words import INCARNATION_MAX, check_member
 
-SLACK = 2
-"""So many links more than it wishes a peer may have."""
+SLACK, MOST = 2, 6
+"""So many links more than it wishes a peer may have, and for a moment."""
 _TRIES = 2
 """Walks that a peer begins in a period, at most."""
 _IN_VAIN = 4
@@ -61,8 +62,10 @@ class Overlay:
         """Peer that is to ask for a link -> the neighbour whose link it is to replace."""
         self._way_in: Member | None = None
         """The peer through which this one has come in, until there is a link with it."""
-        self._short = self._long = 0
-        """For how many periods this peer has had too few links, and too many."""
+        self._lacks = 0
+        """For how many periods this peer has had too few links; below 0: too many."""
+        self.rests = False
+        """Whether this peer needs no more links, because it has finished."""
 
     def begin(self, contact: Member) -> None:
         """This peer has been let in by `contact`. Its first link is with that one: of two newcomers that make one with
@@ -85,19 +88,21 @@ class Overlay:
                 self._outside.send(peer, near)
         self._asked = {peer: since for peer, since in self._asked.items() if period - since < _PATIENCE}
         missing = self.links - len(entries) - len(self._asked)
-        self._short = self._short + 1 if missing > 0 else 0
-        self._long = self._long + 1 if len(entries) > self.links + SLACK else 0
-        if self._long > _PATIENCE:
+        if missing > 0:
+            self._lacks = max(0, self._lacks) + 1
+        else:
+            self._lacks = min(0, self._lacks) - 1 if len(entries) > self.links + SLACK else 0
+        if -self._lacks > _PATIENCE:
             self.unlink(self._chance.choice(list(entries.values())))
         if self._way_in is not None and self._way_in.id not in self._asked:
             self._ask(self._way_in)
-            self._way_in = None if self._short > _WAY_IN else self._way_in
-        for _ in range(min(missing, _TRIES)):
+            self._way_in = None if self._lacks > _WAY_IN else self._way_in
+        for _ in range(0 if self.rests else min(missing, _TRIES)):
             self._seek()
 
     def _seek(self) -> None:
         """Look for one more link: by a walk; or at a peer that this one knew, where walks lead nowhere."""
-        if self._book.entries and self._short % _IN_VAIN:
+        if self._book.entries and self._lacks % _IN_VAIN:
             self._walks.begin()
         elif candidates := self.acquaintances.candidates({*self._asked, *self._book.entries}):
             sometimes("a peer asks one that it knew for a link")
@@ -136,6 +141,10 @@ class Overlay:
             self._take_instead(sender, message)
         elif isinstance(message, Near):
             self._take_near(sender, message)
+        elif isinstance(message, Vouch):
+            check_member(message.newcomer)
+            if sender in self._book.entries:
+                self.acquaintances.vouch(message.newcomer)
         elif isinstance(message, Unlink) and (entry := self._book.entries.get(sender)) is not None:
             self._give_up(entry)
 
@@ -144,10 +153,12 @@ class Overlay:
         entry, beside, count = self._book.entries.get(sender), None, len(self._book)
         yes = self.acquaintances.knows(sender) and not self._book.shuns(sender, self._outside.now())
         if yes and (entry is None or entry.member.life != link.member.life):
-            if count >= self.links + SLACK and sender not in self._instead:
+            if sender in self._instead:
+                yes = count < self.links + MOST
+            elif count >= self.links + SLACK:
                 wishes = link.links < self.links or sender in self._book.graves
                 yes = wishes and count < self.links + 2 * SLACK
-                beside = self._give_way(link.member) if yes else None
+                beside = self._give_way(link.member) if yes else self._refer(link.member) if wishes else None
             if yes:
                 self._enter(link.member, link.incarnation)
         self._outside.send(sender, Linked(yes, self._book.me, self._book.incarnation, beside))
@@ -159,6 +170,12 @@ class Overlay:
         new ones are there, so whoever was connected stays so."""
         entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
         self._outside.send(entry.member.id, Instead(newcomer))
+        return entry.member
+
+    def _refer(self, newcomer: Member) -> Member:
+        """Refer `newcomer` to a neighbour: very many come at once."""
+        entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
+        self._outside.send(entry.member.id, Vouch(newcomer))
         return entry.member
 
     def _take_instead(self, sender: PeerId, instead: Instead) -> None:
@@ -182,16 +199,17 @@ class Overlay:
         _check(sender, linked.member, linked.incarnation)
         if linked.beside is not None:
             check_member(linked.beside)
-        if self._asked.pop(sender, None) is None or not linked.yes:
+        if self._asked.pop(sender, None) is None:
             return
         entry, beside = self._book.entries.get(sender), linked.beside
-        if entry is None or entry.member.life != linked.member.life:
+        if linked.yes and (entry is None or entry.member.life != linked.member.life):
             if entry is None and len(self._book) >= self.links + 2 * SLACK:
                 self._outside.send(sender, Unlink())
                 return
             self._enter(linked.member, linked.incarnation)
             self._changes_links(sender)
-        if beside is not None and len(self._book) < self.links + SLACK:
+        most = self.links + SLACK if linked.yes else self.links - len(self._asked)
+        if beside is not None and len(self._book) < most:
             self.acquaintances.vouch(beside)
             if beside.id not in (*self._book.entries, *self._asked):
                 self._ask(beside)
@@ -219,7 +237,7 @@ class Overlay:
             self._give_up(entry)
 
     def _take_near(self, sender: PeerId, near: Near) -> None:
-        most = self.links + 2 * SLACK
+        most = self.links + MOST
         if len(near.members) > most:
             raise PeerMisbehaved(f"has {len(near.members)} links, at most {most} can be")
         for member in near.members:

@@ -19,4 +19,4 @@ class Tempo:
     suspicion: int = 3
     extra: int = 4
     eager: int = 3
-    dials: int = 30
+    dials: int = 60

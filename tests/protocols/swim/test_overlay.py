@@ -12,7 +12,7 @@ from samovar.protocols.swim.outside import DeclaredDead, HeardDead, Suspected
 from samovar.protocols.wire.frames import PeerMisbehaved
 from samovar.sims.world.crowd import Crowd
 
-LINKS, MOST = 5, 9
+LINKS, MOST = 5, 11
 
 
 def founded(count: int, *, seed: int = 0, loss: float = 0.0) -> Crowd:
