@@ -27,6 +27,7 @@ types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 	@mkdir -p build/typing/samovar
 	@ln -sf $(addprefix ../../../,$(PUBLIC)) build/typing/samovar/
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/papers/gossip.py
 
 bench: $(READY) ## run every benchmark
 	$(BIN)/python benchmarks/_all.py

@@ -36,6 +36,10 @@ class Fragments:
         """Cut ``size`` elements into ``count`` fragments, or fewer when there are fewer elements."""
         return cls(parts(size, min(size, count)))
 
+    def of_size(self, size: int) -> "Fragments":
+        """As many fragments of a vector of ``size`` elements, into which this one may have grown."""
+        return self if self.parts[-1].stop == size else Fragments.of(size, len(self.parts))
+
     def index(self, round: int) -> int:
         """The index in `parts` of the fragment that is averaged in that round; rounds count from 1."""
         return (round - 1) % len(self.parts)

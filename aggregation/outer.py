@@ -108,11 +108,11 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class OfParameters:
-    """Applies `inner` to the first `count` elements of each row, a model's parameters. The remaining elements, its
-    buffers, become the mean, because an extrapolated running variance can be negative."""
+    """Applies `inner` to all elements of each row, a model's parameters, but the last ones. These are its `buffers`,
+    and become the mean, because an extrapolated running variance can be negative."""
 
     inner: OuterStep
-    count: int
+    buffers: int
 
     @property
     def tensors(self) -> int:
@@ -123,7 +123,8 @@ class OfParameters:
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
         vector, after = self.inner.step(anchor, mean, state)
-        vector[..., self.count :] = mean[..., self.count :]
+        parameters = vector.shape[-1] - self.buffers
+        vector[..., parameters:] = mean[..., parameters:]
         return vector, after
 
 

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from hashlib import blake2b
@@ -42,17 +42,28 @@ class Slot:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The tensors of a whole model, and which of them a run begins without. ``rows``: of all tensors, in the model's
+    order; ``frozen``: names of those that may join the layout during a run."""
+
+    rows: tuple[Row, ...]
+    frozen: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """The agreement between peers on what each element of the vector means.
 
     ``slots`` follow one another without gap, in the order of the model. ``dtype`` is the vector's: float64 if any
     tensor is float64, else float32 (half types are widened, so that sums of many peers keep their digits). Build one
-    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules.
+    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. ``later``: the frozen
+    tensors that may join it during a run (`growth`).
     """
 
     slots: tuple[Slot, ...]
     dtype: torch.dtype
+    later: Later | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for slot in self.slots:
@@ -70,30 +81,34 @@ class Layout:
             raise ValueError(f"the vector of these tensors is {_widest(self.slots)}, not {self.dtype}")
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> "Layout":
-        """The layout of a model's tensors, in the mapping's order, of any shapes.
+    def of(cls, tensors: Mapping[str, Tensor], frozen: Collection[str] = ()) -> "Layout":
+        """The layout of a model's tensors, in the mapping's order, of any shapes. It has none of the ``frozen`` ones,
+        which may join it later, and not all may be frozen.
 
         Raises ValueError, naming the tensor, on anything but dense float16, bfloat16, float32 or float64 tensors with
         values (integer buffers, sparse and meta tensors), and on a mapping without elements.
         """
         for name, tensor in tensors.items():
             _check_tensor(name, tensor)
-        return cls._stack([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()])
+        rows = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()]
+        later = Later(tuple(rows), tuple(name for name in tensors if name in frozen)) if frozen else None
+        return cls.stack([row for row in rows if row[0] not in frozen], later)
 
     @classmethod
     def from_plain(cls, plain: object) -> "Layout":
         """The layout that `to_plain` wrote. Raises ValueError on anything else: ``plain`` comes off the wire."""
         if not isinstance(plain, list | tuple):
             raise ValueError(f"a layout must be a list of [name, shape, dtype], got {type(plain).__name__}")
-        return cls._stack([_parse_row(index, row) for index, row in enumerate(plain)])
+        return cls.stack([_parse_row(index, row) for index, row in enumerate(plain)])
 
     @classmethod
-    def _stack(cls, rows: Sequence[Row]) -> "Layout":
+    def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
+        """The layout of tensors of these names, shapes and types, in this order. Raises ValueError."""
         for row in rows:
             _check_row(*row)
         bounds = [0, *accumulate(math.prod(shape) for _, shape, _ in rows)]
         slots = tuple(Slot(*row, bounds[index], bounds[index + 1]) for index, row in enumerate(rows))
-        return cls(slots, _widest(slots))
+        return cls(slots, _widest(slots), later)
 
     def to_plain(self) -> list[list[object]]:
         """Plain lists ``[name, [dimension, ...], dtype]`` in slot order, for a message header or a file."""

@@ -20,6 +20,8 @@ class LocalHub:
 class LocalTransport:
     """Delivers in the loop's next iteration, in order, and loses nothing unless the receiver is closed."""
 
+    pipes = None
+
     def __init__(self, hub: LocalHub, id: PeerId) -> None:
         self._hub, self._id = hub, id
         self._arrivals: Arrivals | None = None

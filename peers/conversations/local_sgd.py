@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...aggregation.buckets import buckets
 from ...aggregation.codecs.codec import allreduce_bytes
+from ...aggregation.growth import grown
 from ...aggregation.outer import OfParameters, OuterStep, Plain
 from ...aggregation.periods.adacomm import AdaComm, telling
 from ...aggregation.periods.fixed import Fixed
@@ -20,6 +21,7 @@ from ...protocols.local_sgd.local_sgd import LocalSGD
 from ...protocols.local_sgd.options import Options
 from ...protocols.local_sgd.rounds import LOCAL_SGD
 from ...protocols.local_sgd.state import State
+from ...protocols.members.membership import Membership
 from ..records.columns import ROUNDS
 from ..task.facts import Facts
 from .local_sgd_schedules import schedule_for, uneven
@@ -31,6 +33,7 @@ def build(setup: Setup) -> LocalSGDConversation:
     """One peer's conversation. Raises ValueError when its checkpoint was made with another outer step, or has more
     local steps than the run is to take."""
     settings, wished = setup.settings, LocalSGDSettings.of(setup.settings)
+    assert isinstance(setup.membership, Membership), "its members agree on views"
     facts, steps = setup.facts, setup.steps
     state, residual = first_state(wished, facts.vector), None
     if setup.resumed is not None:
@@ -40,15 +43,21 @@ def build(setup: Setup) -> LocalSGDConversation:
     if steps is not None and state.step > steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {steps}: give more --steps")
-    size_bytes = cache(partial(allreduce_bytes, wished.codec.value, facts.layout, wished.fragments))
+
+    @cache
+    def size_bytes(world: int, unfrozen: tuple[str, ...]) -> int:
+        return allreduce_bytes(wished.codec.value, grown(facts.layout, unfrozen), wished.fragments, world)
+
     averaging = LocalSGD(
         Channel(setup.endpoint, LOCAL_SGD),
         setup.membership,
         setup.stalls,
         layout=facts.layout,
-        schedule=lambda group: schedule_for(wished, size_bytes(len(group.ids)), group, averaging.state.links),
+        schedule=lambda group: schedule_for(
+            wished, size_bytes(len(group.ids), averaging.state.grown), group, averaging.state.links
+        ),
         period=wished.period.value,
-        outer=outer_step(wished, facts.parameters, state),
+        outer=outer_step(wished, facts, state),
         state=state,
         ends=ends,
         codec=wished.codec.value,
@@ -71,6 +80,7 @@ def build(setup: Setup) -> LocalSGDConversation:
         corrected=wished.drift == "corrected",
         period_stays=partial(why_period_stays, wished),
         leaves_within_s=settings.patience_s,
+        grows=wished.drift == "left" and facts.layout.later is not None,
     )
     return LocalSGDConversation(averaging, setup.clock, options, resumed=setup.resumed is not None)
 
@@ -109,13 +119,15 @@ def why_period_stays(wished: LocalSGDSettings, loss: float, learning_rate: float
     return f"it stays, as {what} and adaptive goes by what is not below 0; --period auto looks at no loss"
 
 
-def outer_step(wished: LocalSGDSettings, parameters: int | None, state: State) -> OuterStep:
-    """The outer step of ``--outer``, for a vector whose first `parameters` elements are parameters; None: all are.
-    Raises ValueError when `state` has another number of outer tensors than that step."""
+def outer_step(wished: LocalSGDSettings, facts: Facts, state: State) -> OuterStep:
+    """The outer step of ``--outer``, for a vector that begins with the parameters. Raises ValueError when `state` has
+    another number of outer tensors than that step."""
     step = wished.outer.value
     if len(state.outer) != step.tensors:
         raise ValueError(f"this run began with another outer step than {wished.outer.text}: go on with that one")
-    return step if parameters is None or isinstance(step, Plain) else OfParameters(step, parameters)
+    if facts.parameters is None or isinstance(step, Plain):
+        return step
+    return OfParameters(step, facts.layout.size - facts.parameters)
 
 
 def first_state(wished: LocalSGDSettings, vector: Tensor) -> State:

@@ -6,6 +6,7 @@ from ...protocols.channel import Channel
 from ...protocols.conversation import Conversation
 from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
+from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
 from ...protocols.parameter_server.chain import Chains
 from ...protocols.parameter_server.client import Client
@@ -28,9 +29,14 @@ def build(setup: Setup) -> Conversation:
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     ranges = ranges_of(facts.layout.size, parameters)
     channel = Channel(endpoint, PARAMETER_SERVER)
-    presence = Presence(setup.membership, Entry(endpoint, setup.membership), endpoint.interval_s)
-    if setup.membership.me.attributes.role == SERVER:
-        return _server(setup, wished, Store(ranges, facts.layout.dtype, parameters, wished.function), channel, presence)
+    membership = setup.membership
+    assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
+    presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    if membership.me.attributes.role == SERVER:
+        store = Store(ranges, facts.layout.dtype, parameters, wished.function)
+        return Serving(
+            _parts(setup, wished, store, channel), membership, presence, setup.clock, setup.settings.evaluate_every
+        )
     options = Options(
         algorithm=wished.algorithm.value.under(wished.bound),
         consistency=wished.bound,
@@ -50,9 +56,8 @@ def build(setup: Setup) -> Conversation:
     return Worker(client, presence, setup.clock, options, state)
 
 
-def _server(
-    setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel, presence: Presence
-) -> Serving:
+def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
+    """The parts of a server. Raises ValueError for a checkpoint that does not fit."""
     resumed, initial = setup.resumed, setup.facts.vector
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
@@ -61,8 +66,7 @@ def _server(
     chains = Chains(channel, store, tenure, reads.look)
     intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
     takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
-    parts = Parts(store, tenure, chains, intake, reads, takeover)
-    return Serving(parts, setup.membership, presence, setup.clock, setup.settings.evaluate_every)
+    return Parts(store, tenure, chains, intake, reads, takeover)
 
 
 CONVERSATION = Registered(

@@ -200,6 +200,7 @@ async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tup
     """Found a run in this process. Returns its session, and the arguments of `samovar.join` with which others join it.
     Raises OSError, ValueError."""
     settings.check_one_peer()
+    settings.check_founding()
     folder = make_folder(settings.run, task)
     keep_settings(folder, settings)
     (orders, *_), invite = founding_orders(task, settings, folder)

@@ -189,6 +189,7 @@ def prepared(
         folder = resume
     else:
         settings = Settings.read(config, given, tell)
+        settings.check_founding()
         if script and (why := settings.own.tasks_only()):
             raise TaskError(f"{task}: {why}")
         if not script:

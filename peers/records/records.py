@@ -99,6 +99,9 @@ class ExchangeRecord:
     them. 0: none, or the conversation does not tell."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
+    received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Bytes of models that came from each peer in this exchange, by its name, as a codec encoded them, through memory
+    or on the wire. Empty: none, or the conversation does not tell."""
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
     members: int

@@ -15,8 +15,9 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor, nn
 
-from ...protocols.conversation import Begin, Gradient, Position, Steps, StepWith, Update, Work
+from ...protocols.conversation import Position
 from ...protocols.filling import Filling
+from ...protocols.work import Begin, Gradient, Steps, StepWith, Update, Work
 from ..records.records import ExchangeRecord
 from ..task.facts import Facts
 from ..task.model_copy import ModelCopy
@@ -152,7 +153,7 @@ class ScriptReplica:
         self._job = job
         if job.taken == 0:
             self._begin_round()
-        self._copy.correct(job.correction)
+        self._copy.prepare(job)
         return job.count > 0
 
     def _go_on_from(self, begin: Begin) -> None:
@@ -202,11 +203,9 @@ class ScriptReplica:
     def _update(self) -> Update:
         if self._gradients:
             return Update(vector=torch.zeros(0), final=True)
-        return Update(
-            vector=self._copy.bring(),
+        return self._copy.update(
             weight=float(self.steps),
             loss=self.losses.so_far(),
-            learning_rate=self._copy.learning_rate,
             steps=self.steps,
             halfway=self._halfway,
             final=self._final,

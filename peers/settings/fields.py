@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ...aggregation.options import OptionError
+from ..memberships import Kind, Views
 from .validators import Parsed, Rule, shown
 
 if TYPE_CHECKING:
@@ -124,6 +125,10 @@ class OwnSettings(Declared):
     def sites_need(self) -> str:
         """The flag that must be given for ``--site`` to have an effect; "": it has one with these settings."""
         return ""
+
+    def membership_kind(self) -> Kind:
+        """The membership that the conversation runs on."""
+        return Views()
 
     def idle_sites(self, common: CommonSettings) -> str:
         """The reason why the sites of a run's first peers have no effect, in one line; "": they have one, or no sites

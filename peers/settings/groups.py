@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.limits import PEERS_MAX
 from . import toml_rows as read
 from .toml_file import Entry, TomlFile
 from .toml_rows import TableError, rows
@@ -40,7 +40,7 @@ def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
     return [*entries, Entry("peers", sum(counts) - servers, place), *own]
 
 
-_count = read.whole(1, VIEW_MEMBERS_MAX)
+_count = read.whole(1, PEERS_MAX)
 
 
 def _link(value: object) -> str:

@@ -53,6 +53,7 @@ class OfProcesses(TypedDict, total=False):
     memory_limit: str | None
     listen: str
     advertise: str | None
+    relay_limit: str | None
     insecure: bool
     key: PathText | None
     authorized: PathText | None

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...protocols.addresses import NOWHERE
+from ...protocols.limits import SWIM_PEERS_MAX
 from ...protocols.members.attributes import SERVER
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives one line for the user, when a setting was given by its former name."""
 _OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
+
+
+_MORE = f"; --protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -66,6 +71,8 @@ class Settings(CommonSettings):
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
+        if self.peers > (most := own.membership_kind().peers_max):
+            raise SettingsError(f"must be at most {most}, all named in one message, got {self.peers}{_MORE}", "peers")
 
     @property
     def steps_max(self) -> int | None:
@@ -127,6 +134,15 @@ class Settings(CommonSettings):
         for name, kinds in self._of_each_peer():
             if kinds is not None and ";" in kinds:
                 raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
+
+    def check_founding(self) -> None:
+        """Raises SettingsError when nobody could join a run that is founded with these settings."""
+        if self.listen == NOWHERE:
+            raise SettingsError(
+                f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
+                "listen",
+                "--listen",
+            )
 
     def _of_each_peer(self) -> tuple[tuple[str, str | None], ...]:
         """Name and value of the settings that may hold several values, which are distributed over the peers."""

@@ -1,34 +1,55 @@
-"""The averaged tensors of a model as one flat vector. The set of tensors is fixed when a run begins. The tensor objects
-are looked up at each use, because a model may reassign its buffers and a training loop may replace layers."""
+"""The averaged tensors of a model as one flat vector. The set of tensors is fixed when a run begins, but for parameters
+that are unfrozen during it (`unfreezing`). The tensor objects are looked up at each use, because a model may reassign
+its buffers and a training loop may replace layers."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import Layout
-from .constants import Agreement, Constants
+from ...aggregation.vector import NAMES, Layout
+from .constants import Constants
 from .gradients import summed
 from .optimizer_state import InnerState
 from .tensors import buffers_of
+from .unfreezing import Unfrozen
 
 
 class Averaged:
     """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
-    is averaged too. With `gradients`: the gradients of the parameters in place of all these."""
+    is averaged too. With `gradients`: the gradients of the parameters in place of all these; these and an optimizer's
+    state allow no parameter to be unfrozen."""
 
     def __init__(self, model: nn.Module, inner_state: InnerState | None = None, *, gradients: bool = False) -> None:
         """Raises ValueError for a model that cannot be averaged."""
         self._model, self._inner_state, self._gradients = model, inner_state, gradients
         self._constants = Constants(model)
-        self.layout = Layout.of(self.tensors())
+        self.unfrozen = Unfrozen(self._constants, self._first_layout())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
-        """The number of elements of the vector that are parameters; they come first."""
+        """The number of elements of the first layout that are parameters; they come first."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Name -> tensor, in the vector's order."""
+    @property
+    def layout(self) -> Layout:
+        """The present layout."""
+        return self.unfrozen.layout()
+
+    def _first_layout(self) -> Layout:
+        first = Layout.of(self._tensors())
+        if self._gradients or self._inner_state is not None:
+            return first
+        kept = {*NAMES} - ({torch.float64} - {first.dtype})  # the vector's type must stay
+        constant, every = self._constants.names, dict(self._model.named_parameters())
+        frozen = {name for name in every if name in constant and every[name].dtype in kept}
+        parameters = {name: one for name, one in every.items() if name in frozen or name not in constant}
+        return Layout.of(parameters | self._tensors(), frozen)
+
+    def _tensors(self, names: tuple[str, ...] | None = None) -> dict[str, Tensor]:
+        """Name -> tensor, in the vector's order. `names`: as for `vector`."""
         if self._gradients:
             return summed(self._model)
         tensors = dict(self._parameters())
+        for name in () if names is None else {*self.unfrozen.names}.difference(names):
+            del tensors[name]
         for name, buffer in buffers_of(self._model).items():
             if buffer.is_floating_point() and name not in self._constants.names:
                 tensors[name] = buffer
@@ -47,26 +68,22 @@ class Averaged:
         from a checkpoint."""
         self._constants.begin()
 
-    def agreement(self) -> Agreement:
-        """The properties in which all peers' models must be equal. Slow where constants are large, as all are
-        hashed."""
-        return Agreement.on(self.layout, self._constants.tensors())
-
-    def vector(self) -> Tensor:
-        """A new vector [n] of `layout`. Raises ValueError when the model's tensors have other shapes, or its constants
-        other values, than when the run began."""
+    def vector(self, names: tuple[str, ...] | None = None) -> Tensor:
+        """A new vector [n] of the layout with the parameters `names` unfrozen, which are; None: all that are. Raises
+        ValueError when the model's tensors have other shapes, or its constants other values, than when the run
+        began."""
         if not self._gradients:  # equal gradients change constants equally on all peers
             self._constants.check()
         try:
-            return self.layout.flatten(self.tensors())
+            return self.unfrozen.layout(names).flatten(self._tensors(names))
         except ValueError as error:
             raise _changed(error) from None
 
-    def load(self, vector: Tensor) -> None:
-        """Copy `vector` [n] into the model's tensors. Raises ValueError when these have other shapes than when the run
-        began."""
+    def load(self, vector: Tensor, names: tuple[str, ...] | None = None) -> None:
+        """Copy `vector` [n] into the model's tensors. `names`: as for `vector`. Raises ValueError when the tensors have
+        other shapes than when the run began."""
         try:
-            self.layout.load(vector, self.tensors())
+            self.unfrozen.layout(names).load(vector, self._tensors(names))
         except ValueError as error:
             raise _changed(error) from None
 

@@ -1,13 +1,14 @@
 """A model's constants: frozen parameters, and buffers with elements that are not finite, such as a mask of -inf.
 
 They are equal on all peers and must stay so. Peers compare them once, by a hash that a newcomer's request carries with
-its model's layout, and never send them: they cost no bytes and no rounding changes them.
+its model's layout, and never send them: they cost no bytes and no rounding changes them. A parameter that is unfrozen
+during the run is no constant from then on, where the conversation allows it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ class Agreement:
 
 
 class Constants:
-    """The constants of one model. The set is fixed at construction."""
+    """The constants of one model: those of its construction, less the parameters that were unfrozen since."""
 
     def __init__(self, model: nn.Module) -> None:
         """Raises ValueError for a sparse or quantized constant, which cannot be hashed."""
@@ -54,15 +55,37 @@ class Constants:
             [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
             + [name for name, buffer in buffers_of(model).items() if not _finite(buffer)]
         )
+        self._frozen = [(name, one) for name, one in model.named_parameters() if name in self.names]
         for name, tensor in self.tensors().items():
             if tensor.layout != torch.strided or tensor.is_quantized:
                 raise ValueError(f"tensor {name!r} is {tensor.dtype} and {tensor.layout}; only dense ones are compared")
+        self._looks: dict[str, _Look] = {}
         self.begin()
 
     def tensors(self) -> dict[str, Tensor]:
         """Name -> tensor, in the model's order."""
         now: dict[str, Tensor] = {**dict(self._model.named_parameters()), **buffers_of(self._model)}
         return {name: tensor for name, tensor in now.items() if name in self.names}
+
+    def thawed(self) -> list[str]:
+        """The parameters among the constants that are not frozen any more. Quick, for it is asked at each step: a layer
+        that was replaced since the last `begin` is not looked at."""
+        return [name for name, parameter in self._frozen if parameter.requires_grad]
+
+    def release(self, names: Collection[str]) -> dict[str, Tensor]:
+        """These parameters are no constants any more. Returns name -> parameter. Raises ValueError for one that was
+        changed while it was frozen, as far as a sample of its elements shows."""
+        now = dict(self._model.named_parameters())
+        for name in names:
+            if name not in now or _look(now[name]) != self._looks[name]:
+                raise ValueError(
+                    f"parameter {name!r} was changed before it was unfrozen, so peers may not have the same values of "
+                    "it: unfreeze it first"
+                )
+        self.names -= frozenset(names)
+        self._frozen = [(name, one) for name, one in self._frozen if name in self.names]
+        self._looks = {name: look for name, look in self._looks.items() if name in self.names}
+        return {name: now[name] for name in names}
 
     def begin(self) -> None:
         """Remember the present values, which `check` compares with."""
@@ -77,7 +100,8 @@ class Constants:
             if tensor is not None and tensor.requires_grad:
                 raise ValueError(
                     f"parameter {name!r} was frozen when the run began, so peers do not average it, and is not frozen "
-                    "now: to train it later, leave it unfrozen, and out of the optimizer until then"
+                    "now: to train it later, leave it unfrozen, and out of the optimizer until then, or use --protocol "
+                    "allreduce with --average model, --inner kept or reset and --drift left, where it may be unfrozen"
                 )
             if tensor is None or _look(tensor) != look:
                 was = "frozen" if parameter else "not finite"

@@ -4,17 +4,18 @@ correct the copy's local steps."""
 from __future__ import annotations
 
 import weakref
-from typing import assert_never
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout, Part, all_finite
-from ...protocols.conversation import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, StepWith
+from ...protocols.work import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, Steps, StepWith, Update
 from .averaged import Averaged
 from .constants import Agreement
 from .facts import Facts
 from .optimizer_state import InnerState
+from .unfreezing import Unfrozen
 
 MEND = "lower the learning rate or clip gradients"
 
@@ -35,18 +36,24 @@ class ModelCopy:
         self.optimizer = optimizer
         state = InnerState(optimizer, model) if inner == "averaged" else None
         self._averaged = Averaged(model, state, gradients=gradients)
+        self._model, self._grows = model, False
         self._begun: Begin | None = None
         self._brought: weakref.ref[Tensor] | None = None
         self._corrector: Corrector | None = None
 
     @property
     def layout(self) -> Layout:
-        """The layout of the averaged vector."""
+        """The layout of `vector`."""
         return self._averaged.layout
 
     @property
+    def unfrozen(self) -> Unfrozen:
+        """The parameters that were unfrozen during the run."""
+        return self._averaged.unfrozen
+
+    @property
     def parameters(self) -> int:
-        """The number of elements of the vector that are parameters; they come first."""
+        """The number of elements of the first layout that are parameters; they come first."""
         return self._averaged.parameters
 
     @property
@@ -59,14 +66,14 @@ class ModelCopy:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def agreement(self) -> Agreement:
-        """The properties in which the models of all peers must be equal."""
-        return self._averaged.agreement()
+        """The properties in which the models of all peers must be equal when they begin."""
+        return self.unfrozen.agreement()
 
     def facts(self, vector: Tensor, *can: str) -> Facts:
         """The facts of a replica with the initial `vector` [n] that `can` do these kinds of work. Slow for a model with
         large constants, because all of them are hashed."""
         return Facts(
-            layout=self.layout,
+            layout=self.unfrozen.first,
             vector=vector,
             parameters=self.parameters,
             agreement=self.agreement(),
@@ -78,7 +85,9 @@ class ModelCopy:
         self._averaged.begin()
 
     def bring(self) -> Tensor:
-        """The model as a new vector [n] for the conversation. Raises Diverged when an element is not finite."""
+        """The model as a new vector [n] for the conversation. Raises Diverged when an element is not finite, and
+        ValueError for a parameter that was unfrozen although it may not be."""
+        self.notice()
         vector = self.vector
         if not all_finite(vector):
             first = next(slot.name for slot in self.layout.slots if not all_finite(vector[slot.start : slot.stop]))
@@ -86,6 +95,12 @@ class ModelCopy:
             raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
         self._brought = weakref.ref(vector)
         return vector
+
+    def update(self, **more: Any) -> Update:
+        """The update that brings the model. `more`: its other fields. Raises as `bring`."""
+        vector, unfrozen = self.bring(), self.unfrozen
+        rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
+        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, **more)
 
     def begin(self, begin: Begin) -> bool:
         """Apply `begin` to the model, unless this very object was the last one applied. Returns whether a new round
@@ -97,15 +112,18 @@ class ModelCopy:
             case Keep():
                 pass
             case Load():
+                self.unfrozen.settle(begin.grown)
                 if self._brought is None or begin.vector is not self._brought():
-                    self.load(begin.vector)
+                    self.load(begin.vector, begin.grown)
                 if begin.fresh_optimizer:
                     self.optimizer.state.clear()
                 return not begin.amid
-            case Add(change, part):
-                self._merge(change, part, None)
-            case Blend(vector, share, part):
-                self._merge(vector, part, share)
+            case Add(change, part, grown):
+                self.unfrozen.settle(grown)
+                self._merge(change, part, None, grown)
+            case Blend(vector, share, part, grown):
+                self.unfrozen.settle(grown)
+                self._merge(vector, part, share, grown)
             case StepWith():
                 raise ValueError("this replica brings models, and was brought a gradient")
             case _:
@@ -114,19 +132,36 @@ class ModelCopy:
 
     def holds(self, vector: Tensor) -> bool:
         """Whether the last begin loaded `vector`, so that the model need not be loaded again to evaluate it."""
-        return isinstance(self._begun, Load) and self._begun.vector is vector
+        return isinstance(self._begun, Load) and self._begun.vector is vector and not self.unfrozen.base
 
-    def load(self, vector: Tensor) -> None:
-        """Write `vector` to the model."""
-        self._averaged.load(vector)
+    def load(self, vector: Tensor, grown: tuple[str, ...] | None = None) -> None:
+        """Write `vector` [n] to the model. `grown`: the parameters in it that were unfrozen during the run; None: all
+        that are. The others stay as they are."""
+        self._averaged.load(vector, grown)
 
-    def _merge(self, other: Tensor, part: Part, share: float | None) -> None:
-        now, here = self.vector, slice(part.start, part.stop)
+    def show(self, vector: Tensor) -> None:
+        """Write a model that all agreed on to the model. What the others do not train yet is as it was while frozen."""
+        self.unfrozen.refreeze(self._model)
+        self.load(vector, self.unfrozen.agreed)
+
+    def _merge(self, other: Tensor, part: Part, share: float | None, grown: tuple[str, ...]) -> None:
+        now, here = self._averaged.vector(grown), slice(part.start, part.stop)
         if share is None:
             now[here] += other[here]
         else:
             now[here].lerp_(other[here], 1 - share)
-        self.load(now)
+        self.load(now, grown)
+
+    def prepare(self, job: Steps) -> None:
+        """Local steps of `job` begin: correct them, and train what it unfreezes."""
+        self.correct(job.correction)
+        self._grows = job.unfreeze is not None
+        self.unfrozen.train(job.unfreeze or ())
+
+    def notice(self) -> None:
+        """Take up the parameters that the task has unfrozen, if it may."""
+        if self._grows:
+            self.unfrozen.notice()
 
     def correct(self, correction: Correction | None) -> None:
         """Correct all local steps from now on by `correction`; None: no correction."""
@@ -137,6 +172,8 @@ class ModelCopy:
 
     def before_step(self) -> None:
         """To be called between backward and the optimizer's step."""
+        self.notice()
+        self.unfrozen.check(self._model, self.optimizer)
         if self._corrector is not None:
             self._corrector.before_step(self._averaged.trained())
 

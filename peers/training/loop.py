@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from ...protocols.conversation import End, Evaluate, Outcome, Steps, Update, Work
+from ...protocols.conversation import End, Outcome
 from ...protocols.stalls.works import EVALUATION, LOCAL_STEPS
 from ...protocols.transport import PeerId
+from ...protocols.work import Evaluate, Steps, Update, Work
 from ..checkpoints.best import BestModel
 from ..checkpoints.checkpoint import Snapshot
 from ..errors import one_line

@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from ...protocols.conversation import Position, Steps, Update, Work
+from ...protocols.conversation import Position
+from ...protocols.work import Steps, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from .replica import Write

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout, all_finite
-from ...protocols.conversation import Begin, Evaluate, Position, Steps, Update, Work
+from ...protocols.conversation import Position
+from ...protocols.work import Begin, Evaluate, Steps, Update, Work
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
@@ -78,11 +79,6 @@ class Trainer:
         return self._counts.steps
 
     @property
-    def layout(self) -> Layout:
-        """The layout of the averaged vector."""
-        return self.copy.layout
-
-    @property
     def vector(self) -> Tensor:
         """The averaged tensors as a new flat vector [n]."""
         return self.copy.vector
@@ -109,7 +105,7 @@ class Trainer:
             raise ValueError(f"a task's peers take local steps; they cannot do {type(job).__name__}")
         if job.taken == 0:
             self.begin_round()
-        self.copy.correct(job.correction)
+        self.copy.prepare(job)
         whole = self.train(job.count, stopping, halfway=job.halfway, step=job.step) == job.count
         return self.update() if whole else None
 
@@ -164,11 +160,9 @@ class Trainer:
         Diverged when the model is not finite."""
         if self._counts.steps and not self._counts.samples:
             raise TaskError(f"{self.task.path}: samples() returned 0 for all batches of a round")
-        return Update(
-            vector=self.copy.bring(),
+        return self.copy.update(
             weight=self._counts.samples,
             loss=self._counts.mean_loss(),
-            learning_rate=self.copy.learning_rate,
             steps=self.steps_in_round,
             halfway=self._counts.halfway,
             epochs=self._batches.passes.in_round,
@@ -184,7 +178,7 @@ class Trainer:
         """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
         optimizer's state and the place in the data are those of now."""
         vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
-        self.copy.load(update.vector)
+        self.copy.load(update.vector, update.grown)
         self.steps -= now.steps
         losses = [torch.tensor(update.loss, device=self.device)]
         self._counts = Counts(now.skips, update.steps, update.weight, losses)
@@ -204,6 +198,7 @@ class Trainer:
             return
         self.begin(position.begin)
         if failed:
+            self.copy.unfrozen.settle(position.grown)
             self.recover(position.vector)
         if write is not None:
             write(self.snapshot())
@@ -214,7 +209,7 @@ class Trainer:
         if all_finite(self.vector) and math.isfinite(self._counts.mean_loss()):
             return
         self.steps -= self._counts.steps
-        self.copy.load(vector)
+        self.copy.show(vector)
         self.begin_round()
         kept = (value for state in self.optimizer.state.values() for value in state.values())
         if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
@@ -234,7 +229,7 @@ class Trainer:
             yield
             return
         now = self.vector
-        self.copy.load(vector)
+        self.copy.show(vector)
         try:
             yield
         finally:
@@ -254,9 +249,11 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
+        self.copy.notice()
+        base, unfrozen = self.copy.unfrozen.to_plain()
         state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
         optimizer, plain = optimizer_to_plain(state)
-        tensors = saved_tensors(self.model) | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+        tensors = saved_tensors(self.model) | base | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
         losses = self._counts.losses
@@ -268,7 +265,8 @@ class Trainer:
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._counts.samples,
-            "layout": self.layout.to_plain(),
+            "layout": self.copy.layout.to_plain(),
+            **unfrozen,
             **place,
         }
         return Snapshot(tensors, numbers)
@@ -277,7 +275,8 @@ class Trainer:
         """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
-        if (difference := self.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
+        self.copy.unfrozen.restore(tensors, numbers)
+        if (difference := self.copy.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
             other = "optimizer or --inner" if "'optimizer/" in difference else "model"
             raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
         mine = type(self.optimizer).__name__

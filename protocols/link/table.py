@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
+from ..addresses import NOWHERE
 from ..testpoints import buggify
 from ..transport import PeerId, Transport, is_guest, key_of
+from ..wire.frames import encode
 from .congestion import WINDOW_BYTES_MAX, Pace
 from .lane import CREDIT_BYTES_MIN
 from .link import Link, PeerLost
@@ -20,6 +22,8 @@ INBOUND_BYTES_MAX = 256 << 20
 """Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
 keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
+_PACES_MAX = 4096
+"""Of more peers the congestion control is remembered only while there are links to them."""
 GUESTS_MAX = 64
 """The most guests (peers that share one key) with a link at the same time."""
 CLOSED = "this endpoint was closed"
@@ -88,6 +92,8 @@ class Links:
             self._make_room(peer, self._links)
         if peer in self._addresses:
             self._transport.dial(peer, self._addresses[peer])
+        if len(self._paces) > _PACES_MAX:
+            self._paces = {one: pace for one, pace in self._paces.items() if one in self._links}
         link = self._links[peer] = Link(
             peer,
             self._rng.randrange(1, 2**62),
@@ -99,11 +105,33 @@ class Links:
         return link
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`. A lost peer is given another chance when it is next needed."""
+        """Learn the address of `peer`. A lost peer is given another chance when it is next needed. A peer that cannot
+        be dialled itself connects at once, because `peer` cannot."""
         self._addresses[peer] = address
         self.retry(peer)
-        if peer in self._links:
+        if peer in self._links or (self._transport.pipes is not None and address != NOWHERE):
             self._transport.dial(peer, address)
+
+    def hang_up(self, peer: PeerId) -> None:
+        """Drop what waits for `peer`. A peer that cannot be dialled itself connects anew: `peer` may still need it."""
+        self._transport.hang_up(peer)
+        if self._transport.pipes is not None and (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+
+    def patience_s(self, link: Link) -> float:
+        """Seconds that the peer of `link` may be silent. A peer that cannot be dialled, and that has not been heard of
+        yet, has twice as long: it has to hear of this one first, and then to call."""
+        calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
+        return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
+
+    def tell(self, channel: str, peer: PeerId, message: object) -> None:
+        """Post a loose message, without a link: over the connection that there is, or a new one if `peer` has an
+        address. Does nothing when this endpoint is closed."""
+        if self.closed:
+            return
+        if (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+        self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
         """A lost peer is called again when it is next needed."""

@@ -36,11 +36,15 @@ LEVEL_MAX = 127
 
 
 class Bandwidths:
-    """One peer's side of this. `size_bytes`: size of the vector that a round sums. `costs` returns the agreed link
+    """One peer's side of this. `size_bytes` returns the size of the vector that a round sums, `costs` the agreed link
     costs."""
 
     def __init__(
-        self, channel: Channel, membership: Membership, size_bytes: int, costs: Callable[[], LinkCosts]
+        self,
+        channel: Channel,
+        membership: Membership,
+        size_bytes: Callable[[], int],
+        costs: Callable[[], LinkCosts],
     ) -> None:
         self._channel, self._membership, self._size_bytes, self._costs = channel, membership, size_bytes, costs
         self._generation = 0
@@ -88,7 +92,7 @@ class Bandwidths:
         latency_s = 2 * self._costs().alpha_s
 
         def seconds(shares: tuple[float, ...] | None) -> float:
-            return latency_s + self._size_bytes * bottleneck(shares or alike, bandwidths, everybody)
+            return latency_s + self._size_bytes() * bottleneck(shares or alike, bandwidths, everybody)
 
         return seconds(by_bandwidth(bandwidths)) < _BETTER * seconds(view.group(self._channel.endpoint.id).shares)
 

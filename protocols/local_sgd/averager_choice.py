@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.fragments import Fragments
-from ...aggregation.vector import Layout, Part
+from ...aggregation.vector import Part
 from ..collectives.reducer import Reducer
-from .averagers import Averager, Owed, averager_for
+from .averagers import Averager, Layouts, Owed, averager_for
 from .bucketwise import BucketAverager
 from .fragmentwise import FragmentAverager
 
 
 def chosen(
     reducer: Reducer,
-    layout: Layout,
+    layout: Layouts,
     fragments: Fragments,
     *,
     codec: Codec | None,
@@ -24,7 +24,8 @@ def chosen(
     seed: int,
 ) -> Averager:
     """The averager of a run: by `buckets` if there are any, which excludes a codec, else one averager for each of the
-    `fragments`. `owed`: the compression residual of a resumed run, used only where the model is averaged whole."""
+    `fragments`. `layout`: with these parameters unfrozen. `owed`: the compression residual of a resumed run, used only
+    where the model is averaged whole."""
     if buckets:
         return BucketAverager(reducer, buckets)
     count = len(fragments.parts)

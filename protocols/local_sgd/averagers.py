@@ -13,7 +13,7 @@ e_i is the compression residual of peer i (error feedback); it is dropped when t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...aggregation.codecs.codec import Codec, GatherCodec, HopCodec, Sketch, SketchCodec, SketchState, seed_of
 from ...aggregation.codecs.error_feedback import ErrorFeedback
+from ...aggregation.growth import carried
 from ...aggregation.mean import Mean, combine, contribute
 from ...aggregation.schedules.schedule import Op
 from ...aggregation.vector import Layout, norm_of
@@ -33,8 +34,11 @@ from ..transfer.chunks import AttemptId
 from .rounds import Contribution
 from .state import fingerprint
 
-Owed = tuple[int, Tensor]
-"""A compression residual: the last round that it includes, and the residual [n]."""
+Owed = tuple[int, Tensor, tuple[str, ...]]
+"""A compression residual: the last round that it includes, the residual [n], and the parameters in it that were frozen
+when the run began."""
+Layouts = Callable[[tuple[str, ...]], Layout]
+"""The layout with these parameters unfrozen."""
 _GAIN = 1e3
 """How many times larger a projection may be than the projected vector."""
 
@@ -63,16 +67,17 @@ class Averager(Protocol):
 
 
 def averager_for(
-    codec: Codec | None, reducer: Reducer, layout: Layout, seed: int, owed: Owed | None = None, every: int = 1
+    codec: Codec | None, reducer: Reducer, layout: Layouts, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager for `codec`; None: no codec. `seed`: the same on all peers of the run. `owed`: the residual of a
-    resumed run. `every`: number of rounds from one call to the next."""
+    """The averager for `codec`; None: no codec. `layout`: of the whole model with these parameters unfrozen. `seed`:
+    the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds from one call to
+    the next, 1: it is called with whole models."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
         return HopAverager(reducer, codec)
     if codec.family == "gather":
-        return GatherAverager(reducer, codec, owed, every)
+        return GatherAverager(reducer, codec, layout, owed, every)
     return SketchAverager(reducer, codec, layout, seed, owed)
 
 
@@ -134,41 +139,49 @@ class HopAverager:
 
 class _Remembering:
     """Keeps the compression residual of all committed rounds until the members change. `owed`: the residual restored
-    from a checkpoint; it is valid only if this peer contributes to the very next round, otherwise it is dropped."""
+    from a checkpoint; it is valid only if this peer contributes to the very next round, otherwise it is dropped. Where
+    the vector has grown since, the residual is 0 for the new elements; that of a fragment is dropped."""
 
-    def __init__(self, owed: Owed | None, every: int) -> None:
-        self.owed, self._every = owed, every
+    def __init__(self, layout: Layouts, owed: Owed | None, every: int) -> None:
+        self.owed, self._layout, self._every = owed, layout, every
         self._next = owed
         """The residual that holds if the last mean is committed."""
         self._generation = 0
 
-    def _begin(self, attempt: AttemptId) -> bool:
+    def _begin(self, attempt: AttemptId, names: tuple[str, ...]) -> bool:
         """Drop the residual of an attempt that was not committed, and the committed one when the members have changed
-        or a round is missing. Returns whether the members have changed."""
+        or a round is missing. `names`: the parameters in this attempt that were frozen when the run began. Returns
+        whether the members have changed."""
         changed, first = attempt[0] != self._generation, self._generation == 0
         if self.owed is not None and (self.owed[0] + self._every != attempt[1] or (changed and not first)):
             self.owed = None
-        self._next = None if self.owed is None else (attempt[1], self.owed[1])
+        owed = self.owed
+        if owed is not None and owed[2] != names:
+            owed = None if self._every > 1 else (owed[0], self._grown(owed, names), names)
+        self._next = None if owed is None else (attempt[1], *owed[1:])
         self._generation = attempt[0]
         return changed
 
+    def _grown(self, owed: Owed, names: tuple[str, ...]) -> Tensor:
+        return carried(owed[1], self._layout(owed[2]), self._layout(names))
+
     def _working_copy(self, anchor: Tensor) -> ErrorFeedback:
         """A copy of the residual, for an attempt that is not committed yet."""
-        return ErrorFeedback.of(anchor) if self.owed is None else ErrorFeedback(self.owed[1])
+        return ErrorFeedback.of(anchor) if self._next is None else ErrorFeedback(self._next[1])
 
     def committed(self) -> None:
         self.owed = self._next
 
 
 class GatherAverager(_Remembering):
-    def __init__(self, reducer: Reducer, codec: GatherCodec, owed: Owed | None, every: int) -> None:
-        super().__init__(owed, every)
+    def __init__(self, reducer: Reducer, codec: GatherCodec, layout: Layouts, owed: Owed | None, every: int) -> None:
+        super().__init__(layout, owed, every)
         self._reducer, self._codec = reducer, codec
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        self._begin(attempt)
+        self._begin(attempt, contribution.grown)
         brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, attempt))
-        self._next = (attempt[1], feedback.residual)
+        self._next = (attempt[1], feedback.residual, contribution.grown)
         payloads = await self._reducer.gather(brought, attempt)
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor, len(contribution.signals)))
 
@@ -205,16 +218,19 @@ class GatherAverager(_Remembering):
 
 
 class SketchAverager(_Remembering):
-    def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layout, seed: int, owed: Owed | None) -> None:
-        super().__init__(owed, every=1)
-        self._reducer, self._codec, self._layout, self._seed = reducer, codec, layout, seed
+    def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layouts, seed: int, owed: Owed | None) -> None:
+        super().__init__(layout, owed, every=1)
+        self._reducer, self._codec, self._seed = reducer, codec, seed
         self._state: SketchState = ()
+        self._of: tuple[str, ...] = ()
+        """The parameters in the layout of `_state` that were frozen when the run began."""
         self._next_state: SketchState = ()
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        nbytes, signals = anchor.nbytes, len(contribution.signals)
-        if self._begin(attempt):  # newcomers do not have the old sketch state
-            self._state = self._codec.start(self._layout, seed_of(self._seed, attempt[0]))
+        nbytes, signals, names = anchor.nbytes, len(contribution.signals), contribution.grown
+        # Newcomers do not have the old sketch state, and a layout that has grown is of other matrices.
+        if self._begin(attempt, names) or self._of != names:
+            self._state, self._of = self._codec.start(self._layout(names), seed_of(self._seed, attempt[0])), names
         self._next_state = self._state
         feedback, corrected, sketch = await off_loop(nbytes, lambda: self._begun(contribution, anchor, attempt))
         agreed: Mean | None = None
@@ -239,7 +255,7 @@ class SketchAverager(_Remembering):
             return agreed, sketch.state()
 
         agreed, self._next_state = await off_loop(nbytes, partial(ended, agreed))
-        self._next = (attempt[1], feedback.residual)
+        self._next = (attempt[1], feedback.residual, names)
         return agreed, seed_of(marks)
 
     def _begun(
@@ -251,7 +267,9 @@ class SketchAverager(_Remembering):
         return (
             feedback,
             corrected,
-            self._codec.begin(corrected, self._layout, seed_of(self._seed, attempt[1]), self._state),
+            self._codec.begin(
+                corrected, self._layout(contribution.grown), seed_of(self._seed, attempt[1]), self._state
+            ),
         )
 
     def committed(self) -> None:

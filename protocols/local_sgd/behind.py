@@ -30,8 +30,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...aggregation.vector import Part
-from ..conversation import Add, Begin, Blend, Steps, Update
 from ..meter import Meter
+from ..work import Add, Begin, Blend, Steps, Update
+from .growth import Growth
 from .rounds import Outcome
 
 Done = tuple[Outcome, int]
@@ -40,10 +41,11 @@ Done = tuple[Outcome, int]
 
 class Behind:
     """One peer's round in the background. `overlap_share`: the weight of the peer's own model at the merge; None: its
-    progress is added to the mean. `parameters`: number of elements to merge, the first of the vector; None: all."""
+    progress is added to the mean. `parameters`: number of elements to merge, the first of the vector, when the run
+    begins; None: all."""
 
-    def __init__(self, meter: Meter, overlap_share: float | None, parameters: int | None) -> None:
-        self._meter, self._share, self._parameters = meter, overlap_share, parameters
+    def __init__(self, meter: Meter, growth: Growth, overlap_share: float | None, parameters: int | None) -> None:
+        self._meter, self._growth, self._share, self._parameters = meter, growth, overlap_share, parameters
         self._meanwhile = Steps(0)
         self._averaging: asyncio.Task[Done] | None = None
         self.brought: Update | None = None
@@ -75,11 +77,12 @@ class Behind:
         """Merge the round's mean. Returns the update that this peer contributed, and from where its replica goes on."""
         update, self.brought, self.merges = self.brought, None, True
         assert update is not None
-        whole = done.part
-        part = whole if self._parameters is None else Part(whole.start, min(whole.stop, self._parameters))
+        whole, state = done.part, done.state
+        parameters = self._growth.parameters(self._parameters, state)
+        part = whole if parameters is None else Part(whole.start, min(whole.stop, parameters))
         if self._share is not None:
-            return update, Blend(done.vector, self._share, part)
-        return update, Add(done.vector - update.vector, part)
+            return update, Blend(done.vector, self._share, part, state.grown)
+        return update, Add(done.vector - self._growth.carry(update.vector, update.grown, state), part, state.grown)
 
     async def give_up(self) -> Done | None:
         """Cancel the round under way. Returns it if it was committed already; else None."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ...aggregation.growth import grown, whole
 from ...aggregation.vector import Layout
 from ..channel import Channel
 from ..link.link import PeerLost
@@ -18,11 +19,11 @@ from ..members.joining import Fetch
 from ..members.view import Version
 from ..offload import off_loop
 from ..testpoints import sometimes
-from ..transfer.snapshot import bytes_max, unpack
+from ..transfer.snapshot import bytes_max, extra_of, unpack
 from ..transfer.snapshot_transfer import CatchUpFailed, fetch
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
-from .state import State, expected, from_snapshot, state_fingerprint
+from .state import State, expected, from_snapshot, grown_in, state_fingerprint
 
 _MANIFESTS_MAX = 4
 """How often one donor may move on to a later round during the transfer before the next donor is tried."""
@@ -52,10 +53,11 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """The state from one of `donors`, asked one after another. `outer`: number of tensors of the outer step. `kept`:
-    parts of snapshots by hash, kept from one call to the next. Raises CatchUpFailed."""
+    """The state from one of `donors`, asked one after another. `layout`: the one with which the run began.
+    `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash, kept from one call to the next.
+    Raises CatchUpFailed."""
     kept, failures = {} if kept is None else kept, list[str]()
-    version, size_max = wanted.version.number, bytes_max(expected(layout, outer))
+    version, size_max = wanted.version.number, bytes_max(expected(whole(layout), outer))
     for donor in donors:
         try:
             for _ in range(_MANIFESTS_MAX):
@@ -81,7 +83,8 @@ def fetching(channel: Channel, layout: Layout, outer: int, adopt: Callable[[Stat
 
 def _state(blob: bytes, layout: Layout, outer: int, wanted: Wanted) -> State:
     """Unpack a state. Raises PeerMisbehaved when it is no state of this model, or not what the members agreed on."""
-    state = from_snapshot(unpack(blob, expected(layout, outer)))
+    names = grown_in(extra_of(blob), layout)
+    state = from_snapshot(unpack(blob, expected(grown(layout, names), outer)), names)
     wanted.check(state.round)
     told = wanted.version.fingerprint != 0 and state.round == wanted.version.number
     if told and state_fingerprint(state) != wanted.version.fingerprint:

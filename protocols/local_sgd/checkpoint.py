@@ -11,7 +11,8 @@ from torch import Tensor
 from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
-from ..conversation import Begin, Position, Update
+from ..conversation import Position
+from ..work import Begin, Update
 from .ends import Counts
 from .state import State
 
@@ -31,8 +32,9 @@ def position_of(state: State, residual: Tensor | None, begin: Begin | Update) ->
         "links": list(state.links),
         "speeds": list(state.speeds),
         "counts": list(state.counts or ()),
+        "grown": list(state.grown),
     }
-    return Position(state.round, state.vector, tensors, {"state": agreed}, begin)
+    return Position(state.round, state.vector, tensors, {"state": agreed}, begin, state.grown)
 
 
 def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple[State, Tensor | None]:
@@ -44,4 +46,4 @@ def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple
     state = State(agreed["round"], agreed["step"], tensors["state/vector"], outer, period, links, speeds)
     if counts := agreed.get("counts"):
         state = replace(state, counts=Counts(*counts))
-    return state, tensors.get("residual")
+    return replace(state, grown=tuple(agreed.get("grown", ()))), tensors.get("residual")

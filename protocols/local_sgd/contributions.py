@@ -16,7 +16,7 @@ from torch import Tensor
 from ...aggregation.periods.displacement import MotionSampler
 from ...aggregation.periods.policy import STILL
 from ...aggregation.scaffold import ControlVariate
-from ..conversation import AfterStep, Update
+from ..work import AfterStep, Update
 from .local_sgd import LocalSGD
 from .options import Options
 from .own_pace import Pace, renew
@@ -28,8 +28,10 @@ class Contributions:
     """One peer's contributions to the rounds of `averaging`."""
 
     def __init__(self, averaging: LocalSGD, options: Options) -> None:
-        self._averaging = averaging
-        self._pace = Pace(options.own_pace, options.parameters)
+        self._averaging, self._options = averaging, options
+        self._grown: tuple[str, ...] = ()
+        """The parameters in the state from which the round began that were frozen when the run began."""
+        self._pace = Pace(options.own_pace)
         self._sampler = MotionSampler(options.parameters) if averaging.watches else None
         self._variate = ControlVariate(options.parameters) if options.corrected else None
         self._averaging_s = 0.0
@@ -51,7 +53,11 @@ class Contributions:
         return self._sampler is not None
 
     def begin_round(self, vector: Tensor) -> None:
-        """A round begins from the model `vector` [n]."""
+        """A round begins from the model `vector` [n], in the layout of the state."""
+        state = self._averaging.state
+        if self._sampler is not None and state.grown != self._grown:
+            self._sampler = MotionSampler(self._averaging.growth.parameters(self._options.parameters, state))
+        self._grown = state.grown
         if self._sampler is not None:
             self._sampler.begin(vector)
 
@@ -63,8 +69,8 @@ class Contributions:
         """`update` as a contribution. `began_s`: when the round's local steps began, on the run's clock. `bystander`:
         this peer takes no local steps in this round, so its motion is not sampled."""
         motion = STILL
-        if self._sampler is not None and not bystander:
-            if update.halfway is not None:
+        if self._sampler is not None and not bystander and update.grown == self._grown:
+            if update.halfway is not None and len(update.halfway) == len(update.vector):
                 self._sampler.amid(update.halfway)
             motion = self._sampler.end(update.vector)
         return Contribution(
@@ -77,14 +83,22 @@ class Contributions:
             motion,
             steps=0 if update.final and update.steps < self.due else update.steps,  # not for an incomplete round
             epochs=update.epochs,
+            grown=update.grown,
+            base=update.base,
         )
 
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
         """Average one round. `spent`: this peer's local steps since its last average, and their time."""
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
+        before = self._averaging.growth.extended(before, contribution)
         samples, news = contribution.weight, self._news
         contribution = await self._pace.brought(
-            contribution, period, before, compute_s=spent.compute_s, steps=spent.steps
+            contribution,
+            period,
+            before,
+            parameters=self._averaging.growth.parameters(self._options.parameters, before),
+            compute_s=spent.compute_s,
+            steps=spent.steps,
         )
         if spent.steps and self._averaging_s:
             step_s = spent.compute_s / spent.steps

@@ -16,29 +16,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from dataclasses import replace
 
 from torch import Tensor
 
 from ..clock import RunClock
-from ..conversation import (
-    Begin,
-    Came,
-    End,
-    Evaluate,
-    Gradient,
-    Job,
-    Keep,
-    Load,
-    Outcome,
-    Position,
-    Steps,
-    StepWith,
-    Update,
-    Work,
-)
+from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, MembershipError
 from ..members.membership import Membership
 from ..transport import PeerId
+from ..work import Begin, Evaluate, Gradient, Job, Keep, Load, Steps, StepWith, Update, Work
 from . import rounds
 from .behind import Behind
 from .checkpoint import position_of
@@ -61,7 +48,7 @@ class LocalSGDConversation:
         self._clock, self._options = clock, options
         self._contributions = Contributions(averaging, options)
         self._farewell = Farewell(averaging)
-        self._behind = Behind(averaging.meter, options.overlap_share, options.parameters)
+        self._behind = Behind(averaging.meter, averaging.growth, options.overlap_share, options.parameters)
         self._evaluations = Evaluations(averaging, options.evaluate_every, self._contributions.evaluated)
         self._resumed_from = self.state if resumed else None
         self._begin: Begin = Keep()
@@ -153,8 +140,9 @@ class LocalSGDConversation:
 
     async def next(self) -> Work | None:
         work = self._next()
-        if work is not None:
-            self._job = work.job
+        if work is not None and self._options.grows and isinstance(work.job, Steps):
+            work = replace(work, job=replace(work.job, unfreeze=self.averaging.growth.urged))
+        self._job = self._job if work is None else work.job
         return work
 
     def _next(self) -> Work | None:
@@ -181,7 +169,7 @@ class LocalSGDConversation:
 
     def _go_on_from(self, vector: Tensor) -> None:
         """The next round begins from the model `vector` [n]."""
-        self._begin, self._taken = Load(vector, self._options.fresh_optimizer), 0
+        self._begin, self._taken = Load(vector, self._options.fresh_optimizer, grown=self.state.grown), 0
         self._contributions.begin_round(vector)
 
     # What the replica brings
@@ -199,7 +187,7 @@ class LocalSGDConversation:
             return await self._end_behind(update)
         self._left = update.final
         if update.final and update.steps == 0:
-            self._begin = Load(self.state.vector)
+            self._begin = Load(self.state.vector, grown=self.state.grown)
             return None
         if update.steps < self._contributions.due and not update.final and not self._behind.merges:
             return await self._average_at_site(update)
@@ -251,7 +239,7 @@ class LocalSGDConversation:
         if self.state is not before:  # the round is over
             self._go_on_from(self.state.vector)
         else:
-            self._begin, self._taken = Load(vector, amid=True), update.steps
+            self._begin, self._taken = Load(vector, amid=True, grown=before.grown), update.steps
         return None
 
     async def _follow(self, update: Update) -> Outcome | None:

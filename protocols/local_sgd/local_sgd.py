@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from torch import Tensor
 
 from ...aggregation.codecs.codec import Codec
 from ...aggregation.fragments import Fragments
+from ...aggregation.growth import to_bits
 from ...aggregation.outer import OuterStep
 from ...aggregation.periods.policy import PeriodPolicy
 from ...aggregation.schedules.schedule import Schedule
@@ -51,6 +53,7 @@ from .averager_choice import chosen
 from .catch_up import fetching
 from .commit import BAD, Verdicts
 from .ends import ENDLESS, Ends
+from .growth import Growth
 from .inquest import Inquest
 from .lag import Behind, Lag
 from .learner import Learner
@@ -90,40 +93,38 @@ class LocalSGD:
         uneven: bool = False,
         norm_limit: float = NORM_LIMIT,
     ) -> None:
-        """Attaches itself to `membership`. `schedule` is called with a group. `ends`: when the run is over.
-        `codec` encodes vectors; `residual`: its compression residual at `state`; `buckets`: the order in which
-        contributions are filled; `fragments`: how many, averaged one a round; `seed`: the run's; `uneven`: parts are
-        cut by the members' bandwidths; `norm_limit`: see `Bound`."""
+        """Attaches itself to `membership`. `layout`: the one with which the run begins. `schedule` is called with a
+        group. `ends`: when the run is over. `codec` encodes vectors; `residual`: its compression residual at `state`;
+        `buckets`: the order in which contributions are filled; `fragments`: how many, averaged one a round; `seed`: the
+        run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.ends = channel, state, ends
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""
-        self._fragments = Fragments.of(layout.size, fragments)
         self._result: Result | None = None
         self._committed: Result | None = None
         self._amid = False
         """Whether this peer's site has averaged since the last round."""
         self._versions = Versions(state)
-        Donor(channel, lambda: to_snapshot(self.state))
+        Donor(channel, lambda: to_snapshot(self.state, to_bits(layout, self.state.grown)))
         self.membership = membership
         membership.attach(self)
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
         self.stalls, self.meter = stalls, stalls.meter
+        self.growth = Growth(channel, membership, layout, stalls.meter, lambda: self.state)
         self._reducer = Reducer(
             channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit), self.meter
         )
         inquest = Inquest(channel, self.membership, self._reducer)
         self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
-        self._inbox = self._reducer.inbox
-        owed = None if residual is None else (state.round, residual)
-        self._averager = chosen(
-            self._reducer, layout, self._fragments, codec=codec, owed=owed, buckets=buckets, seed=seed
-        )
-        summed_bytes = layout.nbytes // len(self._fragments.parts)
+        cut, grown = Fragments.of(layout.size, fragments), self.growth
+        owed = None if residual is None else (state.round, residual, state.grown)
+        self._averager = chosen(self._reducer, grown.layout, cut, codec=codec, owed=owed, buckets=buckets, seed=seed)
+        summed_bytes = partial(grown.summed_bytes, len(cut.parts))
         late = Lateness(channel, self.membership, self._reducer, summed_bytes, lambda: self.state.links)
         self._attempts = self._attempts_with(late, layout)
         bandwidths = Bandwidths(channel, self.membership, summed_bytes, lambda: self.state.links) if uneven else None
         self._verdicts = Verdicts(channel, self.membership, lambda: self.state.round, bandwidths)
-        self._results = Results(self._fragments, outer, period, ends)
+        self._results = Results(cut, outer, period, ends)
         self._trial = Trial(
             self.membership,
             self._averager,
@@ -147,7 +148,7 @@ class LocalSGD:
             self._lag,
             learner,
             self._entry,
-            self._inbox,
+            self._reducer.inbox,
             late,
             self.stalls,
             state=lambda: self.state,
@@ -213,9 +214,8 @@ class LocalSGD:
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False
-        own, outcome = self._committed, self._results.outcome
-        averaged = own is not None and own.state is self.state
-        return outcome(contribution, self.state, own if averaged else None, self.membership.view, meter, self.period)
+        state, contribution = self.state, self.growth.fitted(contribution, self.state)
+        return self._results.outcome(contribution, state, self._committed, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
         """Average amid a round with the peers of this peer's site. `turn`: the index of this average in the round, from
@@ -227,7 +227,7 @@ class LocalSGD:
         return await self.or_leave(self._average_at_site(contribution, turn))
 
     async def _average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
-        before = self.state
+        before, contribution = self.state, self.growth.fitted(contribution, self.state)
         mean: Tensor | None = None
         self.meter.begin(computing=False, goes_on=self._amid)
         self._amid = True
@@ -259,8 +259,9 @@ class LocalSGD:
             self._result, self._lag.behind = None, Behind(Version(attempt[1], 0), ())
 
     async def _attempt(self, attempt: AttemptId, contribution: Contribution) -> None:
+        contribution, before = await self.growth.agreed(attempt, contribution, self.state)
         witness(Contributed(attempt, contribution.vector, contribution.weight, self.membership.view.ids))
-        result = await self._trial.make(attempt, contribution, self.state, self.period)
+        result = await self._trial.make(attempt, contribution, before, self.period)
         if result is not None:
             self._commit(result)
 

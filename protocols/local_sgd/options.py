@@ -15,7 +15,8 @@ class Options:
     averages of a site; None: sites do not average. `meanwhile`: local steps behind which a round is averaged; None: no
     overlap. `overlap_share`: see `Behind`. `own_pace`: see `fednova`; `corrected`: see `scaffold`. `period_stays`:
     returns why the period policy cannot use a loss and a learning rate; "": it can. `leaves_within_s`: the most seconds
-    that a peer whose script ends before the run waits for the others."""
+    that a peer whose script ends before the run waits for the others. `grows`: parameters may be unfrozen (`growth`).
+    """
 
     parameters: int | None = None
     evaluate_every: int = 0
@@ -28,3 +29,4 @@ class Options:
     corrected: bool = False
     period_stays: Callable[[float, float], str] = lambda loss, learning_rate: ""
     leaves_within_s: float = math.inf
+    grows: bool = False

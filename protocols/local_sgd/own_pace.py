@@ -16,9 +16,8 @@ class Pace:
     measures its speed from its first round on, also after a restart; in that first round it takes the period's steps.
     """
 
-    def __init__(self, own: bool, parameters: int | None) -> None:
-        """`parameters`: number of elements that local steps change, the first of the vector; None: all."""
-        self._own, self._parameters = own, parameters
+    def __init__(self, own: bool) -> None:
+        self._own = own
         self._steps_per_s = 0.0
 
     def steps(self, period: int, state: State) -> int:
@@ -30,9 +29,17 @@ class Pace:
         return effective(period, state.speeds) if self._own else period
 
     async def brought(
-        self, contribution: Contribution, period: int, state: State, *, compute_s: float, steps: int
+        self,
+        contribution: Contribution,
+        period: int,
+        state: State,
+        *,
+        parameters: int | None,
+        compute_s: float,
+        steps: int,
     ) -> Contribution:
-        """`contribution`, normalised to the effective steps. Its last `steps` local steps took `compute_s` seconds."""
+        """`contribution`, normalised to the effective steps since `state`. `parameters`: number of elements that local
+        steps change, the first of the vector; None: all. Its last `steps` local steps took `compute_s` seconds."""
         if not self._own or not contribution.steps:
             return contribution
         if steps and compute_s > 0:
@@ -40,7 +47,7 @@ class Pace:
         speed = self._steps_per_s
         share = self.effective(period, state) / contribution.steps
         vector = await off_loop(
-            state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, self._parameters)
+            state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, parameters)
         )
         return replace(
             contribution,

@@ -29,10 +29,11 @@ class Results:
     def of(self, before: State, steps: int, attempt: AttemptId, mean: Mean, mark: int) -> Result:
         """The result of a round. `steps`: local steps since `before`; `mark`: the fingerprint of the sum."""
         numbers, links, speeds, counts = told(mean.signals)
-        vector, outer = self.fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
+        fragments = self.fragments.of_size(len(before.vector))
+        vector, outer = fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
         period = self.period.update(before.period, numbers)
         ends = self.ends.counted(before.counts, counts, mean.weight, steps=steps, round=before.round)
-        state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds, ends)
+        state = State(before.round + 1, before.step + steps, vector, outer, period, links, speeds, ends, before.grown)
         return Result(attempt, state, mean.weight, numbers.loss, numbers.elapsed_s, mark)
 
     @staticmethod
@@ -44,15 +45,18 @@ class Results:
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
     ) -> Outcome:
-        """The outcome of a round that led to `state`. `own`: this peer's result; None: it fetched the state."""
+        """The outcome of a round that led to `state`, in whose layout `contribution` is. `own`: the result that this
+        peer committed last; if it is of another state, this peer has fetched that one."""
         meter.read()
+        own = own if own is not None and own.state is state else None
         if own is None:
             meter.in_vain(0.0)
         whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0
-        averaged = self.fragments.at(state.round)
+        fragments = self.fragments.of_size(len(whole))
+        averaged = fragments.at(state.round)
         return Outcome(
             state=state,
-            vector=self.fragments.mixed(contribution.vector, whole, state.round) if own_steps else whole,
+            vector=fragments.mixed(contribution.vector, whole, state.round) if own_steps else whole,
             part=averaged if own_steps else Part(0, len(whole)),
             loss=contribution.loss if own is None else own.loss,
             elapsed_s=contribution.elapsed_s if own is None else own.elapsed_s,

@@ -5,8 +5,8 @@ checkers read.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -35,7 +35,8 @@ class Contribution:
     run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of the models in
     earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others. `steps`: local steps
     that led to the model, 0: not counted. `speeds`: of these steps, where each peer has its own pace. `epochs`: passes
-    over the data in the round. `counts`: the signals by which the run may end (`ends`)."""
+    over the data in the round. `counts`: the signals by which the run may end (`ends`). `grown`, `base`: of `vector`,
+    see `Update`."""
 
     vector: Tensor
     weight: float
@@ -49,6 +50,8 @@ class Contribution:
     speeds: Speeds = UNKNOWN_SPEEDS
     epochs: float = 0.0
     counts: tuple[float, ...] = ()
+    grown: tuple[str, ...] = ()
+    base: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def signals(self) -> tuple[float, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
+from ...aggregation.growth import from_bits
 from ...aggregation.outer import OuterState
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
@@ -28,8 +30,9 @@ _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A
 class State:
     """`round`: number of the round, 0 before the first; `step`: local steps that each peer has taken; `vector` [n]:
     the model; `outer`: the outer step's tensors [n]; `period`: the period policy's state; `links`, `speeds`: means of
-    link costs and peers' speeds; `counts`: what may end the run beside its steps, None: nothing. Its tensors are
-    never written to: a new round makes new ones."""
+    link costs and peers' speeds; `counts`: what may end the run beside its steps, None: nothing; `grown`: the
+    parameters in it that were frozen when the run began, in the model's order (`growth`). Its tensors are never written
+    to: a new round makes new ones."""
 
     round: int
     step: int
@@ -39,6 +42,7 @@ class State:
     links: LinkCosts = UNKNOWN
     speeds: Speeds = UNKNOWN_SPEEDS
     counts: Counts | None = None
+    grown: tuple[str, ...] = ()
 
 
 def fingerprint(vector: Tensor) -> int:
@@ -56,18 +60,29 @@ def fingerprint(vector: Tensor) -> int:
 
 
 def state_fingerprint(state: State) -> int:
-    """63 bits that differ when a bit of the model, or of the outer step's tensors, does."""
+    """63 bits that differ when a bit of the model, or of the outer step's tensors, does, or a parameter's name."""
     first, *others = (fingerprint(tensor) for tensor in (state.vector, *state.outer))
+    if state.grown:
+        others.append(zlib.crc32("\n".join(state.grown).encode()))
     for other in others:
         first = (first * 0x9E3779B97F4A7C15 + other) & (2**63 - 1)
     return first
 
 
-def to_snapshot(state: State) -> Snapshot:
-    """The state as a snapshot that other peers can fetch."""
+def to_snapshot(state: State, grown: bytes = b"") -> Snapshot:
+    """The state as a snapshot that other peers can fetch. `grown`: `State.grown` as bits."""
     tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
     numbers = [state.step, state.period.to_plain(), *state.links, *state.speeds, *(state.counts or ())]
-    return Snapshot(state.round, tensors, numbers)
+    return Snapshot(state.round, tensors, [*numbers, grown] if grown else numbers)
+
+
+def grown_in(extra: list[Any], layout: Layout) -> tuple[str, ...]:
+    """The parameters of a state that were frozen when the run began with `layout`, by a snapshot's numbers. Raises
+    PeerMisbehaved."""
+    try:
+        return from_bits(layout, extra[-1]) if extra and type(extra[-1]) is bytes else ()
+    except ValueError as error:
+        raise PeerMisbehaved(f"not a state of this run: {error}") from None
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
@@ -75,10 +90,11 @@ def expected(layout: Layout, outer: int) -> dict[str, Expected]:
     return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 
-def from_snapshot(snapshot: Snapshot) -> State:
-    """The state in `snapshot`. Raises PeerMisbehaved when the numbers beside its tensors make no sense."""
+def from_snapshot(snapshot: Snapshot, grown: tuple[str, ...] = ()) -> State:
+    """The state in `snapshot`. `grown`: see `grown_in`. Raises PeerMisbehaved when the numbers beside its tensors make
+    no sense."""
     try:
-        step, period, *others = snapshot.extra
+        step, period, *others = snapshot.extra[:-1] if grown else snapshot.extra
         means, counts = others[:_MEANS], counts_of(others[_MEANS:])
         if type(step) is not int or not 0 <= step < 2**62:
             raise ValueError("its number of steps makes no sense")
@@ -87,7 +103,7 @@ def from_snapshot(snapshot: Snapshot) -> State:
         links, speeds = LinkCosts(*means[: -len(Speeds._fields)]), Speeds(*means[-len(Speeds._fields) :])
         vector, *outer = snapshot.tensors.values()
         agreed = PeriodState.from_plain(period)
-        return State(snapshot.version, step, vector, tuple(outer), agreed, links, speeds, counts)
+        return State(snapshot.version, step, vector, tuple(outer), agreed, links, speeds, counts, grown)
     except (ValueError, TypeError) as error:
         raise PeerMisbehaved(f"not a state of this run: {error}") from None
 

@@ -66,15 +66,15 @@ class Late:
 
 
 class Lateness:
-    """Reports late sums of one peer, and judges all reports if this peer is one of the two judges. `size_bytes`: size
-    of the vector that a round sums. `costs` returns the link costs that all agreed on."""
+    """Reports late sums of one peer, and judges all reports if this peer is one of the two judges. `size_bytes`
+    returns the size of the vector that a round sums, `costs` the link costs that all agreed on."""
 
     def __init__(
         self,
         channel: Channel,
         membership: Membership,
         reducer: Reducer,
-        size_bytes: int,
+        size_bytes: Callable[[], int],
         costs: Callable[[], LinkCosts],
     ) -> None:
         self._channel, self._membership, self._reducer = channel, membership, reducer
@@ -142,7 +142,7 @@ class Lateness:
         if costs.bandwidth_Bps is not None and costs.bandwidth_Bps > (self._best.bandwidth_Bps or 0.0):
             self._best, self._foreseen = costs, None
         if self._foreseen is None or self._foreseen[0] != generation:
-            self._foreseen = generation, self._reducer.foreseen_s(self._size_bytes, self._best)
+            self._foreseen = generation, self._reducer.foreseen_s(self._size_bytes(), self._best)
         return self._foreseen[1]
 
     def _tell(self) -> None:

@@ -32,7 +32,7 @@ from .removals import Removals
 from .roster import Roster
 from .states import States
 from .terms import Terms as Terms
-from .view import Decided, Decree, Member, Version, View
+from .view import Decided, Decree, Member, Version, View, dialable_of
 from .view_change import Change
 
 
@@ -135,8 +135,8 @@ class Membership:
 
     @property
     def hosts(self) -> tuple[PeerId, ...]:
-        """The other members, or the last known members if this peer is not in the view: any of them may let it in."""
-        return tuple(self._roster.addresses)
+        """The other members that can be dialled, or the last known ones: any of them may let this peer in."""
+        return dialable_of(self._roster.addresses)
 
     @property
     def held_off_s(self) -> float:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ..clock import RunClock
-from ..conversation import Came, Keep, Outcome, Position, Steps, Update, Work
+from ..conversation import Came, Outcome, Position
 from ..members.membership import Membership
 from ..members.presence import Presence
 from ..members.view import View
 from ..transport import PeerId
+from ..work import Keep, Steps, Update, Work
 from .chain import Chains
 from .intake import Intake
 from .reads import Reads

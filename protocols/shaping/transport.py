@@ -5,7 +5,7 @@ As in a simulation (`sims.world.network`), a message occupies its sender's up-li
 `link_bytes` / bandwidth each, at the same time, and the latency between two peers is the greater of their two
 latencies. The sender tells the receiver its own link (`ShapedTo`); a peer that tells nothing counts as fast and near.
 Waiting bytes are bounded by the credit of the links above; whatever exceeds the bound even so is dropped, as by a
-router.
+router. What goes by a pipe is not shaped here: it is shaped on its way to the relay and from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import asyncio
 import random
 from dataclasses import replace
 
+from ..addresses import NOWHERE
 from ..link_spec import LinkSpec, link_bytes
+from ..pipes import Pipes
 from ..transport import Arrivals, PeerId, Transport, wire_bytes
 from ..wire.frames import Buffer, encode
 from .down_link import DownLink
@@ -38,6 +40,8 @@ class Shaped:
         told = ShapedTo(link.bandwidth_Bps, link.latency_s, link.jitter_s)
         self._told = encode(told, 0, incarnation=0, towards=0, seq=0)
         self._ways: dict[PeerId, Way] = {}
+        self._dialled = set[PeerId]()
+        """The peers with an address, if this one has none: whatever is no connection to one of these is a pipe."""
         self._leaving, self._coming = Waiting(), Waiting()
         self._up_free_s, self._down_link = 0.0, DownLink(link.receives_Bps)
 
@@ -49,12 +53,21 @@ class Shaped:
     def address(self) -> str:
         return self._inner.address
 
+    @property
+    def pipes(self) -> Pipes | None:
+        return self._inner.pipes
+
     def open(self, arrivals: Arrivals) -> None:
         self._arrivals, self._clock = arrivals, asyncio.get_running_loop().time
         self._inner.open(replace(arrivals, frames=self._arrived, reconnected=self._reconnected))
 
     def dial(self, peer: PeerId, address: str) -> None:
+        if self.pipes is not None and address != NOWHERE:
+            self._dialled.add(peer)
         self._inner.dial(peer, address)
+
+    def _by_pipe(self, peer: PeerId) -> bool:
+        return self.pipes is not None and peer not in self._dialled
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._inner.admit(peer, shared=shared)
@@ -72,6 +85,8 @@ class Shaped:
         return self._inner.trouble(peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        if self._by_pipe(peer):
+            return self._inner.post(peer, header, payload)
         way, told = self._way(peer), 0
         if not way.told:
             told = self._send(way, peer, self._told, b"")
@@ -94,6 +109,9 @@ class Shaped:
     def _arrived(self, sender: PeerId, header: Buffer, payload: Buffer, size: int) -> None:
         """A frame's last byte has arrived. Its first byte arrived earlier by the time on the sender's up-link. Both are
         delayed by the difference between this link's latency and the sender's."""
+        if self._by_pipe(sender):
+            self._arrivals.frames(sender, header, payload, size)
+            return
         if not self._coming.takes(header, payload):
             return
         way, now = self._way(sender), self._clock()

@@ -62,19 +62,33 @@ def pack(snapshot: Snapshot) -> bytes:
     return b"".join([struct.pack("<I", len(header)), header, *body])
 
 
+def extra_of(blob: Buffer) -> list[Any]:
+    """The unverified `extra` of the snapshot in `blob`. Raises PeerMisbehaved."""
+    try:
+        return _header(blob)[2]
+    except (ValueError, TypeError, struct.error) as error:
+        raise PeerMisbehaved(f"not a snapshot of this run: {error}") from None
+
+
+def _header(blob: Buffer) -> tuple[int, list[Any], list[Any], memoryview]:
+    """The version, the names, `extra`, and the bytes of the tensors."""
+    (length,) = struct.unpack_from("<I", blob)
+    if length > _HEADER_BYTES_MAX:
+        raise ValueError("its header is too long")
+    version, names, extra = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
+    if type(version) is not int or not 0 <= version < _VERSION_END or type(extra) is not list:
+        raise ValueError("its numbers make no sense")
+    return version, names, extra, memoryview(blob)[4 + length :]
+
+
 def unpack(blob: Buffer, expected: Mapping[str, Expected]) -> Snapshot:
     """The snapshot in `blob`. Raises PeerMisbehaved unless it has exactly the `expected` tensors, all finite. `extra`
     is unverified: the caller must check it."""
     try:
-        (length,) = struct.unpack_from("<I", blob)
-        if length > _HEADER_BYTES_MAX:
-            raise ValueError("its header is too long")
-        version, names, extra = msgpack.unpackb(bytes(blob[4 : 4 + length]), max_map_len=0, max_ext_len=0)
-        if type(version) is not int or not 0 <= version < _VERSION_END or type(extra) is not list:
-            raise ValueError("its numbers make no sense")
+        version, names, extra, body = _header(blob)
         if names != [*expected]:
             raise ValueError(f"it has other tensors than the {len(expected)} of this run")
-        body, due = memoryview(blob)[4 + length :], sum(one.nbytes for one in expected.values())
+        due = sum(one.nbytes for one in expected.values())
         if len(body) != due:
             raise ValueError(f"it has {len(body)} bytes of tensors, {due} are due")
         tensors = dict[str, Tensor]()

@@ -40,11 +40,13 @@ class OtherVersion(PeerMisbehaved):
 
 
 class Lane(IntEnum):
-    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit."""
+    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit. A LOOSE frame
+    belongs to no link: it may be lost, doubled or overtaken, and is never sent again."""
 
     LINK = 0
     CONTROL = 1
     DATA = 2
+    LOOSE = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ SIMULATION = Simulation(
         "a late part",
         "a learner lost all members",
         "a mate went on without the mean that it holds",
+        "a parameter was not unfrozen by all at once",
+        "a parameter was unfrozen during the run",
         "a peer cannot know whether a mate took what both summed",
         "a result differed and was not taken",
         "a site does not tell any more what it took at a turn",

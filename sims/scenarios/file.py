@@ -1,7 +1,7 @@
 """Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, role
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, role, dialable
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
@@ -20,15 +20,16 @@ from ...peers.settings.link_text import parse_duration, parse_link
 from ...peers.settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
-from ...peers.settings.validators import MEASURED, shown
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...peers.settings.unit_rules import MEASURED
+from ...peers.settings.validators import shown
+from ...protocols.limits import PEERS_MAX
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
 from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
 from .traces import Trace, read_trace
 
-_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "role")
+_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "role", "dialable")
 _TOP = (
     "task",
     "settings",
@@ -63,8 +64,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     kinds = rows(file, "groups", _GROUP)
     counted = sum(map(_count, kinds))
     peers = counted or _settings(file, flags or {}, silently).peers
-    if peers > VIEW_MEMBERS_MAX:
-        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {VIEW_MEMBERS_MAX} can be")
+    if peers > PEERS_MAX:
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
     roles = [row.take("role", read.role, "") for row in kinds for _ in range(_count(row))]
@@ -72,6 +73,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     servers = sum(role == SERVER for index, role in enumerate(roles) if index not in late)
     founders = max(1, peers - len(arrivals) - servers) if counted else None
     settings = _settings(file, flags or {}, tell, founders, kinds, servers)
+    if peers > (most := settings.own.membership_kind().peers_max):
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {most} can be")
     if settings.founders > peers:
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.founders} are to found the run, the groups have {peers}")
@@ -79,6 +82,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
         row = f'a group with role = "{SERVER}"'
         raise TableError(f"{file.place('groups')}: groups: {wanted} servers found the run: add {row}")
     groups = tuple(_group(row, settings, number) for number, row in enumerate(kinds)) or Scenario.plain(settings).groups
+    if not any(group.dialable for group in groups):
+        raise TableError(f"{file.place('groups')}: groups: nobody can be dialled, so nobody can join")
     until = top.take("faults_until", read.duration, None)
     task = top.take("task", read.file_name, None)
     scenario = Scenario(
@@ -133,11 +138,12 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
         step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
         role=row.take("role", read.role, ""),
+        dialable=row.take("dialable", read.flag, True),
     )
 
 
 def _count(row: Row) -> int:
-    return row.take("peers", read.whole(1, VIEW_MEMBERS_MAX))
+    return row.take("peers", read.whole(1, PEERS_MAX))
 
 
 def _site(value: object) -> str:

@@ -118,7 +118,7 @@ class Fault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group of equal peers: their number, their site, their role (`Attributes`), and for each its link, the virtual
-    seconds of a local step, and its memory (0: unlimited)."""
+    seconds of a local step, its memory (0: unlimited), and whether others can dial it."""
 
     peers: int
     site: str = ""
@@ -126,6 +126,7 @@ class Group:
     step_s: float = 0.005
     memory_bytes: int = 0
     role: str = ""
+    dialable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

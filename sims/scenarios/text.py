@@ -46,6 +46,8 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
             yield f'role = "{group.role}"'
         if group.memory_bytes:
             yield f'memory = "{size_text(group.memory_bytes)}"'
+        if not group.dialable:
+            yield "dialable = false"
     for one, other, link in scenario.trunks:
         yield from ("", "[[trunks]]", f"between = {_value([one, other])}", f'link = "{link_text(link)}"')
     for peer, at_s in scenario.arrivals:

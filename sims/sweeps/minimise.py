@@ -68,6 +68,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, priorities=scenario.priorities // 2)
     if scenario.toy_size != TOY_SIZE:
         yield replace(scenario, toy_size=TOY_SIZE)
+    if not all(group.dialable for group in scenario.groups):
+        yield replace(scenario, groups=tuple(replace(group, dialable=True) for group in scenario.groups))
     plain = tuple(Group(peers=one.peers, link=_PLAIN, step_s=_STEP_S, role=one.role) for one in scenario.groups)
     if len({one.role for one in plain}) == 1:
         plain = (replace(plain[0], peers=scenario.peers),)
@@ -128,6 +130,8 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
         left = sum(first <= index < first + group.peers for index in kept)
         first += group.peers
         groups += [replace(group, peers=left)] if left else []
+    if not any(group.dialable for group in groups):
+        groups = [replace(group, dialable=True) for group in groups]
     faults = []
     for fault in scenario.faults:
         who = tuple(moved.get(target, target) for target in fault.who if target in moved or isinstance(target, str))

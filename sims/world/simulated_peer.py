@@ -26,15 +26,15 @@ from ...peers.training.no_model import NoModel
 from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
-from ...protocols.conversation import Update
 from ...protocols.members.roster import TRY_FOR
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId
+from ...protocols.work import Update
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
+from .outbound import transport_of
 from .overheard import Overheard
-from .transport import SimulatedTransport
 
 T = TypeVar("T")
 
@@ -207,12 +207,12 @@ class Life:
     @property
     def model_bytes(self) -> int:
         """The size of the model's vector, in bytes."""
-        layout = self.trainer.layout
+        layout = self.trainer.copy.layout
         return layout.slots[-1].stop * layout.dtype.itemsize
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
-        transport = SimulatedTransport(self._network, f"peer-{self.index}")
+        transport = transport_of(self._network, f"peer-{self.index}")
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(

@@ -76,7 +76,7 @@ def test_a_step_gives_the_same_bits_whatever_the_length_and_the_place_in_the_vec
     assert torch.equal(after, torch.cat([state for _, (state,) in one_by_one]))
 
 
-@pytest.mark.parametrize("outer", [Momentum(0.5), Momentum(0.5, nesterov=True), OfParameters(Momentum(0.5), 2)])
+@pytest.mark.parametrize("outer", [Momentum(0.5), Momentum(0.5, nesterov=True), OfParameters(Momentum(0.5), 1)])
 def test_a_step_leaves_anchor_mean_and_state_as_they_were(outer: OuterStep) -> None:
     anchor, mean, velocity = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
     outer.step(anchor, mean, (velocity,))
@@ -85,7 +85,7 @@ def test_a_step_leaves_anchor_mean_and_state_as_they_were(outer: OuterStep) -> N
 
 def test_buffers_become_their_mean() -> None:
     """Two parameters and a running variance, which falls from 1 to 0.1 and must not become negative."""
-    outer, anchor, mean = OfParameters(Momentum(0.9), 2), torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 0.5, 0.1])
+    outer, anchor, mean = OfParameters(Momentum(0.9), 1), torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 0.5, 0.1])
     vector, state = outer.step(anchor, mean, outer.start(anchor))
     vector, _ = outer.step(vector, mean, state)
     assert vector.tolist() == [1, pytest.approx(0.05), pytest.approx(0.1)]

@@ -204,7 +204,7 @@ def test_norms_of_rows_are_those_of_each(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", OUTER_STEPS)
 def test_outer_steps_of_rows_are_those_of_each(name: str, whole: bool, leading: tuple[int, ...]) -> None:
-    outer = parse_outer(name) if whole else OfParameters(parse_outer(name), 20)
+    outer = parse_outer(name) if whole else OfParameters(parse_outer(name), 13)
     fragments, anchor = Fragments.of(33, 3), normal(*leading, 33)
     state = outer.start(anchor)
     apart = [(row, outer.start(row)) for row in rows_of(anchor)]

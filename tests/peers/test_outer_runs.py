@@ -21,7 +21,7 @@ from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.averaged import Averaged
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Load
+from samovar.protocols.work import Load
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.simulated_peer import Life
@@ -69,7 +69,7 @@ def test_a_run_does_not_go_on_with_another_kind_of_outer_step() -> None:
 
 def test_fragments_are_averaged_in_turn_as_by_hand() -> None:
     """And a peer trains on with its own values of what is not averaged."""
-    fragments, outer = Fragments.of(trainer("kept").layout.size, 3), Momentum(0.9, 0.7, nesterov=True)
+    fragments, outer = Fragments.of(trainer("kept").copy.layout.size, 3), Momentum(0.9, 0.7, nesterov=True)
     trainers = [
         Trainer(load_task(UNION), seed=0, data_shard=part, data_shards=3, device=torch.device("cpu"))
         for part in range(3)

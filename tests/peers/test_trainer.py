@@ -19,9 +19,9 @@ from samovar.peers.task.model_copy import Diverged
 from samovar.peers.task.task import Task, TaskError, kind_of, load_task
 from samovar.peers.task.tensors import moved, samples_in
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Load
 from samovar.protocols.local_sgd.checkpoint import position_of
 from samovar.protocols.local_sgd.state import State
+from samovar.protocols.work import Load
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def test_a_contribution_is_weighted_by_samples_and_loading_begins_a_new_round() 
     trainer.train(3)
     brought = trainer.update()
     assert (brought.weight, brought.steps, brought.learning_rate) == (12.0, 3, 0.01)
-    trainer.begin(Load(torch.zeros(trainer.layout.size)))
+    trainer.begin(Load(torch.zeros(trainer.copy.layout.size)))
     assert float(weights(trainer).abs().max()) == 0.0
     assert trainer.update().weight == 0.0
 
@@ -171,7 +171,7 @@ def test_data_without_batches_is_told() -> None:
 
 
 def test_integer_buffers_stay_each_peers_own_and_statistics_are_averaged() -> None:
-    names = [slot.name for slot in trainer_of(noisy_task()).layout.slots]
+    names = [slot.name for slot in trainer_of(noisy_task()).copy.layout.slots]
     assert "1.running_mean" in names
     assert "1.running_var" in names
     assert "1.num_batches_tracked" not in names
@@ -187,7 +187,7 @@ def test_tied_weights_are_averaged_once() -> None:
 
     task = noisy_task()
     trainer = trainer_of(Task(task.path, Tied, task.data, task.loss, None, task.optimizer))
-    assert trainer.layout.size == 9
+    assert trainer.copy.layout.size == 9
 
 
 @pytest.mark.parametrize(

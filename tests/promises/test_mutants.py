@@ -9,6 +9,7 @@ import pytest
 from mutant_list import ROOT, Edit, Mutant, Tree, mutants
 from mutant_order import Imports, batches
 from mutants import Found, Hunt, Results
+from tiers import soak
 
 every_mutant = pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
 
@@ -76,12 +77,13 @@ def hunt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     return by
 
 
-def test_the_first_test_that_fails_kills_a_mutant(hunt: Callable[..., tuple[Found, Results]]) -> None:
-    found, kept = hunt(PASSES, NOTICES, NOTICES)
-    assert (found.by, found.after) == ("tests/test_1.py::test_it", 1)
-    assert kept.sound == {"tests/test_1.py::test_it": True}
+def test_the_first_test_that_fails_with_a_mutant_only_kills_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
+    found, kept = hunt(PASSES, NEVER_PASSES, NOTICES, NOTICES)
+    assert (found.by, found.after) == ("tests/test_2.py::test_it", 1)
+    assert kept.sound == {"tests/test_1.py::test_it": False, "tests/test_2.py::test_it": True}
 
 
+@soak
 def test_what_fails_without_a_mutant_too_does_not_kill_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
     found, kept = hunt(NEVER_PASSES, PASSES)
     assert (found.by, found.after, found.whole) == ("", 1, True)

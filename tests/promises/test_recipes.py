@@ -32,7 +32,7 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
 RECIPES = ROOT / "tests/support/recipes"
-USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing")
+USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing", "gradual")
 STEPS = {"accumulation": 20, "lora": 8}
 CPU = torch.device("cpu")
 
@@ -96,7 +96,7 @@ def test_one_peer_of_a_script_trains_as_a_plain_loop(recipe: str, tmp_path: Path
     assert torch.equal(weights(model), plain(recipe))
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "ema"])
+@pytest.mark.parametrize("recipe", ["schedule", "ema", "gradual"])
 def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_batches(recipe: str) -> None:
     run = Simulated(recipe, peers=4, period="1")
     for trainer in run.trainers:
@@ -116,7 +116,7 @@ def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batch
         torch.testing.assert_close(found, plain(recipe), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora"])
+@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora", "gradual"])
 def test_a_recipe_that_is_resumed_goes_on_to_the_same_bits(recipe: str) -> None:
     settings = Settings(peers=2, period="2", steps=steps_of(recipe), device="cpu", checkpoint_every_s=0)
     whole = TwoPeers(task_of(recipe), settings)
@@ -193,7 +193,7 @@ def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     rounds = {record.version for record in run.exchanges}
     sent = sum(record.bytes_sent for record in run.exchanges) / len(run.exchanges)
     assert len(rounds) == 2
-    assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].layout.nbytes}
+    assert {record.model_bytes for record in run.exchanges} == {run.trainers[0].copy.layout.nbytes}
     assert 20 * sent < whole * model.out.weight.element_size()
     assert {record.model_bytes for record in run.exchanges} == {weights(model).numel() * 4}
 
@@ -241,11 +241,15 @@ def test_a_body_that_is_unfrozen_by_its_rate_trains_from_the_same_round_on_every
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", ["residual", "patches"])
 def test_two_peers_of_an_image_model_reach_what_one_process_does(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 1 % of the accuracy, in as many steps on the union of their batches; each peer has batch statistics of its
-    own."""
-    two = Simulated(recipe, peers=2, steps=400, period="4", evaluate_every=10**6)
-    monkeypatch.setattr(sys.modules[two.task.data.__module__], "BATCH", 64)
-    one = Simulated(recipe, peers=1, steps=400, evaluate_every=10**6)
+    """Within 1 % of the accuracy on Fashion-MNIST, in as many steps on the union of their batches; each peer has batch
+    statistics of its own."""
+    fashion = sys.modules[task_of(recipe).data.__module__]
+    if not fashion.FOLDER.exists():
+        pytest.skip("Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
+    two = Simulated(recipe, peers=2, steps=600, period="4", evaluate_every=10**6)
+    monkeypatch.setattr(fashion, "BATCH", 64)
+    one = Simulated(recipe, peers=1, steps=600, evaluate_every=10**6)
     alone, together_ = (run.trainers[0].evaluate()["accuracy"] for run in (one, two))
-    assert alone > 0.95
+    print(f"{recipe}: {together_:.4f} of two peers, {alone:.4f} of one")
+    assert alone > 0.80
     assert together_ > alone - 0.01

@@ -82,7 +82,7 @@ def test_a_long_run_keeps_nothing_of_past_rounds() -> None:
     company = simulate(Company(3, rounds=60, train_s=lambda index: 0.05).run())
     company.agree()
     for walker in company.walkers:
-        verdicts, inbox = walker.sgd._verdicts, walker.sgd._inbox
+        verdicts, inbox = walker.sgd._verdicts, walker.sgd._reducer.inbox
         assert len(verdicts._commits) <= 2
         assert len(verdicts._votes) <= 2
         assert len(inbox._waiting) <= 2

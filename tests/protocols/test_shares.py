@@ -223,7 +223,7 @@ def test_what_makes_no_sense_to_be_told_is_not_counted(
 ) -> None:
     company, learned = simulate(Company(3).run()), list[Mapping[str, int]]()
     monkeypatch.setattr(Membership, "assess", lambda self, bandwidths: learned.append(bandwidths))
-    heard = Bandwidths(company[0].sgd.channel, company[0].membership, 10**6, lambda: UNKNOWN)
+    heard = Bandwidths(company[0].sgd.channel, company[0].membership, lambda: 10**6, lambda: UNKNOWN)
     for peer in ("p0", "p1", "p2"):
         heard.told(peer, levels)
     for _ in range(9):

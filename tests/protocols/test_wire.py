@@ -128,7 +128,7 @@ def test_every_message_comes_back_as_it_went(name: str) -> None:
     kind = wire._by_name[name]
     numbers = st.integers(0, INT_MAX)
 
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(instances_of(kind.type), numbers, numbers, numbers, st.integers(0, kind.payload_max))
     def check(body: object, incarnation: int, towards: int, seq: int, payload_bytes: int) -> None:
         header = encode(body, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel="there")
@@ -209,7 +209,7 @@ def test_no_random_bytes_give_another_error() -> None:
     rng = random.Random(1)
     valid = [header for header, _ in examples()]
     seen = Counter[str]()
-    for n in range(150_000):
+    for n in range(50_000):
         if n % 3 == 0:
             header = rng.randbytes(rng.randrange(60))
         elif n % 3 == 1:  # a valid beginning, so that the later fields are reached
@@ -218,10 +218,10 @@ def test_no_random_bytes_give_another_error() -> None:
             first, second = rng.choice(valid), rng.choice(valid)
             header = first[: rng.randrange(len(first))] + second[rng.randrange(len(second)) :]
         seen[outcome(header, rng.choice([0, 0, 7, PAYLOAD_BYTES_MAX, 2**40]))] += 1
-    assert seen["refused"] > 100_000
+    assert seen["refused"] > 33_000
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.binary(max_size=200) | st.lists(st.integers(-(2**63), 2**64 - 1), max_size=12).map(msgpack.packb))
 def test_no_bytes_that_hypothesis_finds_give_another_error(header: bytes) -> None:
     assert outcome(header) in {"refused", *KINDS}
@@ -329,7 +329,7 @@ def test_two_families_may_have_messages_of_one_name() -> None:
 
 def test_another_version_says_so_whatever_else_it_sends() -> None:
     for version in (0, 1, 127, 2**63 - 1):
-        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks 11"):
+        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks {wire.VERSION}"):
             decode(msgpack.packb([version, {"of": "course"}, [1, 2], "what comes later may be anything"]), 0)
     for no_version in (True, "1", 1.0, None):
         with pytest.raises(PeerMisbehaved) as error:

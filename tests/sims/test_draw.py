@@ -11,7 +11,9 @@ from samovar.sims.sweeps.harsh import HARSHNESS, harsher
 
 
 def plain(seed: int) -> Scenario:
-    return replace(draw(seed), priorities=None, faults=())
+    drawn = draw(seed)
+    groups = tuple(replace(group, dialable=True) for group in drawn.groups)
+    return replace(drawn, priorities=None, faults=(), groups=groups)
 
 
 def with_only(name: str, seed: int) -> Scenario:

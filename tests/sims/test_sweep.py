@@ -254,7 +254,7 @@ def test_one_more_draw_in_one_place_does_not_reshuffle_the_rest() -> None:
                 told = Arrivals(lambda sender, *_: times.append((sender, clock())), lambda _: None, lambda *_: None)
                 network.open(name, told)
                 for other in "abc":
-                    network.admit(name, other)
+                    network.doors.admit(name, other)
             for sender, to in sent:
                 network.carry(sender, to, b"", b"")
             await asyncio.sleep(5)

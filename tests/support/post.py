@@ -29,6 +29,7 @@ class Post:
 
 class PostTransport:
     machine = ""
+    pipes = None
 
     def __init__(self, post: Post, id: PeerId) -> None:
         self._post, self.id, self.address = post, id, f"post://{id}"

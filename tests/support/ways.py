@@ -27,8 +27,10 @@ class Way:
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
+    `whole`: of the promises of another way only a third is tried for each change too, see `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
-    is of all three."""
+    is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own,
+    whose promises are not tried with scripts; empty: the usual one."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -37,17 +39,26 @@ class Way:
     ended_by: str = "steps"
     as_task: str = ""
     nightly: bool = False
+    whole: bool = False
     steps_ms: tuple[float, ...] = (STEP_MS,)
     all_at_once: bool = True
+    longest: int = 4
+    task_file: str = ""
 
     @property
     def task(self) -> Path:
         """The task with which it is tried."""
-        return ROOT / "tests/support/tasks" / ("judged.py" if self.ended_by.startswith("stop") else "union.py")
+        usual = "judged.py" if self.ended_by.startswith("stop") else "union.py"
+        return ROOT / "tests/support/tasks" / (self.task_file or usual)
 
     def some(self, choices: int, what: str) -> int:
         """A number below `choices`, another one for each way: which peer is killed, and when."""
         return zlib.crc32(f"{self.name} {what}".encode()) % choices
+
+    def in_turn(self, promise: str) -> bool:
+        """Whether the promise is tried with this way for each change. Each promise is tried with other ways, so that
+        together they try each promise, and each way, several times."""
+        return not self.nightly and (self.whole or self.some(3, promise) == 0)
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
@@ -57,14 +68,17 @@ SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
 STOP = {"stop": "accuracy >= 0.94", "evaluate_every": 2, "steps": None}
+THAWING = "thawing.py"
 UNEVEN = (STEP_MS, STEP_MS, 3 * STEP_MS)
 
 # Reasons
 
 EQUAL = "every_peer_ends_with_the_same_model"
+STOPPED = "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps"
 RESUMED, LINK = "a_run_that_is_resumed_is_the_unbroken_one", "the_link_changes_no_bit"
 AS_A_TASK, ALONE = "two_scripts_do_what_a_task_does", "a_loop_of_one_peer_trains_as_without_it"
 BY_TIME = {LINK: "its local steps go by measured times", AS_A_TASK: "its local steps go by measured times"}
+LONGER = {STOPPED: "it goes by the motion of a few parameters to periods longer than those of the others"}
 BY_SPEED = {AS_A_TASK: "its local steps go by measured speeds"}
 BY_ORDER = {
     LINK: "a model is mixed with what the others have at that time",
@@ -90,14 +104,13 @@ ESTIMATES = {
 PAIRS = {RESUMED: "two peers average in the order in which they come to it"}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
-IN_A_SCRIPT = dict.fromkeys(
-    (AS_A_TASK, ALONE, "a_script_that_fails_and_one_that_goes_early_hold_nobody_up"), "a script decides its end itself"
-)
+SCRIPTS = (AS_A_TASK, ALONE, "a_script_that_fails_and_one_that_goes_early_hold_nobody_up")
+IN_A_SCRIPT = dict.fromkeys(SCRIPTS, "a script decides its end itself")
 
 DROPPED = dict.fromkeys(
     (
         "every_peer_takes_all_its_steps_and_says_so_at_each_exchange",
-        "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps",
+        STOPPED,
     ),
     "local steps behind a round are dropped when it turns out to be the last",
 )
@@ -114,10 +127,10 @@ IN_SIMULATION = (
     "a_newcomer_catches_up_and_takes_part",
     "after_an_outage_all_go_on_from_checkpoints_of_different_rounds",
     RESUMED,
-    "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps",
+    STOPPED,
 )
 WAYS = (
-    Way("plain", cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
+    Way("plain", whole=True, cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
     Way("every step", {"period": "1", "steps": 12}, steps_ms=(100.0,), nightly=True),
     Way("adaptive", {"period": "adaptive", "period_initial": 4, "period_block_s": 0.15}, by_chance=BY_TIME),
     Way("auto", {"period": "auto"}, FORGETS, BY_TIME, nightly=True),
@@ -147,6 +160,7 @@ WAYS = (
         "overlap, share, fragments, outer, int8",
         {"overlap": True, "overlap_share": 0.5, "fragments": 3, "codec": "int8"} | NESTEROV,
         OUTER,
+        whole=True,
     ),
     Way("pace", {"pace": "own"}, by_chance=BY_SPEED, steps_ms=UNEVEN, nightly=True),
     Way(
@@ -177,10 +191,33 @@ WAYS = (
     Way("epochs, sites, top_k", EPOCHS | SITES | {"codec": "top_k:0.1"}, IN_A_SCRIPT, ended_by="epochs", nightly=True),
     Way("stop", STOP, IN_A_SCRIPT, ended_by="stop"),
     Way("stop, overlap", STOP | {"overlap": True}, IN_A_SCRIPT | DROPPED, ended_by="stop", nightly=True),
+    Way("schedule", task_file="scheduled.py"),
+    Way("schedule, pace", {"pace": "own"}, {}, BY_SPEED, steps_ms=UNEVEN, task_file="scheduled.py", nightly=True),
+    Way("schedule, sites", SITES, task_file="scheduled.py", nightly=True),
+    Way("accumulation", task_file="accumulating.py", nightly=True),
+    Way("accumulation, overlap", {"overlap": True}, task_file="accumulating.py"),
+    Way("bf16", task_file="halves.py", nightly=True),
+    Way("bf16, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file="halves.py", whole=True),
+    Way("bf16, gossip", GOSSIP, MIXES, task_file="halves.py", nightly=True),
+    Way("unfreezing", task_file=THAWING),
+    Way("unfreezing, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file=THAWING, nightly=True),
+    Way("unfreezing, power_sgd", {"codec": "power_sgd:2"}, task_file=THAWING, nightly=True),
+    Way("unfreezing, auto", {"period": "auto"}, FORGETS, BY_TIME | LONGER, task_file=THAWING, nightly=True),
+    Way("unfreezing, sites", SITES, task_file=THAWING, nightly=True),
+    Way(
+        "unfreezing, pace, int8",
+        {"pace": "own", "codec": "int8"},
+        by_chance=BY_SPEED,
+        steps_ms=UNEVEN,
+        task_file=THAWING,
+        nightly=True,
+    ),
+    Way("unfreezing, overlap, fragments", {"overlap": True, "fragments": 3}, task_file=THAWING),
     Way("ring mixing", RING, MIXES, BY_ORDER),
-    Way("gossip", GOSSIP, MIXES),
+    Way("gossip", GOSSIP, MIXES, whole=True),
     Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
+    Way("gossip, auto", GOSSIP | {"period": "auto"}, MIXES | FORGETS, BY_TIME, nightly=True, longest=16),
     Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
     Way("gossip, push_sum", GOSSIP | {"algorithm": "push_sum"}, MIXES),
     Way("gossip, ad_psgd", GOSSIP | {"algorithm": "ad_psgd"}, MIXES | PAIRS, BY_ORDER, all_at_once=False),
@@ -198,9 +235,9 @@ WAYS = (
 
 def _cases(promise: str, *, always: bool) -> Iterator[Any]:
     for way in WAYS:
-        if promise in way.by_chance:
+        if promise in way.by_chance or (way.task_file and promise in SCRIPTS):
             continue
-        marks = [pytest.mark.soak] if way.nightly and not always else []
+        marks = [] if always or way.in_turn(promise) else [pytest.mark.soak]
         if promise in way.cannot:
             marks.append(pytest.mark.xfail(reason=way.cannot[promise], raises=AssertionError, strict=True))
         yield pytest.param(way, id=way.name, marks=marks)

@@ -15,7 +15,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ....aggregation.consistency import Consistency
-from ...conversation import Begin, Load
+from ...work import Begin, Load
 
 
 class Algorithm(Protocol):

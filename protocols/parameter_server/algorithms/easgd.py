@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ....aggregation.consistency import Consistency
-from ...conversation import Begin, Load
+from ...work import Begin, Load
 from .algorithm import Algorithm, OnArrival
 
 

@@ -1,13 +1,13 @@
-"""A small vision transformer on patches of 8 x 8 digits, with AdamW, warmup, clipping and label smoothing."""
+"""A small vision transformer on patches of 7 x 7 pixels, with AdamW, warmup, clipping and label smoothing."""
 
 import torch
-from residual import data, evaluate, images
+from fashion import data, evaluate
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-WIDTH, PATCH = 32, 2
+WIDTH, PATCH = 32, 7
 clip = 1.0
-__all__ = ["data", "evaluate", "images"]
+__all__ = ["data", "evaluate"]
 
 
 class VisionTransformer(nn.Module):

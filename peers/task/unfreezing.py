@@ -1,0 +1,114 @@
+"""Parameters that are unfrozen during a run (gradual unfreezing): which they are, and the values they had before.
+
+A peer notices one before its optimizer steps, because the others extend the model that all had by the values of then
+(`protocols.local_sgd.growth`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...aggregation.growth import grown, in_order
+from ...aggregation.vector import Layout
+from .constants import Agreement, Constants
+
+_BASE = "frozen/"
+
+
+class Unfrozen:
+    """The parameters of one model that were unfrozen since the run began with the layout `first`, whose frozen ones may
+    be."""
+
+    def __init__(self, constants: Constants, first: Layout) -> None:
+        self.first = first
+        self.names: tuple[str, ...] = ()
+        """All of them, in the model's order."""
+        self.base: dict[str, Tensor] = {}
+        """By name, the values [k] while frozen of those that the others do not average yet."""
+        self.due: set[str] = set()
+        """Those that this peer unfroze because others train them, until its optimizer is known to have them."""
+        self._constants = constants
+        self._agreement: Agreement | None = None
+
+    @property
+    def agreed(self) -> tuple[str, ...]:
+        """Those of `names` that all average."""
+        return tuple(name for name in self.names if name not in self.base)
+
+    def layout(self, names: tuple[str, ...] | None = None) -> Layout:
+        """The layout with these parameters unfrozen; None: all that are."""
+        return grown(self.first, self.names if names is None else names)
+
+    def notice(self) -> None:
+        """Take up the parameters that were unfrozen since the last call. Raises ValueError for one whose values were
+        changed before."""
+        if thawed := self._constants.thawed():
+            self._take_up(thawed)
+
+    def train(self, names: Collection[str]) -> None:
+        """Unfreeze these parameters, which others train."""
+        if new := {*names}.difference(self.names):
+            self.due |= new
+            self._take_up(new)
+
+    def settle(self, names: tuple[str, ...]) -> None:
+        """All peers average these parameters, of which this one may not train some yet."""
+        if names:
+            self.train(names)
+            self.base = {name: base for name, base in self.base.items() if name not in names}
+
+    def _take_up(self, names: Collection[str]) -> None:
+        new, base = in_order(self.first, names), dict(self.base)
+        for name, parameter in self._constants.release(new).items():
+            parameter.requires_grad_(True)
+            base[name] = parameter.detach().reshape(-1).to("cpu", self.first.dtype, copy=True)
+        self.base = base
+        self.names = in_order(self.first, {*self.names, *new})
+
+    def check(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Raises ValueError for a parameter that the others train, and `optimizer` has not."""
+        if self.due:
+            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for name, parameter in model.named_parameters():
+                if name in self.due and id(parameter) not in held:
+                    raise ValueError(
+                        f"the others train parameter {name!r}, which was frozen when the run began, and this peer's "
+                        "optimizer does not have it: give it all parameters from the beginning, frozen ones too"
+                    )
+            self.due = set()
+
+    def refreeze(self, model: nn.Module) -> None:
+        """Give the parameters that the others do not average yet the values that they had while frozen."""
+        now = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, base in self.base.items():
+                now[name].copy_(base.view(now[name].shape))
+
+    def agreement(self) -> Agreement:
+        """The properties in which all peers' models must be equal when they begin. Slow where constants are large, as
+        all are hashed."""
+        if self._agreement is None or not self.names:
+            self._agreement = Agreement.on(self.first, self._constants.tensors())
+        return self._agreement
+
+    def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers for a checkpoint; none where no parameter was unfrozen."""
+        if not self.names:
+            return {}, {}
+        told, base = self.agreement(), {_BASE + name: tensor for name, tensor in self.base.items()}
+        return base, {"unfrozen": list(self.names), "agreement": [told.digest, told.words]}
+
+    def restore(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Take up what `to_plain` put into a checkpoint with these `tensors` and `numbers`. Called before the values of
+        a model that is as it was made are restored. Raises ValueError for a parameter that is not frozen in it."""
+        names = numbers.get("unfrozen", ())
+        if odd := {*names}.difference(in_order(self.first, names)):
+            raise ValueError(f"the checkpoint is of another model: parameter {min(odd)!r} was frozen when it began")
+        if names:
+            self._take_up(names)
+            self.base = {name: tensors[_BASE + name] for name in names if _BASE + name in tensors}
+            self._agreement = Agreement(*numbers["agreement"])

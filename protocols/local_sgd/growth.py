@@ -1,0 +1,165 @@
+"""Growth: parameters that are unfrozen during a run are averaged from the same round on by all (`aggregation.growth`).
+
+An update names the parameters in it that were frozen when the run began. Those of them that are not in the state yet
+are the peer's wish. A wish is granted in the first round in which all members have it. The members find that out at the
+beginning of each attempt. A member with a wish tells it to the others and waits until each of them has told its own; a
+member without one answers only those that tell theirs. All therefore know the same set before any of them begins the
+sum. The state before the round is then extended by the values that the parameters had while frozen, which are equal on
+all peers. If the replicas unfreeze alike, e.g. all after the same round, the first steps of a parameter are averaged.
+
+A peer whose wish is not granted yet trains the parameter, and contributes the rest of its model. A parameter that half
+of the members or more wish for is unfrozen by the others too (`urged`), e.g. by a newcomer that missed the round after
+which its task would have done so. Fewer members cannot make the others train what they have frozen.
+
+Cost: nothing in a round without a wish; otherwise n (n - 1) messages of a bit for each frozen parameter, and one trip.
+On failure: the view changes, and the members tell their wishes anew. A grant counts only with the round's commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ...aggregation.growth import carried, from_bits, grown, in_order, to_bits
+from ...aggregation.vector import Layout
+from ..channel import Channel, Envelope
+from ..group import check_sense
+from ..limits import VIEW_MEMBERS_MAX
+from ..members.membership import Membership
+from ..meter import Meter
+from ..testpoints import sometimes
+from ..transfer.chunks import AttemptId
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved, message
+from .rounds import LOCAL_SGD, Contribution
+from .state import State
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Told at the beginning of an attempt: the sender trains these parameters, and they are not averaged yet. A bit for
+    each frozen parameter of the model; no bytes: none."""
+
+    generation: int
+    round: int
+    parameters: bytes
+
+
+class Growth:
+    """One peer's side of this. `layout`: the one with which the run begins."""
+
+    def __init__(
+        self, channel: Channel, membership: Membership, layout: Layout, meter: Meter, state: Callable[[], State]
+    ) -> None:
+        """`state` returns the last committed state."""
+        self._channel, self._membership, self._meter, self._state = channel, membership, meter, state
+        self._first = layout
+        self._mine: Wish | None = None
+        """What this peer tells in its present attempt; None: it has made none."""
+        self._told: dict[PeerId, Wish] = {}
+        self._asked: set[PeerId] = set()
+        """The peers that have told a wish in the present attempt, and been told this peer's."""
+        self._urged: tuple[str, ...] = ()
+        channel.on(Wish, self._hear)
+
+    def layout(self, names: tuple[str, ...] | None = None) -> Layout:
+        """The layout with these parameters unfrozen; None: that of the last committed state."""
+        return grown(self._first, self._state().grown if names is None else names)
+
+    @property
+    def urged(self) -> tuple[str, ...]:
+        """The parameters that this peer's replica is to train beside those in the state."""
+        return tuple(name for name in self._urged if name not in self._state().grown)
+
+    def summed_bytes(self, fragments: int) -> int:
+        """The size of the vector that a round sums."""
+        return self.layout().nbytes // fragments
+
+    def parameters(self, first: int | None, state: State) -> int | None:
+        """How many elements of `state` are parameters, which come first: `first` when the run began; None: all."""
+        return None if first is None else first + self.layout(state.grown).size - self._first.size
+
+    def carry(self, vector: Tensor, names: tuple[str, ...], state: State) -> Tensor:
+        """`vector` [n] of the layout with `names` in that of `state`; what it lacks is the state's."""
+        return carried(vector, self.layout(names), self.layout(state.grown), state.vector)
+
+    def fitted(self, contribution: Contribution, state: State) -> Contribution:
+        """`contribution` in the layout of `state`."""
+        if contribution.grown == state.grown:
+            return contribution
+        vector = self.carry(contribution.vector, contribution.grown, state)
+        return replace(contribution, vector=vector, grown=state.grown)
+
+    def extended(self, state: State, contribution: Contribution, names: tuple[str, ...] | None = None) -> State:
+        """`state` with the parameters `names` too, which have the values of their time frozen and no outer state.
+        None: all those that are in `contribution`."""
+        after = in_order(self._first, {*state.grown, *(contribution.grown if names is None else names)})
+        if after == state.grown:
+            return state
+        before, layout = self.layout(state.grown), self.layout(after)
+        vector = carried(state.vector, before, layout)
+        for slot in layout.slots:
+            if slot.name in after and slot.name not in state.grown:
+                vector[slot.start : slot.stop] = contribution.base[slot.name]
+        outer = tuple(carried(tensor, before, layout) for tensor in state.outer)
+        return replace(state, vector=vector, outer=outer, grown=after)
+
+    async def agreed(self, attempt: AttemptId, contribution: Contribution, state: State) -> tuple[Contribution, State]:
+        """The contribution and the state before the round, in the layout in which all members make this attempt."""
+        if self._first.later is None:
+            return contribution, state
+        wish = [name for name in contribution.grown if name not in state.grown]
+        self._mine = mine = Wish(*attempt, to_bits(self._first, wish))
+        self._asked = {peer for peer, told in self._told.items() if told.parameters and _same(told, mine)}
+        others = [peer for peer in self._membership.view.ids if peer != self._channel.endpoint.id]
+        for peer in others if wish else self._asked:
+            self._channel.post(peer, mine)
+        granted = {*wish}
+        if wish:
+            sometimes("a parameter was unfrozen during the run")
+            with self._meter.standing(lambda: {peer for peer in others if not self._has_told(peer, mine)}):
+                await self._membership.until(lambda: all(self._has_told(peer, mine) for peer in others))
+            for peer in others:
+                granted &= {*from_bits(self._first, self._told[peer].parameters)}
+            if granted != {*wish}:
+                sometimes("a parameter was not unfrozen by all at once")
+        state = self.extended(state, contribution, (*state.grown, *granted))
+        return self.fitted(contribution, state), state
+
+    def _has_told(self, peer: PeerId, mine: Wish) -> bool:
+        return (told := self._told.get(peer)) is not None and _same(told, mine)
+
+    def _hear(self, envelope: Envelope) -> None:
+        """Keep a wish, also one of a later generation: its sender may have gone on to that before this peer."""
+        wish, sender, now = envelope.message, envelope.sender, self._membership.view.generation
+        check_sense(wish.generation, now, "generation")
+        if not (wish.generation > now or self._membership.current(envelope, wish.generation)):
+            return
+        try:
+            from_bits(self._first, wish.parameters)
+        except ValueError as error:
+            raise PeerMisbehaved(f"a wish of it cannot be: {error}") from None
+        kept = {peer: told for peer, told in self._told.items() if told.generation >= now and peer != sender}
+        self._told = dict([*kept.items()][1 - VIEW_MEMBERS_MAX :]) | {sender: wish}
+        mine = self._mine
+        asks = mine is not None and _same(wish, mine) and wish.parameters and not mine.parameters
+        if asks and sender not in self._asked:
+            self._asked.add(sender)
+            self._channel.post(sender, mine)
+        self._urge(wish)
+        self._membership.notify()
+
+    def _urge(self, wish: Wish) -> None:
+        """Find the parameters that at least half of the members wish for in the attempt of `wish`."""
+        members = self._membership.view.ids
+        wishes = [from_bits(self._first, self._told[peer].parameters) for peer in members if self._has_told(peer, wish)]
+        half = {name for one in wishes for name in one if 2 * sum(name in other for other in wishes) >= len(members)}
+        self._urged = in_order(self._first, {*self._urged, *half})
+
+
+def _same(one: Wish, other: Wish) -> bool:
+    """Whether two wishes are of the same attempt."""
+    return (one.generation, one.round) == (other.generation, other.round)
