@@ -25,15 +25,18 @@ from .registry import Registered, Setup
 
 def build(setup: Setup) -> Conversation:
     """One peer's conversation. Raises ValueError for a checkpoint that does not fit."""
-    membership = setup.membership
-    assert isinstance(membership, Membership), "its members agree on views"
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     ranges = ranges_of(facts.layout.size, parameters)
     channel = Channel(endpoint, PARAMETER_SERVER)
+    membership = setup.membership
+    assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
-    if setup.membership.me.attributes.role == SERVER:
-        return _server(setup, wished, Store(ranges, facts.layout.dtype, parameters, wished.function), channel, presence)
+    if membership.me.attributes.role == SERVER:
+        store = Store(ranges, facts.layout.dtype, parameters, wished.function)
+        return Serving(
+            _parts(setup, wished, store, channel), membership, presence, setup.clock, setup.settings.evaluate_every
+        )
     options = Options(
         algorithm=wished.algorithm.value.under(wished.bound),
         consistency=wished.bound,
@@ -53,11 +56,8 @@ def build(setup: Setup) -> Conversation:
     return Worker(client, presence, setup.clock, options, state)
 
 
-def _server(
-    setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel, presence: Presence
-) -> Serving:
-    membership = setup.membership
-    assert isinstance(membership, Membership)
+def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
+    """The parts of a server. Raises ValueError for a checkpoint that does not fit."""
     resumed, initial = setup.resumed, setup.facts.vector
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
@@ -66,8 +66,7 @@ def _server(
     chains = Chains(channel, store, tenure, reads.look)
     intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
     takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
-    parts = Parts(store, tenure, chains, intake, reads, takeover)
-    return Serving(parts, membership, presence, setup.clock, setup.settings.evaluate_every)
+    return Parts(store, tenure, chains, intake, reads, takeover)
 
 
 CONVERSATION = Registered(

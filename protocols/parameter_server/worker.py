@@ -88,6 +88,8 @@ class Worker:
         self._waited: tuple[float, PeerId] = (0.0, "")
         """Seconds of the last pull, and the worker that it has waited for."""
         self._returns = 0
+        self._done = False
+        """Whether all servers know that this worker takes no more steps."""
 
     @property
     def version(self) -> int:
@@ -134,7 +136,7 @@ class Worker:
 
     async def next(self) -> Work | None:
         state, options = self.state, self._options
-        if self._presence.returns != self._returns:
+        if self._presence.returns != self._returns and not self._done:
             await self._come_back()
         if state.outcome is not None:
             state.model = (await self._pull()).vector
@@ -174,7 +176,10 @@ class Worker:
     async def _end(self) -> None:
         """This worker's last model is the one that it pulls after its last push. Nobody waits for its clock any more,
         also where the last step went on without it."""
+        if self._done:
+            return
         await self._client.enlist(FOREVER)
+        self._done = True
         if not isinstance(self._job, Evaluate):
             self.state.model = (await self._pull()).vector
             self._begin = Load(self.state.model)

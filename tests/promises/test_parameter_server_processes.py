@@ -13,7 +13,7 @@ OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2)
 
 
 def test_workers_and_servers_learn_and_the_run_is_resumed(tmp_path: Path) -> None:
-    first = samovar(tmp_path, "train", DIGITS, *OWN, "--run", "run", "--steps", 120, "--json", "--no-report")
+    first = samovar(tmp_path, "train", DIGITS, *OWN, "--run", "run", "--steps", 120, "--json")
     assert first.code == 0, first.err
     assert json.loads(first.out)["exchanges"] == 120
     again = samovar(tmp_path, "train", DIGITS, "--resume", "run", "--steps", 180, "--json")

@@ -1,6 +1,6 @@
 """The conformance suite, over every transport, plain and lossy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 

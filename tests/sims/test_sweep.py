@@ -128,7 +128,7 @@ def nobody_commits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str
 
 
 def test_seeds_are_shared_out_among_all_conversations(other: Simulation) -> None:
-    assert [shared_out(seed) for seed in range(4)] == ["allreduce", "gossip", "other", "allreduce"]
+    assert [shared_out(seed) for seed in range(5)] == ["allreduce", "gossip", "parameter_server", "other", "allreduce"]
 
 
 def test_where_seeds_are_shared_out_only_common_places_are_required(other: Simulation) -> None:
