@@ -29,6 +29,8 @@ from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards, and for how many naps then, before they are asked."""
+_ALWAYS = -1
+"""The round of a graph that does not vary."""
 _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 """A neighbour takes a while to write so large a vector."""
 
@@ -74,10 +76,10 @@ class Neighbourhood:
         self._pulls: dict[PeerId, asyncio.Task[Published | Shown]] = {}
         self._awaited: set[PeerId] = set()
         """The neighbours whose vectors are looked for."""
-        self._peers: list[PeerId] = []
-        """The vertices of the graph, in order; none: they are not known."""
+        self._known: tuple[int, dict[PeerId, float], list[PeerId]] | None = None
+        """What `_graph` has found, and for which round; None: for other neighbours than those of now."""
         exchange.showing.is_near = self._is_near
-        members.neighbours.on_joined.append(lambda member: self._peers.clear())
+        members.neighbours.on_joined.append(self._joined)
         members.neighbours.on_left.append(self._left)
 
     @property
@@ -88,8 +90,7 @@ class Neighbourhood:
     async def publish(self, one: Published) -> Tensor:
         """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
         that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
-        peers, place = self._vertices()
-        of = [peers[vertex] for vertex in takers(self._topology, len(peers), place, one.round)]
+        of = self._graph(one.round)[1]
         if self._shares is None:
             return await self._exchange.publish(one, of)
         of = [] if one.last else of
@@ -236,23 +237,34 @@ class Neighbourhood:
 
     def _weights(self, round: int) -> dict[PeerId, float]:
         """The weight of each neighbour in the graph of `round`."""
+        return self._graph(round)[0]
+
+    def _graph(self, round: int) -> tuple[dict[PeerId, float], list[PeerId]]:
+        """The weight of each neighbour in the graph of `round`, and the peers that take from this one."""
+        if (known := self._known) is not None and known[0] in (round, _ALWAYS):
+            return known[1], known[2]
         peers, place = self._vertices()
         weights = row(self._topology, len(peers), place, round)
-        return {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        to = [peers[vertex] for vertex in takers(self._topology, len(peers), place, round)]
+        self._known = (round if self._topology.varies else _ALWAYS, of, to)
+        return of, to
 
     def _vertices(self) -> tuple[list[PeerId], int]:
         """The vertices of the graph in order, and this peer's place among them."""
         me = self._members.me.id
-        if not self._peers:
-            self._peers += sorted([me, *(member.id for member in self._members.neighbours.now)])
-        return self._peers, self._peers.index(me)
+        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
+        return peers, peers.index(me)
 
     def _is_near(self, peer: PeerId) -> bool:
         here = self._members.me.machine
         return here != "" and any(one.id == peer and one.machine == here for one in self._members.neighbours.now)
 
+    def _joined(self, member: Member) -> None:
+        self._known = None
+
     def _left(self, member: Member, why: str) -> None:
-        self._peers.clear()
+        self._known = None
         self._awaited.discard(member.id)
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
