@@ -39,35 +39,40 @@ class Graph(Protocol):
         ...
 
 
+_ALWAYS = -1
+
+
 class OfTopology:
     """The graph is a topology, whose vertices are all peers that the membership knows."""
 
     def __init__(self, topology: Topology, members: Members) -> None:
         self._topology, self._members = topology, members
-        self._known: tuple[Member, ...] = ()
-        self._found: tuple[Topology, list[PeerId], int] = topology, [], 0
-        """The graph of the `_known` members."""
+        self._known: tuple[tuple[Member, ...], int] = (), 0
+        self._found: tuple[list[PeerId], Weights] = [], {}
+        """The takers and givers among the `_known` members, in that round, or in all."""
 
     def takers(self, round: int) -> list[PeerId]:
-        topology, peers, place = self._graph()
-        return [peers[vertex] for vertex in takers(topology, len(peers), place, round)]
+        return self._of(round)[0]
 
     def givers(self, round: int) -> Weights:
-        topology, peers, place = self._graph()
-        weights = row(topology, len(peers), place, round)
-        return {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        return self._of(round)[1]
 
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
         return {peer: givers[peer] for peer in came}
 
-    def _graph(self) -> tuple[Topology, list[PeerId], int]:
-        """The topology of the peers that are there, its vertices in order, and this peer's place among them."""
-        me, *others = known = (self._members.me, *self._members.neighbours.now)
+    def _of(self, round: int) -> tuple[list[PeerId], Weights]:
+        """The takers and givers of a round. Graphs that stay are worked out once."""
+        members = (self._members.me, *self._members.neighbours.now)
+        known = (members, round if self._topology.varies else _ALWAYS)
         if known != self._known:
-            ranked = sorted((me, *others), key=lambda member: member.rank)
-            peers = [member.id for member in ranked]
+            ranked = sorted(members, key=lambda member: member.rank)
+            peers, place = [member.id for member in ranked], ranked.index(members[0])
             vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
-            self._known, self._found = known, (among(self._topology, vertices), peers, peers.index(me.id))
+            topology = among(self._topology, vertices)
+            weights = row(topology, len(peers), place, round)
+            to = [peers[vertex] for vertex in takers(topology, len(peers), place, round)]
+            of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+            self._known, self._found = known, (to, of)
         return self._found
 
 

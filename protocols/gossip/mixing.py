@@ -8,7 +8,7 @@ anything is wrong with it, it is made again from copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,11 +100,12 @@ def _added(
     vectors = {peer: one.tensor if isinstance(one, Lent) else one for peer, one in theirs.items()}
     squares, norm, moved = dict.fromkeys(theirs, 0.0), 0.0, 0.0
     spare = torch.empty(min(_PIECE, own.numel()), dtype=own.dtype)
-    for here in _pieces(own.numel()):
-        out, before, room = mixed[here], own[here], spare[: here.stop - here.start]
+    for out, before, *pieces in _cut([mixed, own, *vectors.values()]):
+        room = spare[: out.numel()]
         np.multiply(before.numpy(), own_weight, out=out.numpy())  # half the time of PyTorch, the same bits
-        for peer, vector in vectors.items():
-            piece = room.copy_(vector[here]) if copied else vector[here]
+        for peer, piece in zip(vectors, pieces, strict=True):
+            if copied:
+                piece = room.copy_(piece)
             squares[peer] += _square(piece)
             out.add_(piece, alpha=weights[peer])
         norm += _square(out)
@@ -122,8 +123,13 @@ def _is_within(norm: float, anchor: Tensor, bound: Bound) -> bool:
     return norm <= bound.limit or norm <= bound.of(anchor)
 
 
-def _pieces(size: int) -> Iterator[slice]:
-    return (slice(start, min(size, start + _PIECE)) for start in range(0, size, _PIECE))
+def _cut(vectors: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
+    """All these vectors, [n] each, piece by piece."""
+    size = vectors[0].numel()
+    if size <= _PIECE:
+        yield vectors
+    else:
+        yield from zip(*(vector.split(_PIECE) for vector in vectors), strict=True)
 
 
 def _square(piece: Tensor) -> float:
@@ -157,8 +163,8 @@ async def check_own(vector: Tensor) -> None:
 def copy_finite(vector: Tensor, into: Tensor) -> None:
     """Copy this peer's own `vector` [n], which it is about to show to others. Raises ValueError when it is not
     finite."""
-    for here in _pieces(vector.numel()):
-        if not all_finite(into[here].copy_(vector[here])):
+    for to, piece in _cut([into, vector]):
+        if not all_finite(to.copy_(piece)):
             raise _diverged(vector)
 
 
