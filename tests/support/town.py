@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
 import random
+from collections import Counter
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -19,6 +23,20 @@ from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 LOCAL = "tcp://127.0.0.1:0"
 SUCCEEDED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+def left() -> tuple[int, int, Counter[str], int]:
+    """What this process holds: open files, threads, tasks, timers."""
+    gc.collect()
+    loop: Any = asyncio.get_running_loop()
+    tasks = Counter(task.get_name() for task in asyncio.all_tasks())
+    timers = sum(not handle.cancelled() for handle in loop._scheduled)
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), tasks, timers
+
+
+def no_more_than(before: tuple[int, int, Counter[str], int]) -> bool:
+    """Whether this process holds no more than `before`, when some of what was closed may still have been there."""
+    return all(now <= then for now, then in zip(left(), before, strict=True))
 
 
 class Station:
