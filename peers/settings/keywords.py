@@ -44,6 +44,7 @@ class Shared(TypedDict, total=False):
     norm_limit: float
     algorithm: str
     topology: str
+    membership: str
 
 
 class OfProcesses(TypedDict, total=False):

@@ -44,7 +44,7 @@ class SwimEntry:
                 async with asyncio.timeout(endpoint.interval_s * self._chance.uniform(0.5, 1.5)):
                     await membership.until(lambda: membership.view.generation > 0)
                     return
-            if clock() >= until_s:
+            if let_in and clock() >= until_s:
                 raise MembershipError(
                     f"let in by {contact:.12}, but no peer makes a link with it: join through another one"
                 )

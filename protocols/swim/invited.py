@@ -26,7 +26,8 @@ _MORE_MAX = 2 * KEYS_MAX
 
 
 class InvitedKeys:
-    """One peer's knowledge of the invitation. `view`: this peer's own view; `others`: the peers to tell."""
+    """One peer's knowledge of the invitation. `view`: this peer's own view; `others`: the peers to tell. `changed` is
+    called when it has learned something."""
 
     def __init__(
         self,
@@ -34,8 +35,9 @@ class InvitedKeys:
         invitation: Invitation | None,
         view: Callable[[], View],
         others: Callable[[], Iterable[PeerId]],
+        changed: Callable[[], None],
     ) -> None:
-        self._channel, self._view, self._others = channel, view, others
+        self._channel, self._view, self._others, self._changed = channel, view, others, changed
         members = Channel(channel.endpoint, MEMBERS)
         self.invites = Invites(members, invitation, members=lambda: self._view().ids)
         self._number = 0
@@ -53,6 +55,7 @@ class InvitedKeys:
         if self.invites.guest == ("" if invitation is None else invitation.guest):
             return
         self._begin(self._number + 1, invitation)
+        self._changed()
         self._tell()
 
     def why_not(self, key: PeerId) -> str:
@@ -64,7 +67,7 @@ class InvitedKeys:
         guest = self.invites.came_by(key)
         if guest and guest == self.invites.guest and mark(key) not in {*self._used, *self._earlier}:
             self._used[mark(key)] = None
-            self.take()
+            self._changed()
             self._tell()
 
     def told(self) -> Invited:
@@ -75,12 +78,14 @@ class InvitedKeys:
         """A member has let this peer in, and tells of the invitation."""
         self._learn(welcome.invited)
 
-    def take(self) -> None:
-        """This peer's view has changed, or what it knows of the invitation: the keys that are let in follow."""
+    def seen(self, view: View) -> View:
+        """`view` with the invitation as this peer knows it. The keys that are let in follow."""
         present = self.invites.present
         if present is not None:
             present = replace(present, keys=len(self._used))
-        self.invites.take(replace(self._view(), invitation=present, let_in=(*self._earlier, *self._used)))
+        view = replace(view, invitation=present, let_in=(*self._earlier, *self._used))
+        self.invites.take(view)
+        return view
 
     def _begin(self, number: int, invitation: Invitation | None) -> None:
         self._earlier = dict.fromkeys([*self._earlier, *self._used][-KEYS_MAX:])
@@ -111,7 +116,7 @@ class InvitedKeys:
         more = [one for one in told.used if one not in self._used][: KEYS_MAX - len(self._used)]
         self._used |= dict.fromkeys(more)
         self._earlier = dict.fromkeys([*self._earlier, *told.earlier][-KEYS_MAX:])
-        self.take()
+        self._changed()
         return news or bool(more)
 
 

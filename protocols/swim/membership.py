@@ -59,7 +59,14 @@ class SwimMembership(Waiting):
             changed=self._refresh,
         )
         self._ending = Ending(channel, self._driver, self)
-        self.inviting = InvitedKeys(channel, invitation, lambda: self.view, lambda: list(book.entries))
+        alone = View(0, (book.me,), False)
+        self.inviting = InvitedKeys(
+            channel,
+            invitation,
+            view=lambda: self.view if self.view.ids else alone,
+            others=lambda: list(book.entries),
+            changed=self._refresh,
+        )
         self._door = Door(channel, self._driver, terms, self.inviting, self._ending, lambda: self.view.generation > 0)
         self._let_go = Backoff[PeerId](endpoint.patience_s)
         self._went: dict[PeerId, str] = {}
@@ -185,9 +192,9 @@ class SwimMembership(Waiting):
         others = [entry.member for entry in book if not book.shuns(entry.member.id, now)]
         me = replace(book.me, since=0)  # to itself each peer is the most senior: it decides for itself
         members = tuple(sorted((me, *others), key=lambda member: member.rank))
-        if (members, swim.gathering.started) != (self.view.members, self.view.started):
-            self.view = View(self.view.generation + 1, members, swim.gathering.started)
-            self.inviting.take()
+        view = self.inviting.seen(View(self.view.generation, members, swim.gathering.started))
+        if _news(view) != _news(self.view):
+            self.view = replace(view, generation=view.generation + 1)
             went, self._went = self._went, {}
             self.neighbours.become(others, lambda member: went.get(member.id, UNREACHABLE))
             for told in self.on_view:
@@ -196,6 +203,12 @@ class SwimMembership(Waiting):
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _news(view: View) -> tuple[object, ...]:
+    """What makes a view a new one: not the time that its invitation is still valid for."""
+    invitation = None if view.invitation is None else replace(view.invitation, seconds=None)
+    return view.members, view.started, invitation, view.let_in
 
 
 if TYPE_CHECKING:

@@ -88,6 +88,8 @@ class Crowd:
         self.network = LeanNetwork(self._arrive, loss=loss, seed=seed)
         self.events: list[tuple[float, int, object]] = []
         """The events of all peers: the time, the number of the peer, the event."""
+        self.kept: type | tuple[type, ...] = object
+        """The kinds of events that are kept."""
         self.peers = [Bystander(self, index) for index in range(count)]
         self.by_id = {peer.id: peer for peer in self.peers}
         self._running = 0
@@ -168,7 +170,8 @@ class Crowd:
             self.network.at(max(self.network.now_s, wake_s), self._tick, peer, wake_s)
 
     def saw(self, event: object) -> None:
-        self.events.append((self.network.now_s, self._running, event))
+        if isinstance(event, self.kept):
+            self.events.append((self.network.now_s, self._running, event))
 
     def sometimes(self, what: str) -> None:
         pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 from simulated import no_complaints, simulate  # noqa: F401
-from villages import NAMES, Hamlet, Town, attributes_of
+from villages import NAMES, Hamlet, Swarm, Town, attributes_of
 
 from samovar.protocols.members.attributes import LETTERS_MAX
 from samovar.protocols.members.messages import MEMBERS, Join
@@ -141,8 +141,20 @@ async def in_lists() -> tuple[Hamlet, dict[str, Seen]]:
     return village, seen
 
 
-ANY = pytest.mark.parametrize("gather", [in_views, in_lists])
-Gather = Callable[[], Awaitable[tuple[Town | Hamlet, dict[str, Seen]]]]
+async def by_swim(links: int | None = None) -> tuple[Swarm, dict[str, Seen]]:
+    village, seen = Swarm(3, links), dict[str, Seen]()
+    for name in NAMES[:3]:
+        seen[name] = Seen(await village.made(name))
+        await village.enter(name, NAMES[0])
+    return village, seen
+
+
+async def by_links() -> tuple[Swarm, dict[str, Seen]]:
+    return await by_swim(3)
+
+
+ANY = pytest.mark.parametrize("gather", [in_views, in_lists, by_swim, by_links])
+Gather = Callable[[], Awaitable[tuple[Town | Hamlet | Swarm, dict[str, Seen]]]]
 
 
 @ANY

@@ -8,11 +8,15 @@ from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.members.errors import MembershipError
+from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.membership import Membership
 from samovar.protocols.members.messages import MEMBERS, Leave
 from samovar.protocols.members.neighbours import Neighbours
 from samovar.protocols.members.terms import Terms
 from samovar.protocols.members.view import Attributes, Member, View
+from samovar.protocols.swim.entry import SwimEntry
+from samovar.protocols.swim.membership import SwimMembership
+from samovar.protocols.swim.messages import SWIM
 from samovar.protocols.transport import PeerId
 from samovar.sims.world.network import Network
 
@@ -79,6 +83,53 @@ class Town(Village):
         for membership in self.members.values():
             await membership.until(lambda of=membership: of.settled and {*of.view.ids} == {*names})
         return self.members[names[0]].view
+
+
+class Swarm(Village):
+    """Peers whose membership is by SWIM. `links`: of each; None: each knows all. Nobody knows another one's key but the
+    founder's, and those of `known` peers, which anybody lets in."""
+
+    def __init__(self, founders: int, links: int | None = None, known: Iterable[str] = NAMES) -> None:
+        super().__init__()
+        self.founders, self.links, self.known = founders, links, [*known]
+        self.members = dict[str, SwimMembership]()
+
+    async def opened(self, name: str) -> Endpoint:
+        endpoint = self.endpoints[name] = endpoint_in(self.network, name, seed=len(self.endpoints))
+        await endpoint.open()
+        for other in self.known:
+            endpoint.admit(other)
+        return endpoint
+
+    async def come(self, name: str, contact: str = NAMES[0], invitation: Invitation | None = None) -> SwimMembership:
+        """Found the run, or join it through the contact."""
+        members = await self.made(name, invitation)
+        await self.enter(name, contact)
+        return members
+
+    async def made(self, name: str, invitation: Invitation | None = None) -> SwimMembership:
+        endpoint, number = await self.opened(name), int(name[1:])
+        own = Attributes(site=f"site of {name}", data_shard=number)
+        me = Member(endpoint.id, name, endpoint.address, own, 0)
+        terms = Terms(run="test", layout="", model="", founders=self.founders)
+        members = self.members[name] = SwimMembership(Channel(endpoint, SWIM), me, terms, self.links, invitation)
+        return members
+
+    async def enter(self, name: str, contact: str) -> None:
+        if name == contact:
+            self.members[name].found()
+        else:
+            self.endpoints[name].dial(contact, f"sim://{contact}")
+            await SwimEntry(self.endpoints[name], self.members[name]).enter(contact)
+
+    def gone(self, name: str) -> None:
+        self.members.pop(name).close()
+        super().gone(name)
+
+    async def all_know_all(self) -> None:
+        """Wait until each knows all others."""
+        for members in self.members.values():
+            await members.until(lambda of=members: {*of.view.ids} == {*self.members})
 
 
 class Listed:
