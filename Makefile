@@ -13,6 +13,9 @@ help: ## show this list
 demo: $(READY) ## train a small model on four peers, on this machine
 	$(BIN)/samovar train examples/digits.py --peers 4 --period adaptive
 
+# Each process that a test starts would else compile the whole library.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: lint types ## the gate: lint, types and the tests, but for those that take long
@@ -27,6 +30,7 @@ types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 	@mkdir -p build/typing/samovar
 	@ln -sf $(addprefix ../../../,$(PUBLIC)) build/typing/samovar/
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/papers/gossip.py
 
 bench: $(READY) ## run every benchmark
 	$(BIN)/python benchmarks/_all.py

@@ -22,24 +22,24 @@ def spelled(text: str) -> str:
     return name.replace("-", "_") + colon + options
 
 
-def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str) -> T:
+def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str, longest: int = TEXT_MAX) -> T:
     """The object that `text` asks for. `known`, by name: a function that makes it from its options, given as texts, and
-    the most options it takes. `what`: the kind of object, for errors.
+    the most options it takes. `what`: the kind of object, for errors; `longest`: the most letters of `text`.
 
     Raises ValueError, in one line, on an unknown name; OptionError on invalid options.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:
         raise ValueError(f"there is no {what} {name!r:.60}; there are {', '.join(known)}")
-    if len(text) > TEXT_MAX:
-        raise OptionError(f"the {what} {name} has options of {len(text)} characters, beyond {TEXT_MAX}")
+    if len(text) > longest:
+        raise OptionError(f"the {what} {name} has options of {len(text)} characters, beyond {longest}")
     make, most = known[name]
     if len(options) > most:
-        raise OptionError(f"the {what} {name} takes {most or 'no'} options, got {text!r}")
+        raise OptionError(f"the {what} {name} takes {most or 'no'} options, got {text!r:.90}")
     try:
         return make(*options)
     except ValueError as error:
-        raise OptionError(f"the {what} {text!r} cannot be: {error}") from None
+        raise OptionError(f"the {what} {text!r:.90} cannot be: {error}") from None
 
 
 def number(text: str) -> float:

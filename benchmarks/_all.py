@@ -32,11 +32,12 @@ def run_all(files: Iterable[Path], options: Sequence[str], folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     told, good = list[str](), True
     for file in files:
-        print(f"\n{file.parent.name}/{file.name} {' '.join(options)}", flush=True)
+        name = f"{file.parent.name}/{file.name}"
+        print(f"\n{name} {' '.join(options)}", flush=True)
         began = time.monotonic()
         code = subprocess.run([sys.executable, file, *options], cwd=folder).returncode
         how = {0: "passed", MISSED: "MISSED", SKIPPED: "skipped"}.get(code, "FAILED")
-        told.append(f"{file.stem:<20} {how:<8} exit code {code:>3} {time.monotonic() - began:>7.1f} s")
+        told.append(f"{name:<30} {how:<8} exit code {code:>3} {time.monotonic() - began:>7.1f} s")
         print(told[-1], flush=True)
         good = good and code in (0, SKIPPED)
     print("", *told, sep="\n")

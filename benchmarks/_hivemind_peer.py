@@ -1,7 +1,7 @@
 """A peer of Hivemind, run by the Python that has it: it is told what to do, and answers, in lines of JSON.
 
 `{"index": 1, "peers": 4, "host": "127.0.0.1", "contacts": []}` makes its DHT and is answered with its `addresses`;
-`{"elements": n}` fills a vector with index + 1; `{"average": true}` averages it, and is answered with the `seconds`
+`{"elements": n}` fills a vector with index + 1; `{"go": true}` averages it, and is answered with the `seconds`
 from the call to the result in the vector, null when that is not the mean. The end of the lines ends it.
 """
 

@@ -45,10 +45,10 @@ from samovar.peers.settings.link_text import parse_link, parse_rate
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.facts import Facts
 from samovar.peers.task.task import load_task
-from samovar.protocols.conversation import Update
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.transport import Transport
+from samovar.protocols.work import Update
 from samovar.protocols.zeromq.transport import KeyPair
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual

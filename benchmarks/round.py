@@ -24,8 +24,8 @@ from samovar.peers.peer import Peer
 from samovar.peers.place import Place
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.facts import Facts
-from samovar.protocols.conversation import Update
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.work import Update
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 
 PARAMETERS, WARM_UP, GOAL_S = 650, 5, 0.050

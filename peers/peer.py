@@ -3,6 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,17 +15,24 @@ from ..protocols.conversation import Came, Outcome
 from ..protocols.endpoint import Endpoint
 from ..protocols.link_quality.reachability import Prober
 from ..protocols.members.hello import Greeter
-from ..protocols.members.membership import Membership, Terms
-from ..protocols.members.messages import MEMBERS
+from ..protocols.members.port import RunMembers, Way
+from ..protocols.members.terms import Terms
 from ..protocols.members.view import Attributes, Member
 from ..protocols.meter import Meter
+from ..protocols.relay.ends import Ends
+from ..protocols.relay.messages import RELAY
+from ..protocols.relay.relay import Relay
 from ..protocols.stalls.stalls import STALLS, Stalls
+from ..protocols.transport import PeerId
 from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
+from .memberships import made
 from .place import Place
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .settings.edge import BUDGET_LEFT, begin_with
+from .settings.link_text import parse_rate
 from .settings.settings import Settings
 from .task.constants import Agreement
 from .task.facts import Facts
@@ -50,14 +58,17 @@ class Peer:
         settings do not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
         self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
-        self.membership = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
+        self.membership, way = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
+        if resumed is not None:
+            begin_with(endpoint.budget, resumed.numbers)
         self._record, self._place = record, place
         self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,
+            way=way,
             stalls=self.stalls,
             clock=self.clock,
             settings=settings,
@@ -74,6 +85,7 @@ class Peer:
         self.stalls.on_stall.append(self._comings.stalled)
         Greeter(endpoint, run=place.run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
+        _relaying(endpoint, self.membership, settings.relay_limit)
         self._bytes = (0, 0, 0)
         self._told: set[str] = set()
 
@@ -109,6 +121,7 @@ class Peer:
             bytes_sent=sent,
             bytes_received=received,
             bytes_shared=shared,
+            received_from=self._by_name(outcome.received_from),
             model_bytes=outcome.model_bytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
@@ -122,6 +135,18 @@ class Peer:
         self._record(record)
         self._comings.were_there(outcome.members)
         return record
+
+    def budget_left(self) -> dict[str, float]:
+        """What a checkpoint tells of this peer's budget: what is left of the day's, if it has one."""
+        budget = self.endpoint.budget
+        left = None if budget is None else budget.day_bytes_left
+        return {} if left is None else {BUDGET_LEFT: left}
+
+    def _by_name(self, counts: Mapping[PeerId, int]) -> dict[str, int]:
+        found = Counter[str]()
+        for peer, count in counts.items():
+            found[self.membership.view.name(peer)] += count
+        return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """Name -> scale of these metrics of the replica."""
@@ -146,16 +171,34 @@ class Peer:
         self.endpoint.abort()
 
 
-def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> Membership:
+def _relaying(endpoint: Endpoint, membership: RunMembers, limit: str | None) -> None:
+    """Have others carry this peer's streams if it cannot be dialled; otherwise carry those of others."""
+
+    def outbound() -> set[PeerId]:
+        view = membership.view
+        return {one.id for one in (*view.members, *view.learners) if not one.dialable}
+
+    def relays(far: PeerId) -> list[PeerId]:
+        view, ends = membership.view, (membership.me.id, far)
+        return [one.id for one in view.members if one.dialable and not any(view.are_apart(one.id, end) for end in ends)]
+
+    channel = Channel(endpoint, RELAY)
+    if endpoint.pipes is None:
+        Relay(channel, outbound, None if limit is None else parse_rate(limit))
+    else:
+        Ends(channel, endpoint.pipes, relays)
+
+
+def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> tuple[RunMembers, Way]:
     site = "" if settings.own.sites_need() else place.site
-    own = Attributes(site=site, data_shard=place.data_shard)
+    own = Attributes(role=place.role, site=site, data_shard=place.data_shard)
     me = Member(endpoint.id, place.name, endpoint.address, own, 0, endpoint.machine)
     terms = Terms(
         run=place.run,
         layout=agreement.digest,
         model=f"{agreement.words} (peer {place.name})",
-        founders=settings.peers,
+        founders=settings.founders,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
     )
-    return Membership(Channel(endpoint, MEMBERS), me, terms, store=place.store, invitation=place.invitation)
+    return made(settings.own.membership_kind(), endpoint, me, terms, place.store, place.invitation)

@@ -14,8 +14,9 @@ class Place:
 
     `name`: a display name; a peer's identity is its key. `data_shard`: index of the data shard that the peer asks for.
     `run`: name of the run. `link`: the link that its connection is shaped to, as text for the records; "": unshaped.
-    `site`: name of its site; "": none. `invitation`: the run's invitation, given by the founder alone. `store`: keeps
-    the peer's Paxos votes on disk; None for a peer that cannot be restarted under the same key.
+    `site`: name of its site; "": none. `role`: see `Attributes`. `invitation`: the run's invitation, given by the
+    founder alone. `store`: keeps the peer's Paxos votes on disk; None for a peer that cannot be restarted under the
+    same key.
     """
 
     name: str
@@ -23,5 +24,6 @@ class Place:
     run: str = "run"
     link: str = ""
     site: str = ""
+    role: str = ""
     invitation: Invitation | None = None
     store: Store | None = None

@@ -1,4 +1,5 @@
-"""Addresses: ``tcp://host:port``, and which of this machine's addresses others can probably reach."""
+"""Addresses: ``tcp://host:port``, which of this machine's addresses others can probably reach, and what stands for the
+address of a peer that cannot be dialled."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import contextlib
 import socket
 from collections import deque
 
+NOWHERE = "none"
+"""In place of an address: this peer cannot be dialled. It dials the others, and they answer on its connections."""
 _ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 

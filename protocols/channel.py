@@ -75,6 +75,12 @@ class Channel:
         """Send a control message without waiting. For a lost peer this does nothing: `on_lost` has reported it."""
         self.endpoint.post(self.name, to, message)
 
+    def tell(self, to: PeerId, message: object) -> None:
+        """Send a message of the lane LOOSE, such as a datagram: at once, outside of any link, and never again. It may
+        be lost, arrive twice or be overtaken, so it has to bear that. It costs a frame, and neither a handshake nor an
+        acknowledgement."""
+        self.endpoint.tell(self.name, to, message)
+
     async def ask(
         self,
         to: PeerId,

@@ -41,153 +41,14 @@ before the start.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from ..aggregation.vector import Part
-from .filling import Filling
 from .transport import PeerId
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """From the replica's model as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """From `vector` [n]; a replica that has just brought this very tensor need not copy it. `fresh_optimizer`: the
-    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept. `grown`: the
-    parameters in the vectors of this begin that were frozen when the run began (`aggregation.growth`)."""
-
-    vector: Tensor
-    fresh_optimizer: bool = False
-    amid: bool = False
-    grown: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`.
-    `grown`: see `Load`."""
-
-    change: Tensor
-    part: Part
-    grown: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`. `grown`: see `Load`."""
-
-    vector: Tensor
-    share: float
-    part: Part
-    grown: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StepWith:
-    """After one step of the optimizer with this `gradient` [n]; None: with the replica's own."""
-
-    gradient: Tensor | None
-
-
-Begin = Keep | Load | Add | Blend | StepWith
-
-
-@dataclass(frozen=True, slots=True)
-class AfterStep:
-    """x + `change` after each step, for the first elements of the vector: as many as `change` has."""
-
-    change: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class OnGradient:
-    """The gradient g becomes g + `shift` + `pull` * (x - `center`) before the optimizer's step, for the first elements
-    of the vector. None: no such term. FedProx: pull and center; SCAFFOLD as printed: shift; FedDyn: all three."""
-
-    shift: Tensor | None = None
-    pull: float = 0.0
-    center: Tensor | None = None
-
-
-Correction = AfterStep | OnGradient
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
-    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local steps of a peer
-    in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the update also
-    carries the model after half of the steps. `portion`: another shard of the data than the peer's own. `unfreeze`:
-    frozen parameters that the replica is to train from now on, and it may unfreeze others (`Update.grown`); None: what
-    was frozen when the run began stays so."""
-
-    count: int
-    taken: int = 0
-    total: int = 0
-    step: int | None = None
-    halfway: bool = False
-    correction: Correction | None = None
-    portion: tuple[int, int] | None = None
-    unfreeze: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gradient:
-    """One gradient. The update may be brought while backward still fills its vector (`Update.filling`)."""
-
-    portion: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluate:
-    """The metrics of the model `vector` [n]. Training is not affected."""
-
-    vector: Tensor
-
-
-Job = Steps | Gradient | Evaluate
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The next task of a replica. If two works in a row have the same object as `begin`, it is applied once.
-    `cancelled`: set when the update is no longer needed; the replica may then bring an incomplete one."""
-
-    begin: Begin
-    job: Job
-    cancelled: Future[None] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: samples behind it; `loss`: their mean
-    loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
-    of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
-    replica takes no more steps. `epochs`: passes over the data since the round began, with the fraction where the
-    number of batches is known. `grown`: the parameters in `vector` that were frozen when the run began; `base`: by
-    name, the values [k] that those of them had while frozen which no begin has named yet."""
-
-    vector: Tensor
-    weight: float = 0.0
-    loss: float = 0.0
-    learning_rate: float = 0.0
-    steps: int = 0
-    seconds: float = 0.0
-    halfway: Tensor | None = None
-    filling: Filling | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    final: bool = False
-    epochs: float = 0.0
-    grown: tuple[str, ...] = ()
-    base: Mapping[str, Tensor] = field(default_factory=dict)
+from .work import Begin, Update, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +56,10 @@ class Outcome:
     """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
     run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
     seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
-    the conversation's own numbers, by the names of its record columns. `caught_up`: this peer's update was not in it.
-    `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell.
-    `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+    the conversation's own numbers, by the names of its record columns. `received_from`: bytes of models, as encoded,
+    that came from each peer since the last outcome; empty: none, or the conversation does not tell. `caught_up`: this
+    peer's update was not in it. `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the
+    conversation does not tell. `last`: there is no further exchange. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -212,6 +74,7 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     waited_for: PeerId | None = None
     details: Mapping[str, float] = field(default_factory=dict)
+    received_from: Mapping[PeerId, int] = field(default_factory=dict)
     caught_up: bool = False
     model_bytes: int = 0
     last: bool = False

@@ -11,6 +11,8 @@ import contextlib
 import random
 from collections.abc import Callable
 
+from .announcement import Here
+from .budget import Budget
 from .link.dispatch import Envelope, Reception
 from .link.heartbeats import Heartbeats
 from .link.lane import Arrival, cost_bytes
@@ -18,11 +20,13 @@ from .link.link import Link, PeerLost
 from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
 from .link.telling import tell_all
+from .pipes import Pipes
 from .shaping.way import ShapedTo
 from .testpoints import buggify
 from .transport import Arrivals, PeerId, Transport
 from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
+_FOR_TRANSPORTS = (ShapedTo, Here)
 SMALLEST_CHUNK_BYTES = 16
 """No link needs chunks as small as this, but a conversation has to work with them: simulations choose them at times."""
 
@@ -67,6 +71,16 @@ class Endpoint:
         return self._transport.machine
 
     @property
+    def pipes(self) -> Pipes | None:
+        """The pipes of a peer that cannot be dialled; None: this one can."""
+        return self._transport.pipes
+
+    @property
+    def budget(self) -> Budget | None:
+        """What this peer may send and receive; None: as much as it likes."""
+        return self._transport.budget
+
+    @property
     def bytes_sent(self) -> int:
         return self.links.outbox.bytes_sent
 
@@ -95,12 +109,20 @@ class Endpoint:
         """Let `peer` connect to this one. `guest`: `peer` is a key that guests share; the channel and the class of the
         one kind of message that they may send."""
         self._transport.admit(peer, shared=guest is not None)
+        self._trust.let_in.add(peer)
         self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
         """Refuse `peer`, or all guests that share that key, from now on."""
         self.links.forget_key(peer, "it is let in no more")
+        self._trust.let_in.discard(peer)
         self._transport.dismiss(peer)
+
+    def lapse(self, peer: PeerId) -> None:
+        """End the link to `peer`, and refuse it from now on, unless it was let in by `admit` rather than `dial`."""
+        self.forget(peer)
+        if peer not in self._trust.let_in:
+            self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
         """Learn the address of `peer`, and let it connect to this one. The out-link opens when first needed; a lost
@@ -119,6 +141,12 @@ class Endpoint:
         except PeerLost as lost:
             self.lose(to, lost.why)
 
+    def tell(self, channel: str, to: PeerId, message: object) -> None:
+        """See `Channel.tell`."""
+        if lane_of(message) is not Lane.LOOSE:
+            raise ValueError(f"{type(message).__name__} is to arrive for certain: post or send it")
+        self.links.tell(channel, to, message)
+
     def chunk_bytes(self, to: PeerId) -> int:
         """The payload size in bytes that suits the link to `to` now."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
@@ -134,6 +162,10 @@ class Endpoint:
     def is_lost(self, peer: PeerId) -> str | None:
         """Why `peer` is lost; None: it is not."""
         return None if (link := self.links.get(peer)) is None else link.lost
+
+    def trouble(self, peer: PeerId) -> str | None:
+        """Why `peer` cannot be reached now, in words for the user; None: no trouble is known."""
+        return self._transport.trouble(peer)
 
     def has_ended(self, peer: PeerId) -> bool:
         """Whether the process of `peer` is proven to have ended, and no new one has called since."""
@@ -152,6 +184,10 @@ class Endpoint:
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
+
+    def report(self, peer: PeerId, why: str) -> None:
+        """Report to the user that `peer` does what it should not, without counting a fault."""
+        self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
         """Close the link to `peer`, which is no longer needed. The peer may call again."""
@@ -187,7 +223,9 @@ class Endpoint:
             return
         try:
             frame = decode(header, len(payload))
-            if not isinstance(frame.message, ShapedTo):  # which is for transports
+            if frame.lane is Lane.LOOSE:
+                self._told(sender, frame, cost_bytes(header, payload))
+            elif not isinstance(frame.message, _FOR_TRANSPORTS):
                 self._arrived(sender, frame, payload, cost_bytes(header, payload))
         except OtherVersion as error:
             self._other_version(sender, str(error))
@@ -206,6 +244,10 @@ class Endpoint:
             self._count(sender, "begins anew over and over: is its key in use on two machines?")
             if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
+
+    def _told(self, sender: PeerId, frame: Frame, cost: int) -> None:
+        """A loose frame has arrived. It needs no link, and proves nothing about the sender's present process."""
+        self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
 
     def _deliver(self, link: Link, arrival: Arrival) -> None:
         channel, message, payload, cost = arrival
@@ -243,7 +285,7 @@ class Endpoint:
         if link.lost is None:
             link.lose(why)
             if hang_up:  # what still waits there must not go out later: its payload may be written to from now on
-                self._transport.hang_up(link.peer)
+                self.links.hang_up(link.peer)
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
@@ -262,5 +304,5 @@ class Endpoint:
 
     def _silent(self, link: Link) -> None:
         trouble = self._transport.trouble(link.peer)
-        why = f"not heard of for {self.patience_s:g} s" + (f": {trouble}" if trouble else "")
+        why = f"not heard of for {self.links.patience_s(link):g} s" + (f": {trouble}" if trouble else "")
         self._give_up(link, why, hang_up=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 
 from ..aggregation.schedules.relayed import Pair
 from ..aggregation.schedules.shares import by_bandwidth, coarse
@@ -69,6 +70,11 @@ class Group:
             tuple(self.machines[rank] for rank in kept) if self.machines else (),
             self.expected,
         )
+
+    @cached_property
+    def digest(self) -> int:
+        """63 bits that differ when the ids do."""
+        return int.from_bytes(blake2b("\n".join(self.ids).encode(), digest_size=8).digest(), "big") >> 1
 
     @cached_property
     def one_machine(self) -> bool:

@@ -20,6 +20,9 @@ class LocalHub:
 class LocalTransport:
     """Delivers in the loop's next iteration, in order, and loses nothing unless the receiver is closed."""
 
+    pipes = None
+    budget = None
+
     def __init__(self, hub: LocalHub, id: PeerId) -> None:
         self._hub, self._id = hub, id
         self._arrivals: Arrivals | None = None
@@ -63,6 +66,9 @@ class LocalTransport:
         if there is not None and self._id in self._hub.admitted[peer]:
             # A copy, as over a network: the sender may write to its buffer as soon as the arrival is acknowledged.
             there.frames(self._id, header, bytes(payload), size)
+
+    def reaches(self, peer: PeerId) -> bool:
+        return True
 
     async def self_test(self) -> None:
         """Nothing to test: no stranger can connect from outside the process."""

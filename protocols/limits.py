@@ -12,6 +12,12 @@ VIEW_MEMBERS_MAX = 1024
 """The most members and learners of one view: one message holds all their keys, names and addresses."""
 VIEW_BYTES_MAX = VIEW_MEMBERS_MAX * 208
 """The most bytes of these together: 208 for each, or more for a few."""
+WHOLE_PEERS_MAX = 128
+"""The most founders of a run by SWIM in which each peer knows all others. In a larger one each has links to a few."""
+SWIM_PEERS_MAX = 10_000
+"""The most peers of a run by SWIM. Nothing grows with their number, but more have not been tried."""
+PEERS_MAX = max(VIEW_MEMBERS_MAX, SWIM_PEERS_MAX)
+"""The most peers of any run."""
 MEASURED_MEMBERS_MAX = 64
 """In a larger view the measurements of all links are too many to send with every vote."""
 SHARED_MEMORY_MEMBERS_MAX = 64

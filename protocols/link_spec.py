@@ -31,3 +31,9 @@ def link_bytes(size: int) -> int:
     take at most 2.3 % as much in the other direction, and far less on fast links, where one acknowledges many segments.
     """
     return size - size // -_SEGMENT_BYTES * _SEGMENT_HEADERS_BYTES
+
+
+def acknowledgement_bytes(size: int) -> int:
+    """Bytes that take the other direction because `size` bytes of a TCP connection arrive, at most: a packet without a
+    payload for each of their packets."""
+    return -(size // -_SEGMENT_BYTES) * _SEGMENT_HEADERS_BYTES

@@ -16,4 +16,4 @@ async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
     cancelled, the work still completes, and its result is dropped."""
     if nbytes <= _AT_ONCE_BYTES:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))

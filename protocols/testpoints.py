@@ -8,7 +8,11 @@ early deadline, the smallest chunk, a message sent twice (FoundationDB's BUGGIFY
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Witness(Protocol):
@@ -23,6 +27,15 @@ class Witness(Protocol):
 
 WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
 """The witness of the peer that runs in this context; a simulation sets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """Event for a simulation's observers, of a conversation in which each peer keeps a model of its own: after the
+    exchange `version` this peer's is `vector` [n]."""
+
+    version: int
+    vector: Tensor
 
 
 def witness(event: object) -> None:

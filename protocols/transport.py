@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from .budget import Budget
+from .pipes import Pipes
 from .wire.frames import Buffer
 
 PeerId = str
@@ -61,12 +63,24 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """The address at which others reach this peer, e.g. ``tcp://192.0.2.7:41234``."""
+        """The address at which others reach this peer, e.g. ``tcp://192.0.2.7:41234``; `NOWHERE`: it cannot be
+        dialled."""
+        ...
+
+    @property
+    def pipes(self) -> Pipes | None:
+        """The pipes to other peers that cannot be dialled, of a peer that cannot be dialled itself; None: this one
+        can."""
         ...
 
     @property
     def machine(self) -> str:
         """A name that is equal for peers that can share memory; "": this one cannot."""
+        ...
+
+    @property
+    def budget(self) -> Budget | None:
+        """What this peer may send and receive; None: as much as it likes."""
         ...
 
     def open(self, arrivals: Arrivals) -> None:
@@ -79,6 +93,10 @@ class Transport(Protocol):
         A peer that cannot be reached, or does not let this one in, is called again until `hang_up`, soon while
         something is posted. Both arguments may come from a hostile message: an address that cannot be dialled is
         reported by `trouble`, never raised.
+
+        `NOWHERE` as `address`: wait for the call of `peer`. If this one cannot be dialled either, what is posted goes
+        by a pipe (`Pipes.wanted`). A peer that cannot be dialled keeps the connections that it has made, so that others
+        can answer on them, and calls again within seconds when they break.
         """
         ...
 
@@ -94,11 +112,16 @@ class Transport(Protocol):
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
-        connection at all.
+        connection at all, and for what goes by a pipe, as that is counted where it is carried.
 
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.
         """
+        ...
+
+    def reaches(self, peer: PeerId) -> bool:
+        """Whether what is posted to `peer` now leaves at once. If not, `peer` is called soon, if it can be called, and
+        `Arrivals.reconnected` tells when it is reached."""
         ...
 
     async def self_test(self) -> None:

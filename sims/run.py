@@ -18,9 +18,10 @@ from ..peers.records.record_file import RecordFile
 from ..peers.records.records import Record
 from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell
-from ..peers.settings.validators import MEASURED
+from ..peers.settings.unit_rules import MEASURED
 from ..peers.task.task import Task, check_trainable, load_task
 from ..peers.user_code import called_with
+from .consensus import Observed
 from .measure import measured_step_time
 from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
@@ -136,11 +137,14 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
     with output, records, _telling(output, folder), called_with(task.path, settings.arguments):
         world = World(task, scenario, records.put)
         world.log.judged = wished.judged
+        observed = Observed(world)
         if wished.judged:
             simulated, wrong = run_and_judge(world, within_s=wished.within_s)
         else:
             simulated = run_virtual(world.run(), seed=settings.seed)
-    scene = scene_of(world, began_s=records.began_s or 0.0, lasted_s=simulated.virtual_s, broken=wrong or "")
+        observed.end(simulated.virtual_s)
+    began_s = records.began_s or 0.0
+    scene = scene_of(world, observed.points, began_s=began_s, lasted_s=simulated.virtual_s, broken=wrong or "")
     scene.write(folder)
     result = conclude(
         folder,
@@ -150,6 +154,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         scales=simulated.scales,
         end=simulated.end,
         lost=lost_in(scene),
+        consensus=scene.consensus[-1] if scene.consensus else None,
         virtual_s=simulated.virtual_s,
         digest=simulated.digest,
         broken=wrong,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from ..peers.records.consensus import Consensus
 from ..peers.records.result import Lost
 from ..peers.records.scene import BAD_ENDINGS, Cable, Ending, Place, Scene, Stay, Trouble
 from ..peers.records.units import bytes_text
@@ -17,15 +19,18 @@ _PEERS_MOST = 5000
 """The greatest number of peers in a scene. A chart of more would not be readable."""
 
 
-def scene_of(world: World, *, began_s: float, lasted_s: float, broken: str = "") -> Scene:
-    """The scene of `world`. `began_s`, `lasted_s`: virtual times at which the run began and the world ended; `broken`:
-    the promise that did not hold, "": all held."""
+def scene_of(
+    world: World, consensus: Sequence[Consensus] = (), *, began_s: float, lasted_s: float, broken: str = ""
+) -> Scene:
+    """The scene of `world`. `consensus`: of the peers' models, in virtual time; `began_s`, `lasted_s`: virtual times at
+    which the run began and the world ended; `broken`: the promise that did not hold, "": all held."""
     return Scene(
         lasted_s=lasted_s - began_s,
         places=tuple(_places(world)),
         cables=tuple(_cables(world)),
         stays=tuple(_stays(world, began_s, lasted_s)),
         troubles=tuple(_troubles(world, began_s)),
+        consensus=tuple(replace(point, time_s=point.time_s - began_s) for point in consensus),
         broken=broken,
     )
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from live import stop_all
 from order import LONGEST
+from slowest import lines
 from synthetic import synthetic_run
+from tiers import left_out
 
 from samovar.peers.records.run import Run
 
@@ -21,6 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is there now stays: many tests collect garbage, which takes a third of a second with PyTorch to look at."""
     gc.freeze()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    left_out.update(f"{item.path.name}::{item.name}" for item in items if item.get_closest_marker("soak"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    phases = [one for outcome in terminalreporter.stats.values() for one in outcome if hasattr(one, "duration")]
+    if told := [*lines(phases)]:
+        terminalreporter.section("the files that take longest")
+        terminalreporter.write_line("\n".join(told))
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,12 @@ decentralized learning with randomized communication", NeurIPS 2023, arXiv 2310.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count as numbers
 
 from .regular import Static
-from .topology import Edge, Neighbours, Topology, is_connected, of_edges
+from .topology import Edge, Neighbours, Topology, Vertex, among, is_connected, needs_capacities, of_edges
 
 _SWITCHES_PER_EDGE = 10
 
@@ -40,12 +41,14 @@ class RandomRegular(Static):
         degree = min(self.degree + (self.degree * count) % 2, count - 1)
         edges, chance = _lattice(count, degree), random.Random(f"regular {count} {degree} {self.seed}")
         while True:
-            _switch(edges, chance)
+            switch(edges, chance)
             if is_connected(found := of_edges(count, edges)):
                 return found
 
 
-def _switch(edges: list[Edge], chance: random.Random) -> None:
+def switch(
+    edges: list[Edge], chance: random.Random, allowed: Callable[[int, int], bool] = lambda one, other: True
+) -> None:
     """Replace pairs of edges a-b, c-d by a-d, c-b where these are new: the degrees stay."""
     present = set(edges)
     if len(edges) < 2:
@@ -57,6 +60,8 @@ def _switch(edges: list[Edge], chance: random.Random) -> None:
             c, d = d, c
         new = (min(a, d), max(a, d)), (min(c, b), max(c, b))
         if a == d or b == c or present.intersection(new) or new[0] == new[1]:
+            continue
+        if not (allowed(a, d) and allowed(c, b)):
             continue
         present.difference_update((edges[one], edges[other]))
         present.update(new)
@@ -126,6 +131,13 @@ class OneOf:
     seed: int = 0
     directed = True
     varies = True
+
+    @property
+    def by_capacity(self) -> bool:
+        return needs_capacities(self.graph)
+
+    def among(self, peers: tuple[Vertex, ...]) -> Topology:
+        return OneOf(among(self.graph, peers), self.seed)
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         def of(vertex: int, others: tuple[int, ...]) -> tuple[int, ...]:

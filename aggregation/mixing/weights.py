@@ -1,6 +1,7 @@
 """The weights of a mix: the row of a vertex, and the matrix of all rows.
 
     undirected    W_ij = 1 / (1 + max(d_i, d_j)),    W_ii = 1 - sum_j W_ij        (Metropolis-Hastings)
+    with weights  W_ij = w_ij / (max w + max(s_i, s_j)),    s_i = sum_j w_ij      (the same where all w are alike)
     directed      W_ij = 1 / (1 + d_i)                                            (uniform)
 
 Metropolis weights are symmetric and doubly stochastic (Xiao and Boyd, "Fast linear iterations for distributed
@@ -11,11 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from .topology import Neighbours, Topology
+from .topology import Edge, Neighbours, Topology, among, numbered
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """An undirected topology whose edges have weights, relative to each other."""
+
+    @property
+    def weights(self) -> Mapping[Edge, float]: ...
 
 
 @lru_cache(maxsize=64)
@@ -25,8 +35,8 @@ def _neighbours(topology: Topology, count: int, round: int) -> Neighbours:
 
 def row(topology: Topology, count: int, vertex: int, round: int) -> Mapping[int, float]:
     """Weight by vertex, for `vertex` and its in-neighbours among `count` vertices in `round`. They sum to 1."""
-    neighbours = _neighbours(topology, count, round if topology.varies else 0)
-    return _row(neighbours, vertex, directed=topology.directed)
+    topology = among(topology, numbered(count))
+    return _row(topology, _neighbours(topology, count, round if topology.varies else 0), vertex)
 
 
 def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int, ...]:
@@ -39,14 +49,28 @@ def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int
 
 def matrix(topology: Topology, count: int, round: int) -> Tensor:
     """W [count, count], float64: one mix of the values x [count] gives W x."""
+    topology = among(topology, numbered(count))
     found, neighbours = torch.zeros((count, count), dtype=torch.float64), topology.neighbours(count, round)
     for vertex in range(count):
-        for other, weight in _row(neighbours, vertex, directed=topology.directed).items():
+        for other, weight in _row(topology, neighbours, vertex).items():
             found[vertex, other] = weight
     return found
 
 
-def _row(neighbours: Neighbours, vertex: int, *, directed: bool) -> Mapping[int, float]:
+def _row(topology: Topology, neighbours: Neighbours, vertex: int) -> Mapping[int, float]:
     own = neighbours[vertex]
-    weights = {other: 1.0 / (1 + max(len(own), 0 if directed else len(neighbours[other]))) for other in own}
+    if topology.directed:
+        weights = dict.fromkeys(own, 1.0 / (1 + len(own)))
+    else:
+        weight = topology.weights if isinstance(topology, Weighted) else {}
+        most = max(weight.values(), default=1.0)
+
+        def edge(one: int, other: int) -> float:
+            return weight.get((min(one, other), max(one, other)), 1.0)
+
+        def busy(one: int) -> float:
+            return sum(edge(one, other) for other in neighbours[one]) if weight else len(neighbours[one])
+
+        mine = busy(vertex)
+        weights = {other: edge(vertex, other) / (most + max(mine, busy(other))) for other in own}
     return {vertex: 1.0 - sum(weights.values())} | weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,12 +19,15 @@ Model = TypeVar("Model", bound=nn.Module)
 _PREFIX = "model/"
 
 
-def load(model: Model, run: PathText | Result, peer: str | int | None = None) -> Model:
+def load(model: Model, run: PathText | Result, peer: str | int | None = None, *, mean: bool = False) -> Model:
     """Load the weights with which a run ended into `model`, and return it.
 
     `run`: a run folder, or its result. At the end of a run all peers have the same parameters and floating-point
     buffers, so any peer's file will do; `peer` names one, e.g. 0. Only integer buffers (BatchNorm's counter) are each
     peer's own. None: the peer that came farthest, which matters for a run that was stopped or lost a peer.
+
+    With ``--protocol gossip`` each peer has a model of its own. `mean`: load the mean of all peers' models that are in
+    the folder, of those of parameters and floating-point buffers; `peer` is then the one whose integer buffers count.
 
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied
     weights are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one
@@ -32,12 +36,28 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None) ->
     """
     folder = run.folder if isinstance(run, Result) else Path(run)
     file = _farthest(folder) if peer is None else _of_peer(folder, str(peer))
-    saved = load_checkpoint(file).tensors
+    saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
         raise CheckpointError(f"{file}: the run's model is another than this one: {wrong}")
     load_tensors(model, tensors)
     return model
+
+
+def _mean_of(files: list[Path], whose: Path) -> Mapping[str, Tensor]:
+    """The tensors of the model in `whose`, those of floating point as the mean of all `files`, which takes a second
+    copy of the model in float64. Raises CheckpointError when one of them is of another model."""
+    saved = {name: tensor for name, tensor in load_checkpoint(whose).tensors.items() if name.startswith(_PREFIX)}
+    sums = {name: tensor.double() for name, tensor in saved.items() if tensor.is_floating_point()}
+    for file in files:
+        if file == whose:
+            continue
+        other = load_checkpoint(file).tensors
+        for name, total in sums.items():
+            if name not in other or other[name].shape != total.shape:
+                raise CheckpointError(f"{file}: its model is another than that of {whose}: {name!r} differs")
+            total += other[name]
+    return saved | {name: (total / len(files)).to(saved[name].dtype) for name, total in sums.items()}
 
 
 def _difference(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> str:

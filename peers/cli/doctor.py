@@ -15,7 +15,7 @@ import torch
 
 from ...protocols.addresses import local_addresses, split_address
 from ...protocols.endpoint import Endpoint
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.limits import SWIM_PEERS_MAX, VIEW_MEMBERS_MAX
 from ...protocols.link.link import PeerLost
 from ...protocols.link_quality.reachability import ask_reach, measure
 from ...protocols.zeromq.transport import KeyPair, versions
@@ -27,6 +27,7 @@ from ..settings.settings import Settings
 from .flags import GroupedCommand, click_options
 from .output import exits
 
+_BY_SWIM = f"by gossip with --membership swim at most {SWIM_PEERS_MAX}"
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 
@@ -93,13 +94,15 @@ def _machine() -> list[Finding]:
         Finding("processors", f"{os.cpu_count()} cores; {', '.join(devices) or 'no CUDA device'}"),
         Finding("open files", f"at most {files}", few),
         Finding("addresses", ", ".join(local_addresses())),
-        Finding("a run", f"at most {VIEW_MEMBERS_MAX} peers, all named in one message"),
+        Finding("a run", f"at most {VIEW_MEMBERS_MAX} peers, all named in one message; {_BY_SWIM}"),
     ]
 
 
 async def _ways(endpoint: Endpoint, target: JoinTarget) -> list[Finding]:
-    port = split_address(endpoint.address)[1]
-    mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
+    port, mine = 0, list[str]()
+    if endpoint.pipes is None:
+        port = split_address(endpoint.address)[1]
+        mine = list(dict.fromkeys([endpoint.address, *(f"tcp://{host}:{port}" for host in local_addresses())]))
     try:
         reached = await ask_reach(endpoint, target.contact, mine)
     except PeerLost as lost:
@@ -115,6 +118,9 @@ async def _ways(endpoint: Endpoint, target: JoinTarget) -> list[Finding]:
         facts = {"address": address, "reached": not problem}
         findings.append(Finding(f"the other side calls {address}", found, advice, facts))
     for member in reached.members:
+        if not member.dialable:
+            findings.append(Finding(f"peer {member.name}", "it cannot be dialled: it dials the others"))
+            continue
         endpoint.dial(member.id, member.address)
         findings.append(await _way(endpoint, member.name, member.id, member.address))
     return findings

@@ -178,9 +178,7 @@ def _of_allreduce(title: str, links: Links, size: int, chunk_bytes: int, svg: Pa
 def _of_gossip(title: str, topologies: list[str], links: Links, size: int, svg: Path | None) -> Shown:
     found = plan_gossip.all_planned(topologies, links, size)
     if svg is not None:
-        svg.write_text(
-            graph_chart(f"{title}: rounds until 1 % is left", plan_gossip.graphs_of(found, links.world)), "utf-8"
-        )
+        svg.write_text(graph_chart(f"{title}: rounds until 1 % is left", plan_gossip.graphs_of(found, links)), "utf-8")
     notes = [f"{row.topology}: {row.note}" for row in found if row.note]
     notes.append("together: 1 % is left of the distance of all models from their mean")
     return Shown(title, plan_gossip.as_json(found), plan_gossip.table(found), notes)

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Column
 
-from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
-from ...aggregation.mixing.slim_fly import core
+from ...aggregation.mixing.edge_list import EdgeList
+from ...aggregation.mixing.registry import GIVEN_BY_NAME, parse_topology
+from ...aggregation.mixing.slim_fly import SlimFly, core
 from ...aggregation.mixing.spectrum import rho, rounds_to
-from ...aggregation.mixing.topology import Neighbours
+from ...aggregation.mixing.topology import Neighbours, Topology, Vertex, among
 from ...aggregation.schedules.cost import Links
-from ..records.units import bytes_text, seconds_text
+from ..conversations.edge_files import with_edges
+from ..records.units import bytes_text, count_text, seconds_text
 from .fitting import Folded
 
 SHARE = 0.01
@@ -38,7 +40,7 @@ class GossipPlan:
 
 def planned(name: str, links: Links, size: int) -> GossipPlan:
     """The plan of the topology `name` for a model of `size` bytes."""
-    topology, count = parse_topology(name), links.world
+    topology, count = _topology(name, links), links.world
     graph = topology.neighbours(count, 1)
     factor, rounds = rho(topology, count), rounds_to(topology, count, SHARE)
     exact = math.ceil(math.log2(count)) if topology.varies and factor <= 0 and count > 1 else 1
@@ -58,14 +60,22 @@ def all_planned(names: Sequence[str], links: Links, size: int) -> list[GossipPla
 def names_of(text: str) -> list[str]:
     """The topologies that the user asks for: ``all``, or one with its options. Raises ValueError."""
     if text == "all":
-        return [*TOPOLOGIES]
-    parse_topology(text)
+        return [*GIVEN_BY_NAME]
+    parse_topology(with_edges(text))
     return [text]
 
 
-def graphs_of(plans: Sequence[GossipPlan], count: int) -> Mapping[str, Neighbours]:
+def graphs_of(plans: Sequence[GossipPlan], links: Links) -> Mapping[str, Neighbours]:
     """The graph of each, for a drawing; of a topology that varies, that of the first round."""
-    return {f"{plan.topology}: {_rounds(plan)}": parse_topology(plan.topology).neighbours(count, 1) for plan in plans}
+    return {
+        f"{plan.topology:.40}: {_rounds(plan)}": _topology(plan.topology, links).neighbours(links.world, 1)
+        for plan in plans
+    }
+
+
+def _topology(name: str, links: Links) -> Topology:
+    """The topology that the user asks for, of peers with these links."""
+    return among(parse_topology(with_edges(name)), (Vertex(at, round(Bps)) for at, Bps in enumerate(links.up_Bps)))
 
 
 def as_json(plans: Sequence[GossipPlan]) -> dict[str, object]:
@@ -83,7 +93,7 @@ def table(plans: Sequence[GossipPlan]) -> Folded:
         sent = "" if plan.bytes == math.inf else bytes_text(round(plan.bytes))
         cells = (str(plan.neighbours), f"{plan.gap:.3g}", _rounds(plan), seconds_text(plan.round_s), together, sent)
         best = number == 0
-        made.add_row("→" if best else "", plan.topology, *cells, style="bold" if best else "")
+        made.add_row("→" if best else "", f"{plan.topology:.40}", *cells, style="bold" if best else "")
     return made
 
 
@@ -112,7 +122,10 @@ def _takers(graph: Neighbours) -> list[list[int]]:
 
 
 def _note(name: str, count: int) -> str:
-    if not name.startswith("slim_fly"):
+    asked = parse_topology(with_edges(name))
+    if isinstance(asked, EdgeList) and (left := len([one for one in asked.numbers if one >= count])):
+        return f"the edges of {count_text(left, 'peer')} beyond --peers {count} are left out"
+    if not isinstance(asked, SlimFly):
         return ""
     if (q := core(count)) is None:
         return "there is no Slim Fly of fewer than 18 peers: each is the neighbour of all"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from ...aggregation.mixing.topology import needs_capacities
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
-from ...protocols.gossip.conversation import Gossip, Options, State, restored
+from ...protocols.gossip.capacities import Capacities
+from ...protocols.gossip.conversation import Gossip, Options
 from ...protocols.gossip.exchange import NeighbourExchange
+from ...protocols.gossip.graph import Graph, OfLinks, OfTopology
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
+from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
-from ...protocols.members.joining import Entry
+from ...protocols.gossip.state import State, restored
+from ...protocols.members.membership import Membership
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
 
@@ -34,21 +39,31 @@ def build(setup: Setup) -> Gossip:
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     first = Published(state.round, state.step, algorithm.rest(state.held))
     options = Options(
-        period=wished.period.value,
+        periods=Periods(wished.period.value, parameters, setup.clock),
         parameters=parameters,
         steps=setup.steps,
         evaluate_every=settings.evaluate_every if "evaluation" in facts.can else 0,
     )
     shares = Shares() if algorithm.splits else None
-    exchange = NeighbourExchange(Channel(setup.endpoint, GOSSIP), first, wished.difference_codec, shares)
-    graph, bound = algorithm.graph(wished.topology.value), Bound(wished.norm_limit)
+    channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
+    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
+    graph, bound = graph_of(setup, wished), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )
-    entry = Entry(setup.endpoint, setup.membership)
-    return Gossip(neighbourhood, setup.membership, entry, setup.clock, algorithm, options, state)
+    if isinstance(setup.membership, Membership) and needs_capacities(algorithm.graph(wished.topology.value)):
+        neighbourhood.on_round.append(Capacities(channel, setup.membership).consider)
+    return Gossip(neighbourhood, setup.membership, setup.way, setup.clock, algorithm, options, state)
+
+
+def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
+    """One peer's graph: its links, where peers have links to a few; else the algorithm's topology."""
+    algorithm = wished.algorithm.value
+    if wished.membership.value.links(setup.settings.peers) is not None:
+        return OfLinks(setup.membership, algorithm.drawn)
+    return OfTopology(algorithm.graph(wished.topology.value), setup.membership)
 
 
 CONVERSATION = Registered(

@@ -7,31 +7,39 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.codecs.codec import Codec
+from ...aggregation.mixing.edge_list import EdgeList
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
-from ...aggregation.mixing.topology import Topology
+from ...aggregation.mixing.topology import Topology, needs_capacities
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
-from ...protocols.gossip.algorithms.choco import Choco
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ...protocols.gossip.differences import DifferenceCodec
+from ..memberships import Kind, parse_membership
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
+from .edge_files import with_edges
 from .period_settings import PeriodSettings
 
 _USUAL = "exponential"
 
 
 def _topology() -> Rule:
-    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4"
-    return Rule(parsed(parse_topology), said, "NAME", str)
+    said = f"one of {', '.join(TOPOLOGIES)}, with options as in regular:4 or edges:FILE"
+    take = parsed(parse_topology)
+    return Rule(lambda value: take(with_edges(value) if isinstance(value, str) else value), said, "NAME", str)
 
 
 def _algorithm() -> Rule:
     said = f"one of {', '.join(ALGORITHMS)}, with options as in moshpit:3"
     return Rule(parsed(parse_algorithm), said, "NAME", str)
+
+
+def _membership() -> Rule:
+    said = "views, or swim, which may say how many links a peer has, as in swim:8"
+    return Rule(parsed(parse_membership), said, "NAME", str)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,35 +50,61 @@ class GossipSettings(PeriodSettings):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "When peers average": ("period", "period_initial", "period_block_s"),
         "What they average": ("algorithm",),
-        "Connections": ("topology", "codec"),
+        "Connections": ("topology", "membership", "codec"),
         "Faults, in seconds": ("norm_limit",),
     }
 
     algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Who mixes with whom, and how.", agreed=True)
     topology: Parsed[Topology] = setting(_USUAL, _topology(), "The graph of neighbours.", agreed=True)
+    membership: Parsed[Kind] = setting("views", _membership(), "How peers know who is there.", agreed=True)
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def check(self, common: CommonSettings) -> None:
-        if self.period.value.watches:
-            why = "goes by the mean of all models, which no peer of a gossip has; use a number, or adaptive"
-            raise SettingsError(f"{self.period.text} {why}", "period")
-        self._check_codec()
+        by_links = self.membership.value.links(common.peers) is not None
+        if by_links:
+            self._check_links(common.peers)
+        self._check_codec(by_links=by_links)
+        self._check_edges(common.peers)
+        if needs_capacities(self.topology.value) and self.membership.text != "views":
+            raise SettingsError(f"{self.topology.text} goes by a view, which --membership swim has not", "topology")
+        if common.budget_per_day is not None and self.membership.text != "views":
+            raise SettingsError(
+                "has a peer leave and come back, for which it needs --membership views", "budget_per_day"
+            )
         if self.algorithm.value.own_graph and self.topology.text != _USUAL:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
 
-    def _check_codec(self) -> None:
+    def membership_kind(self) -> Kind:
+        return self.membership.value
+
+    def _check_links(self, peers: int) -> None:
+        """Refuse what needs to know all peers."""
+        swim = f"{self.membership.text} with {peers} peers"
+        if self.topology.text != _USUAL:
+            raise SettingsError(f"has no use by {swim}: each has a few links, and these are the graph", "topology")
+        if self.algorithm.value.drawn == 0:
+            why = f"has to know all peers, and by {swim} each has a few links"
+            raise SettingsError(f"{self.algorithm.text} {why}", "algorithm")
+
+    def _check_codec(self, *, by_links: bool) -> None:
         codec, topology = self.codec.value, self.topology.value
         if codec is None:
             return
-        if not isinstance(self.algorithm.value, Choco):
-            raise SettingsError(f"{self.codec.text} is for --algorithm choco, whose mixes bear coarse models", "codec")
+        if not self.algorithm.value.bears_codecs:
+            able = " or ".join(name for name in ALGORITHMS if parse_algorithm(name).bears_codecs)
+            raise SettingsError(f"{self.codec.text} is for --algorithm {able}, whose mixes bear coarse models", "codec")
         if codec.family == "sketch":
             raise SettingsError(f"cannot be {self.codec.text}, which needs the mean of all peers", "codec")
-        if topology.varies or topology.directed:
+        if not by_links and (topology.varies or topology.directed):
             why = "sends differences from round to round: it needs a topology that is undirected and stays"
             raise SettingsError(f"{self.codec.text} {why}, as regular:4 or torus", "codec")
+
+    def _check_edges(self, peers: int) -> None:
+        topology = self.topology.value
+        if isinstance(topology, EdgeList) and (last := max(topology.numbers)) >= peers:
+            raise SettingsError(f"has edges of peer {last}, beyond the {peers} peers, counted from 0", "topology")
 
     @property
     def difference_codec(self) -> DifferenceCodec | None:

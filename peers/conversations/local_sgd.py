@@ -21,6 +21,7 @@ from ...protocols.local_sgd.local_sgd import LocalSGD
 from ...protocols.local_sgd.options import Options
 from ...protocols.local_sgd.rounds import LOCAL_SGD
 from ...protocols.local_sgd.state import State
+from ...protocols.members.membership import Membership
 from ..records.columns import ROUNDS
 from ..task.facts import Facts
 from .local_sgd_schedules import schedule_for, uneven
@@ -32,6 +33,7 @@ def build(setup: Setup) -> LocalSGDConversation:
     """One peer's conversation. Raises ValueError when its checkpoint was made with another outer step, or has more
     local steps than the run is to take."""
     settings, wished = setup.settings, LocalSGDSettings.of(setup.settings)
+    assert isinstance(setup.membership, Membership), "its members agree on views"
     facts, steps = setup.facts, setup.steps
     state, residual = first_state(wished, facts.vector), None
     if setup.resumed is not None:

@@ -13,7 +13,7 @@ from typing import Final
 from ...protocols.clock import RunClock
 from ...protocols.conversation import Conversation
 from ...protocols.endpoint import Endpoint
-from ...protocols.members.membership import Membership
+from ...protocols.members.port import RunMembers, Way
 from ...protocols.stalls.stalls import Stalls
 from ..checkpoints.checkpoint import Snapshot
 from ..settings.fields import OwnSettings, Spoken
@@ -24,11 +24,13 @@ from ..task.facts import Facts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """The arguments of a conversation's builder: the peer's endpoint, membership and stalls, the run's clock and
-    settings, and the facts of the replica. `steps`: local steps of the run; None: a script decides. `resumed`: a
+    settings, and the facts of the replica. `way`: into the run, for a conversation without a state that all agree on.
+    `steps`: local steps of the run; None: a script decides. `resumed`: a
     checkpoint that holds the conversation's position; None: the run begins anew."""
 
     endpoint: Endpoint
-    membership: Membership
+    membership: RunMembers
+    way: Way
     stalls: Stalls
     clock: RunClock
     settings: Settings
@@ -58,6 +60,7 @@ class Registered:
 CONVERSATIONS: Final[Mapping[str, str]] = {
     "allreduce": "samovar.peers.conversations.local_sgd",
     "gossip": "samovar.peers.conversations.gossip",
+    "parameter_server": "samovar.peers.conversations.parameter_server",
 }
 """Name -> module."""
 ENTRY_POINTS: Final = "samovar.conversations"

@@ -30,7 +30,7 @@ class Orders:
     its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`: the peer's secret
     key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's guest key.
     `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from. `threads`: number of PyTorch
-    threads. `restarted`: why this peer was restarted; "": it was not.
+    threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run (`Attributes`).
     """
 
     task: str
@@ -46,6 +46,7 @@ class Orders:
     resume: str | None
     threads: int
     restarted: str = ""
+    role: str = ""
 
 
 class Control:

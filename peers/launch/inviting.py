@@ -8,7 +8,7 @@ from typing import Any
 
 from ...protocols.members.errors import MembershipError
 from ...protocols.members.invitation import Invitation
-from ...protocols.members.inviting import Inviting
+from ...protocols.members.port import Inviter
 from ...protocols.transport import PeerId
 from ..settings.link_text import parse_span
 
@@ -25,7 +25,7 @@ def question(replace: bool, invitation: Invitation | None) -> dict[str, Any]:
     return {"replace": replace, "invitation": None if invitation is None else asdict(invitation)}
 
 
-async def reinvited(inviting: Inviting, asked: dict[str, Any]) -> dict[str, Any]:
+async def reinvited(inviting: Inviter, asked: dict[str, Any]) -> dict[str, Any]:
     """The peer's answer to the request `asked`, as JSON: the run's invitation, with an empty `guest` if there is none;
     or an `error` when it could not be replaced."""
     try:

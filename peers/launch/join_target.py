@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -19,7 +20,9 @@ from ...protocols.members.invites import ask_admission
 from ...protocols.members.view import NAME_LETTERS_MAX
 from ...protocols.transport import PeerId
 from ...protocols.zeromq.transport import KeyPair
+from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.votes import votes_folder
+from ..settings.edge import begin_with
 from ..settings.fields import SettingsError
 from ..settings.settings import Settings
 from ..training.stop import Stop
@@ -27,7 +30,7 @@ from .control import Orders
 from .keys import Invite, read_key
 from .run_folder import keep_settings, make_folder
 from .session import Session, open_as, open_endpoint
-from .spec import founding_orders
+from .spec import checkpoint_path, founding_orders
 
 T = TypeVar("T")
 
@@ -100,7 +103,7 @@ class JoinTarget:
         """Have this peer's key admitted by the invite, if there is one, and open an endpoint that dials the contact.
         Raises JoinFailed, OSError."""
         if self.guest is not None and self.own is not None:
-            guest = open_endpoint(settings.changed(listen="tcp://127.0.0.1:0"), self.guest.secret)
+            guest = open_endpoint(settings.changed(edge=False, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
             key = self.own.public
             try:
@@ -163,6 +166,8 @@ async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: s
         run = await target.ask_run(endpoint)
         settings = settings.with_agreed(run.settings)
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
+        if again:
+            _go_on_with_budget(endpoint, Path(settings.run or "."), name)
         folder = Path(settings.run) if again and settings.run is not None else make_folder(settings.run, task)
         keep_settings(folder, settings)
     except BaseException:
@@ -187,6 +192,12 @@ async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: s
     return Session(endpoint, orders, settings, contact, stop)
 
 
+def _go_on_with_budget(endpoint: Endpoint, folder: Path, name: str) -> None:
+    """A peer that is started again in its folder gets no fresh day's bytes."""
+    with contextlib.suppress(CheckpointError):  # it had none yet
+        begin_with(endpoint.budget, numbers_of(checkpoint_path(folder, name)))
+
+
 def cores_for_one(contact: str, peers: int) -> int:
     """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
     this machine too, the cores are divided by the number of peers, because more threads than cores slow all of them
@@ -200,6 +211,7 @@ async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tup
     """Found a run in this process. Returns its session, and the arguments of `samovar.join` with which others join it.
     Raises OSError, ValueError."""
     settings.check_one_peer()
+    settings.check_founding()
     folder = make_folder(settings.run, task)
     keep_settings(folder, settings)
     (orders, *_), invite = founding_orders(task, settings, folder)

@@ -110,7 +110,7 @@ class LocalRun:
                     return Ended(wrong=error + saved if heard.saved and again else error)
         ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
         if stop.is_set():
-            resumable = again and _has_checkpoint(folder, settings.peers)
+            resumable = again and _has_checkpoint(folder, settings.founders)
             display.say(f"stopped; go on with: {again}" if resumable else "stopped")
         elif not ended.wrong and self.resumed and not launch.going:
             display.say(_over_before(_end(launch), settings))
@@ -189,6 +189,7 @@ def prepared(
         folder = resume
     else:
         settings = Settings.read(config, given, tell)
+        settings.check_founding()
         if script and (why := settings.own.tasks_only()):
             raise TaskError(f"{task}: {why}")
         if not script:
@@ -210,7 +211,7 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
-    if not _has_checkpoint(folder, settings.peers):
+    if not _has_checkpoint(folder, settings.founders):
         raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
     if given.get("peers") not in (None, settings.peers):
         raise CheckpointError(

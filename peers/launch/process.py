@@ -9,8 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -22,10 +21,12 @@ from ..machine.process_memory import keep_freed_memory
 from ..peer import Peer
 from ..records.records import Record
 from ..settings.settings import Settings
+from ..task.facts import Facts
 from ..task.task import check_trainable, load_task
 from ..training.compute import ThreadCompute
 from ..training.devices import pick_device, take_seat
 from ..training.loop import Ended, Training
+from ..training.no_model import NoModel
 from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
 from ..user_code import called_with
@@ -46,9 +47,7 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
     torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
     compute, peer = ThreadCompute(), None
     try:
-        trainer = await compute.run(lambda: _build_trainer(settings, session))
-        resumed = None if orders.resume is None else await compute.run(partial(_restored, trainer, Path(orders.resume)))
-        facts = await compute.run(trainer.facts)
+        replica, facts, resumed = await compute.run(lambda: _build(session, compute))
         peer = Peer(
             endpoint,
             settings,
@@ -58,12 +57,12 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
             resumed=resumed,
             record=record,
         )
-        replica = TaskReplica(trainer, compute)
         folder, headline = Path(orders.folder), facts.headline
         keep, best = _keeper(session, checkpoint_path(folder, orders.name)), best_path(folder)
         kept = None if headline is None else BestModel(best, headline.name, headline.better, _keeper(session, best))
         training = Training(peer, replica, session.stop, keep, kept)
-        if orders.founder or session.control is None:  # of a launcher's peers only the founder
+        first = orders.founder or session.control is None  # of a launcher's peers only the founder
+        if first and isinstance(replica, TaskReplica):
             metrics = await replica.rehearse(peer.stalls)
             settings.own.check_metrics(metrics, "" if headline is None else headline.name)
         session.ready(peer)
@@ -98,10 +97,16 @@ def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
     return keep
 
 
-def _restored(trainer: Trainer, source: Path) -> Snapshot:
-    snapshot = load(source)
-    trainer.restore(snapshot)
-    return snapshot
+def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoModel, Facts, Snapshot | None]:
+    """The session's replica, its facts, and the checkpoint that it goes on from. A peer with a role has the task's
+    facts, and no model once it has them."""
+    trainer, source = _build_trainer(session.settings, session), session.orders.resume
+    resumed = None if source is None else load(Path(source))
+    if session.orders.role:
+        return NoModel(compute), replace(trainer.facts(), can=frozenset(), headline=None), resumed
+    if resumed is not None:
+        trainer.restore(resumed)
+    return TaskReplica(trainer, compute), trainer.facts(), resumed
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:

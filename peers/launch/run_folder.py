@@ -14,6 +14,7 @@ from pathlib import Path
 from ...protocols.conversation import End
 from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
+from ..records.consensus import Consensus
 from ..records.result import Best, Lost, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
 from ..records.tally import Tally
@@ -117,6 +118,7 @@ def conclude(
     scales: Mapping[str, str] | None = None,
     end: End | None = None,
     lost: Sequence[Lost] = (),
+    consensus: Consensus | None = None,
     virtual_s: float | None = None,
     digest: str | None = None,
     broken: str | None = None,
@@ -128,6 +130,7 @@ def conclude(
     `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records. `end`:
     why the run is over, None: it is not, or nobody tells. `lost`: peers that the launcher knows to be lost. Their
     reasons replace those in the records, because peers record when another one went silent but cannot know why.
+    `consensus`: of the peers' models at the end.
     """
     try:
         run = read_run(folder)
@@ -153,6 +156,7 @@ def conclude(
         elsewhere=told.elsewhere if virtual_s is None else (),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,
+        consensus=consensus,
         virtual_s=virtual_s,
         digest=digest,
         broken=broken,

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...protocols.endpoint import Endpoint
 from ...protocols.members.invitation import Invitation
+from ...protocols.shaping.budgeted import Budgeted
 from ...protocols.shaping.transport import Shaped
 from ...protocols.transport import PeerId, Transport
 from ...protocols.zeromq.transport import KeyPair, ZeroMQTransport
@@ -28,6 +29,7 @@ from ..peer import Peer
 from ..place import Place
 from ..records.record_file import RecordFile
 from ..records.records import EventRecord, Record
+from ..settings.edge import budget_of
 from ..settings.link_text import parse_link
 from ..settings.settings import Settings
 from ..training.stop import Stop
@@ -49,6 +51,8 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
     if settings.link is not None:
         transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
+    if (budget := budget_of(settings)) is not None:
+        transport = Budgeted(transport, budget, encrypted=keys is not None)
     return Endpoint(transport, patience_s=settings.patience_s, rng=rng)
 
 
@@ -96,6 +100,7 @@ class Session:
             run=orders.run,
             link=settings.link or "",
             site=settings.site or "",
+            role=orders.role,
             invitation=self.invitation,
             store=self.store,
         )

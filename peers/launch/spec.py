@@ -33,20 +33,20 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resume: bool = False
 ) -> tuple[list[Orders], Invite | None]:
-    """The orders for each of a new run's first `settings.peers` peers, and the invite for later ones; None for an
+    """The orders for each of a new run's first `settings.founders` peers, and the invite for later ones; None for an
     insecure run. `resume`: peers resume from the checkpoints in `folder`. Raises KeyFileError for unusable key
     files."""
-    pairs: list[KeyPair | None] = [None] * settings.peers
+    pairs: list[KeyPair | None] = [None] * settings.founders
     guest, admit, invite = None, [], None
     if not settings.insecure:
         first = read_key(Path(settings.key)) if settings.key else KeyPair.new()
-        keys = [first, *(KeyPair.new() for _ in range(settings.peers - 1))]
+        keys = [first, *(KeyPair.new() for _ in range(settings.founders - 1))]
         invite = Invite.to(first.public)
         guest = invite.guest.public
         admit = [pair.public for pair in keys]
         admit += sorted(read_authorized(Path(settings.authorized))) if settings.authorized else []
         pairs = list(keys)
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.peers)
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.founders)
     run = f"{folder.name}-{secrets.token_hex(4)}"
     all_orders = []
     for index, pair in enumerate(pairs):
@@ -65,6 +65,7 @@ def founding_orders(
             founder=index == 0,
             resume=_checkpoint_of(folder, str(index)) if resume else None,
             threads=threads,
+            role=settings.role_of(index),
         )
         all_orders.append(orders)
     return all_orders, invite

@@ -8,7 +8,7 @@ from typing import Protocol
 from ...protocols.clock import RunClock
 from ...protocols.endpoint import Endpoint
 from ...protocols.members.invitation import Invitation
-from ...protocols.members.membership import Membership
+from ...protocols.members.port import RunMembers
 from ...protocols.members.removals import Removal
 from ...protocols.members.view import View
 from ...protocols.stalls.stalls import Stall
@@ -26,7 +26,7 @@ class Comings:
     """Writes the events that one peer sees of others. Members are followed from `begin` on; waiting for peers, and
     refused messages, are recorded at any time."""
 
-    def __init__(self, endpoint: Endpoint, membership: Membership, clock: RunClock, tell: Tell) -> None:
+    def __init__(self, endpoint: Endpoint, membership: RunMembers, clock: RunClock, tell: Tell) -> None:
         self._own, self._membership, self._clock, self._tell = endpoint.id, membership, clock, tell
         membership.on_waiting.append(lambda why: tell("waiting", why=why))
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
@@ -73,8 +73,8 @@ class Comings:
         self._follow_edges(known, view)
         if why := reinvited(known.invitation, view.invitation):
             self._tell("invite", why=why)
-        for member in view.members:
-            if known.member(member.id) is None and member.id != self._own and known.started:
+        for member in view.members if known.started and self._membership.knows_all else ():
+            if known.member(member.id) is None and member.id != self._own:
                 self._tell("joined", about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
             event: EventName = "left" if removal.left else "lost"
@@ -86,7 +86,7 @@ class Comings:
         the coordinator record it."""
         for edge in sorted({*known.apart} ^ {*view.apart}):
             ends = (edge.one, edge.other)
-            if self._own in (*ends, self._membership.coordinator) and all(end in view.ids for end in ends):
+            if self._own in (*ends, *self._membership.leaders[:1]) and all(end in view.ids for end in ends):
                 one, other = sorted(map(view.name, ends))
                 if edge in view.apart:
                     why = f"{one} and {other} cannot reach each other; sums go another way"

@@ -23,6 +23,8 @@ EventName = Literal[
     "lost",
     "apart",
     "together",
+    "asleep",
+    "awake",
     "waiting",
     "stalled",
     "goes_on",
@@ -39,9 +41,10 @@ EventName = Literal[
     "refused",
     "invite",
 ]
-"""`stalled`: a live peer's contribution is missing because its own work takes far longer than usual. `ended`: the run
-is over, and not by its number of local steps. `refused`: this peer refused the messages of another peer. `invite`: the
-run's invite was revoked or replaced. `apart`, `together`: two members can no longer reach each other, or can again."""
+"""`asleep`, `awake`: this peer has used up its budget of a day, and has left until it has enough again. `stalled`: a
+live peer's contribution is missing because its own work takes far longer than usual. `ended`: the run is over, and
+not by its number of local steps. `refused`: this peer refused the messages of another peer. `invite`: the run's
+invite was revoked or replaced. `apart`, `together`: two members can no longer reach each other, or can again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +102,9 @@ class ExchangeRecord:
     them. 0: none, or the conversation does not tell."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
+    received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Bytes of models that came from each peer in this exchange, by its name, as a codec encoded them, through memory
+    or on the wire. Empty: none, or the conversation does not tell."""
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
     members: int

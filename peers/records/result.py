@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .columns import ACCURACY, Noun
+from .consensus import Consensus
 from .elsewhere import Elsewhere
 from .json_lines import FloatOrNaN, build, line
 from .records import SCHEMA, check_schema
@@ -30,6 +31,9 @@ class PeerSummary:
     """Bytes of the model that it averaged with others, in all exchanges together, before a codec makes them fewer."""
     bytes_shared: int = 0
     """Bytes exchanged through shared memory."""
+    received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Bytes of models that came from each peer, by its name, as a codec encoded them; "": from all further ones, beyond
+    the first 256. Empty: none, or the conversation does not tell."""
     compute_s: float
     """Seconds of local steps."""
     wait_s: float
@@ -106,6 +110,9 @@ class Result:
     """The run folder."""
     report: str | None = None
     """Path of the report; None when there is none."""
+    consensus: Consensus | None = None
+    """Simulations of peers with models of their own only: how close these were at the end, and how good their mean
+    was."""
     virtual_s: float | None = None
     """Simulations only: seconds that passed in the simulated world."""
     digest: str | None = None
@@ -119,7 +126,7 @@ class Result:
         row = {"schema": SCHEMA} | _renamed(dataclasses.asdict(self), "exchanges", f"{self.noun}s")
         if self.noun == "round":  # as in schema 1, which scripts of users may read
             row |= {ACCURACY: self.metrics.get(ACCURACY), "accuracy_round": self.metrics_at}
-        for key in ("virtual_s", "digest", "broken"):
+        for key in ("consensus", "virtual_s", "digest", "broken"):
             if row[key] is None:
                 del row[key]
         return line(row)

@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Final, Literal
 
+from .consensus import Consensus
 from .json_lines import build, line, parse
 
 SCENE_FILE: Final = "scene.json"
@@ -70,7 +71,7 @@ class Trouble:
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
     """The scene of one run. `lasted_s`: duration of the run in virtual seconds; `broken`: the promise that did not
-    hold; "": all held."""
+    hold; "": all held. `consensus`: of the peers' own models, in order of time; empty: they share one."""
 
     lasted_s: float
     places: tuple[Place, ...]
@@ -78,6 +79,7 @@ class Scene:
     stays: tuple[Stay, ...]
     troubles: tuple[Trouble, ...]
     broken: str = ""
+    consensus: tuple[Consensus, ...] = ()
 
     def write(self, folder: Path) -> None:
         (folder / SCENE_FILE).write_text(line(dataclasses.asdict(self)) + "\n", encoding="utf-8")

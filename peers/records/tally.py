@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 from .columns import Noun
 from .elsewhere import Elsewhere
@@ -18,6 +19,8 @@ _SUMMED = (
     "bytes_sent", "bytes_received", "model_bytes", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s",
     "transfer_s", "hidden_s", "evaluate_s",
 )  # fmt: skip
+_PARTNERS_MOST = 256
+"""Peers from which one peer's bytes are counted apart."""
 _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 """The text by which a checkpoint's event names its exchange."""
 
@@ -136,8 +139,16 @@ def saved_text(version: int, noun: Noun = "round") -> str:
 
 def nothing(peer: str) -> PeerSummary:
     """The totals of a peer without an exchange."""
-    none = dict.fromkeys(_SUMMED, 0)
+    none: dict[str, Any] = dict.fromkeys(_SUMMED, 0)
     return PeerSummary(peer=peer, steps=0, exchanges=0, loss=math.nan, **none)
+
+
+def _together(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    found = dict(before)
+    for name, count in more.items():
+        kept = name if name in found or len(found) < _PARTNERS_MOST else ""
+        found[kept] = found.get(kept, 0) + count
+    return found
 
 
 def _added(before: PeerSummary, record: ExchangeRecord) -> PeerSummary:
@@ -146,5 +157,6 @@ def _added(before: PeerSummary, record: ExchangeRecord) -> PeerSummary:
         steps=before.steps + (round(record.steps_per_s * record.compute_s) if record.compute_s > 0 else 0),
         exchanges=before.exchanges + (not record.caught_up),
         loss=before.loss if record.caught_up else record.loss,
+        received_from=_together(before.received_from, record.received_from),
         **{name: getattr(before, name) + getattr(record, name) for name in _SUMMED},
     )

@@ -19,6 +19,7 @@ from ..records.scene import Scene
 from .charts import Figure, bytes_axis, curve_chart, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, standstills, totals
+from .own_models import own_charts
 from .page import CSS, SCRIPT
 from .quantities import Quantity, quantities
 from .scene_charts import bytes_chart, presence_chart
@@ -35,6 +36,7 @@ from .tables import (
     standstill_table,
     tiles,
 )
+from .talk_map import edge_table, talk_map, talked
 
 
 def write_report(run: Run, target: Path) -> Path:
@@ -54,6 +56,8 @@ def page(run: Run, plotly_js: str) -> str:
     missing, peers, points = absences(run), totals(run), curve(run)
     drawn = quantities(run, points)
     charts = _charts(run, drawn, peers, points, missing)
+    own = own_charts(run, time_axis(points, _end_s(run, missing)), missing) if talked(run) else {}
+    charts |= {name: figure for name, (_, figure) in own.items()}
     policy = f"default-src 'none'; script-src {_hash(plotly_js)} {_hash(SCRIPT)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -71,6 +75,7 @@ def page(run: Run, plotly_js: str) -> str:
 {tiles(run, peers, points, missing)}
 {command(run)}{broken(run)}
 {_sections(run, drawn, charts, peers)}
+{_neighbours(run, {name: heading for name, (heading, _) in own.items()}) if own else ""}
 {_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
 {missing_table(run, missing)}
@@ -96,9 +101,7 @@ def _charts(
     points: Sequence[Point],
     missing: Sequence[Absence],
 ) -> dict[str, Figure]:
-    lasted_s = run.scene.lasted_s if run.scene else 0.0
-    last_s = run.exchanges[-1].time_s if run.exchanges else 0.0
-    end = max(last_s, *(when for absence in missing for when in absence.lost_s), lasted_s)
+    end = _end_s(run, missing)
     found: dict[str, Figure | None] = {}
     if run.scene:
         drawn = rows(peers, missing)
@@ -113,6 +116,12 @@ def _charts(
             found[f"{name}-bytes"] = curve_chart(quantity, sent, missing)
     found["timeline-time"] = gantt_chart(run, rows(peers, missing), time, missing)
     return {name: figure for name, figure in found.items() if figure}
+
+
+def _end_s(run: Run, missing: Sequence[Absence]) -> float:
+    lasted_s = run.scene.lasted_s if run.scene else 0.0
+    last_s = run.exchanges[-1].time_s if run.exchanges else 0.0
+    return max(last_s, *(when for absence in missing for when in absence.lost_s), lasted_s)
 
 
 def _sections(
@@ -136,6 +145,25 @@ lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <h2>Where the time went</h2>
 <p class="note">{shares(run, peers)}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
+
+
+def _neighbours(run: Run, headings: Mapping[str, str]) -> str:
+    """The sections on a run whose peers keep models of their own, as HTML. `headings`: by chart."""
+    cards = [
+        f'<div class="card"><h3>{escape(heading)}</h3><div id="{escape(name)}"></div></div>'
+        for name, heading in headings.items()
+    ]
+    known = (
+        "Consensus distance: the root of the models' mean squared distance from their mean, as a share of its norm."
+        if "consensus-time" in headings
+        else "No peer has the mean of all models. A peer's change by a mix tells its distance from its neighbours."
+    )
+    return f"""<h2>Each peer's own model</h2>
+<p class="note">{known}</p>
+<div class="grid">{"".join(cards)}</div>
+<h2>Who talked with whom</h2>
+<div class="card">{talk_map(run)}</div>
+{edge_table(run)}"""
 
 
 def _titles(quantities: Mapping[str, Quantity]) -> dict[str, str]:

@@ -15,8 +15,9 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor, nn
 
-from ...protocols.conversation import Begin, Gradient, Position, Steps, StepWith, Update, Work
+from ...protocols.conversation import Position
 from ...protocols.filling import Filling
+from ...protocols.work import Begin, Gradient, Steps, StepWith, Update, Work
 from ..records.records import ExchangeRecord
 from ..task.facts import Facts
 from ..task.model_copy import ModelCopy

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...protocols.addresses import NOWHERE
 from ...protocols.members.invitation import KEYS_MAX
+from . import unit_rules as units
 from . import validators as rules
+from .edge import ANYWHERE, check_budget
 from .fields import Declared, SettingsError, Spoken, setting
 
 USUAL_STEPS = 2000
@@ -43,10 +46,18 @@ class CommonSettings(Declared):
         None, rules.seconds(1e7), "Longest wait of too few peers. [default: endless]", verbs=_HERE
     )
     memory_limit: str | None = setting(
-        None, rules.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
+        None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting("tcp://*:0", rules.address(), "Where to listen; port 0: any.", verbs=_HERE)
-    advertise: str | None = setting(None, rules.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
+    listen: str = setting(ANYWHERE, units.address(), "Where to listen; port 0: any; none: dial only.", verbs=_HERE)
+    advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
+    relay_limit: str | None = setting(
+        None, units.rate(), "Most to carry of each that listens nowhere. [default: any]", verbs=_HERE
+    )
+    edge: bool = setting(False, rules.flag(), "Dials only; one thread, little memory.", verbs="join")
+    budget: str | None = setting(
+        None, units.rate(), "Most to send a second, and to get. [default: endless]", verbs=_ALL
+    )
+    budget_per_day: str | None = setting(None, units.size(), "Most of both in 24 hours. [default: endless]", verbs=_ALL)
     insecure: bool = setting(
         False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"
     )
@@ -63,7 +74,7 @@ class CommonSettings(Declared):
         None, rules.whole(1, KEYS_MAX), "Most keys that the invite lets in; none given: any.", verbs="train"
     )
     invite_for: str | None = setting(
-        None, rules.span(366 * 86_400), "How long the invite holds, as in 2h. [default: endless]", verbs="train"
+        None, units.span(366 * 86_400), "How long the invite holds, as in 2h. [default: endless]", verbs="train"
     )
     run: str | None = setting(
         None, rules.file("a folder", "FOLDER"), "Folder of what it writes. [default: runs/TASK-NNN]"
@@ -74,11 +85,11 @@ class CommonSettings(Declared):
     )
     link: str | None = setting(
         None,
-        rules.link(),
+        units.link(),
         "Connections, in turn, as in '10mbit,40ms;1gbit,1ms'.",
     )
     site: str | None = setting(None, rules.sites(), "Where each peer is; several in turn: 'paris;rome'.")
-    step_time: str = setting("1ms", rules.step_time(), "Time of a local step, or measured.", verbs="simulate")
+    step_time: str = setting("1ms", units.step_time(), "Time of a local step, or measured.", verbs="simulate")
     report: bool = setting(True, rules.flag(), "Write report.html at the end.")
 
     def check(self) -> None:
@@ -88,3 +99,6 @@ class CommonSettings(Declared):
         for name in ("key", "authorized", "invite_uses", "invite_for"):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
+        check_budget(self)
+        if self.listen == NOWHERE and self.advertise is not None:
+            raise SettingsError(f"has no use with --listen {NOWHERE}: nobody can dial this peer", "advertise")

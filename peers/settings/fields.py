@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ...aggregation.options import OptionError
+from ..memberships import Kind, Views
 from .validators import Parsed, Rule, shown
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ class OwnSettings(Declared):
     def check(self, common: CommonSettings) -> None:
         """Raises SettingsError for the first setting that contradicts another one, own or common."""
 
+    def server_count(self) -> int:
+        """The number of founding peers that hold the model for the others and train nothing. They come on top of
+        `peers`."""
+        return 0
+
     def scripts_only(self) -> str:
         """The reason why these settings need a script's own loop, in one line; "": a task can train with them too."""
         return ""
@@ -119,6 +125,10 @@ class OwnSettings(Declared):
     def sites_need(self) -> str:
         """The flag that must be given for ``--site`` to have an effect; "": it has one with these settings."""
         return ""
+
+    def membership_kind(self) -> Kind:
+        """The membership that the conversation runs on."""
+        return Views()
 
     def idle_sites(self, common: CommonSettings) -> str:
         """The reason why the sites of a run's first peers have no effect, in one line; "": they have one, or no sites

@@ -22,6 +22,8 @@ class Shared(TypedDict, total=False):
     patience_s: float
     compute_patience_s: float | None
     quorum: int | None
+    budget: str | None
+    budget_per_day: str | None
     run: PathText | None
     link: str | None
     site: str | None
@@ -53,6 +55,7 @@ class OfProcesses(TypedDict, total=False):
     memory_limit: str | None
     listen: str
     advertise: str | None
+    relay_limit: str | None
     insecure: bool
     key: PathText | None
     authorized: PathText | None
@@ -82,6 +85,8 @@ class TrainSettings(Shared, OfProcesses, OfTasks, total=False):
 class JoinSettings(Shared, OfProcesses, total=False):
     """The settings that `samovar.join` takes."""
 
+    edge: bool
+
 
 class SimulateSettings(Shared, OfTasks, total=False):
     """The settings that `samovar.simulate` takes."""
@@ -89,7 +94,7 @@ class SimulateSettings(Shared, OfTasks, total=False):
     step_time: str
 
 
-class AllSettings(TrainSettings, SimulateSettings, total=False):
+class AllSettings(TrainSettings, JoinSettings, SimulateSettings, total=False):
     """Every setting, for `samovar.Settings`."""
 
     arguments: str

@@ -5,13 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ...protocols.addresses import NOWHERE
+from ...protocols.limits import SWIM_PEERS_MAX
+from ...protocols.members.attributes import SERVER
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
+from .edge import of_edge
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
+from .given import Given as Given
+from .given import Tell as Tell
+from .given import of_entries, of_flags
 from .groups import without_groups
 from .link_text import one_of
 from .names import COMMON, PROTOCOL, agreed_of, fields_of, present_names, unknown
@@ -23,9 +30,10 @@ if TYPE_CHECKING:
 
     from .keywords import AllSettings
 
-Tell = Callable[[str], None]
-"""Receives one line for the user, when a setting was given by its former name."""
 _OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
+
+
+_MORE = f"; --protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -55,7 +63,7 @@ class Settings(CommonSettings):
         class: the values of own settings that are not given; otherwise these take their defaults."""
         values: dict[str, Any] = {**given}
         common = {name: values.pop(name) for name in COMMON if name in values}
-        CommonSettings.__init__(self, **common)
+        CommonSettings.__init__(self, **of_edge(common))
         before = values.pop("own") if isinstance(values.get("own"), OwnSettings) else None
         kind, own_fields = self.protocol.value, fields_of(self.protocol)
         for name in values:
@@ -65,12 +73,23 @@ class Settings(CommonSettings):
         object.__setattr__(self, "own", own)
         self.check()
         own.check(self)
+        if self.peers > (most := own.membership_kind().peers_max):
+            raise SettingsError(f"must be at most {most}, all named in one message, got {self.peers}{_MORE}", "peers")
 
     @property
     def steps_max(self) -> int | None:
         """Local steps of each peer after which the run is over: `steps`, or the usual number if no end is given. None:
         the run has another end, and no number of steps."""
         return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
+
+    @property
+    def founders(self) -> int:
+        """The number of peers that gather before the run begins: those that train, and servers."""
+        return self.peers + self.own.server_count()
+
+    def role_of(self, index: int) -> str:
+        """The role of the founding peer with that number: those that train come first."""
+        return SERVER if self.peers <= index < self.founders else ""
 
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, its own settings take their
@@ -100,7 +119,7 @@ class Settings(CommonSettings):
         """These settings, overridden by entries, and by flags over entries. An error names the flag, or file and
         line."""
         spoken = _said(entries, flags) or self.protocol
-        found = _of_entries(entries, spoken, tell) | _of_flags(flags, spoken, tell)
+        found = of_entries(entries, spoken, tell) | of_flags(flags, spoken, tell)
         values = {name: one.value for name, one in found.items()}
         try:
             return self.changed(**{**values, "protocol": spoken})
@@ -117,6 +136,15 @@ class Settings(CommonSettings):
         for name, kinds in self._of_each_peer():
             if kinds is not None and ";" in kinds:
                 raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
+
+    def check_founding(self) -> None:
+        """Raises SettingsError when nobody could join a run that is founded with these settings."""
+        if self.listen == NOWHERE:
+            raise SettingsError(
+                f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
+                "listen",
+                "--listen",
+            )
 
     def _of_each_peer(self) -> tuple[tuple[str, str | None], ...]:
         """Name and value of the settings that may hold several values, which are distributed over the peers."""
@@ -205,54 +233,6 @@ def _not_the_runs_arguments(own: str, said: object) -> str:
     """The error for a newcomer whose task has other arguments than the run's. They are not taken from the run: they
     come from a stranger, and a task may open files by them."""
     return f"must be the run's, {shown(said)}, got {shown(own)}: give the same after --"
-
-
-class _Given(NamedTuple):
-    """A setting's value, the flag or file and line that gave it, and its name there: the present or the former one."""
-
-    value: Any
-    place: str
-    key: str
-
-
-def _of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
-    found: dict[str, _Given] = {}
-    fields = fields_of(spoken)
-    present = present_names(fields)
-    for entry in entries:
-        key = entry.key.replace("-", "_")
-        place = f"{entry.place}: {key}"
-        if (name := present.get(key, key)) not in fields:
-            raise SettingsError(unknown(entry.key, spoken), place=f"{entry.place}:")
-        if name in found:
-            other = found[name].key
-            how = "with a dash and with an underscore" if key == other else f"as {other} and as {key}"
-            raise SettingsError(f"is given twice, {how}", place=place)
-        if key != name:
-            tell(f"{place} is called {name} now")
-        found[name] = _Given(entry.value, place, key)
-    return found
-
-
-def _of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, _Given]:
-    found: dict[str, _Given] = {}
-    fields = fields_of(spoken)
-    present = present_names(fields)
-    for key, value in flags.items():
-        if value is None:
-            continue
-        if (name := present.get(key, key)) not in fields:
-            raise SettingsError(unknown(key, spoken))
-        if name in found:
-            raise SettingsError(f"is given twice, as {_flag(found[name].key)} and as {_flag(key)}", place=_flag(name))
-        if key != name:
-            tell(f"{_flag(key)} is called {_flag(name)} now")
-        found[name] = _Given(value, _flag(key), key)
-    return found
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _parsed(text: str) -> object:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from .link_text import parse_duration, parse_link, parse_size
+from ...protocols.members.attributes import SERVER
+from .link_text import parse_duration, parse_link, parse_rate, parse_size
 from .toml_file import TomlFile
 from .validators import shown
 
@@ -114,6 +115,13 @@ def name(value: object) -> str:
     return value
 
 
+def role(value: object) -> str:
+    """The role of a group's peers: `SERVER`, or "" for those that train. Raises ValueError."""
+    if value not in ("", SERVER):
+        raise ValueError(f'must be "{SERVER}", got {shown(value)}: without a role its peers train')
+    return str(value)
+
+
 def site(value: object) -> str:
     if ";" in (said := name(value)):
         raise ValueError(f"must be the name of one site, got {shown(value)}")
@@ -139,6 +147,7 @@ def _with_unit(parse: Callable[[str], T], what: str) -> Callable[[object], T]:
 
 duration = _with_unit(parse_duration, '"5ms" or "2s"')
 size = _with_unit(parse_size, '"512MiB" or "2GB"')
+rate = _with_unit(parse_rate, '"200kbit" or "10mbit"')
 link = _with_unit(parse_link, '"10mbit,40ms"')
 
 

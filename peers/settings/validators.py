@@ -21,9 +21,7 @@ from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.periods.registry import PERIODS, parse_period
 from ...aggregation.schedules.registry import SCHEDULES
-from ...protocols.addresses import split_address
-from ...protocols.limits import VIEW_MEMBERS_MAX
-from .link_text import parse_size, parse_span
+from ...protocols.limits import PEERS_MAX
 
 T = TypeVar("T")
 
@@ -65,9 +63,8 @@ def whole(low: int, high: int, metavar: str = "N") -> Rule:
 
 
 def peers() -> Rule:
-    """The number of peers of a run, as far as one view holds them."""
-    rule = whole(1, VIEW_MEMBERS_MAX)
-    return Rule(rule.take, f"{rule.said}, all named in one message", rule.metavar, rule.kind)
+    """The number of peers of a run, as far as any membership holds them."""
+    return whole(1, PEERS_MAX)
 
 
 def seconds(high: float, *, zero: bool = False) -> Rule:
@@ -208,23 +205,6 @@ def protocol() -> Rule:
     return Rule(take, "the name of a conversation, or FILE.py with one", "NAME|FILE", str)
 
 
-def address() -> Rule:
-    def take(value: object) -> str:
-        if not isinstance(value, str):
-            raise ValueError
-        host, _ = split_address(value)
-        if re.fullmatch(r"\*|[\w.-]{1,253}|\[[\w:.%-]{2,100}\]", host, re.ASCII) is None:
-            raise ValueError
-        return value
-
-    return Rule(take, "an address such as tcp://*:4000, tcp://192.0.2.7:0 or tcp://[::1]:4000", "ADDRESS", str)
-
-
-def host() -> Rule:
-    pattern = r"(?!0\.0\.0\.0$)[A-Za-z0-9_.-]{1,253}|\[(?!::\])[A-Za-z0-9_:.%-]{2,100}\]"
-    return text("a host name or an IP address that others can dial, without tcp:// and port", "HOST", pattern)
-
-
 def arguments() -> Rule:
     """Words for a task's own command line, as one text for a shell; a list of words is taken too."""
 
@@ -245,50 +225,10 @@ def devices() -> Rule:
     return text(said, "DEVICE", rf"{one}(,{one})*")
 
 
-_NUMBER = r"\d{1,12}(\.\d{1,12})?"
-_TIME = rf"{_NUMBER}(us|ms|s)"
-
-
-def link() -> Rule:
-    said = (
-        "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms, 1gbit,200us,50us or 50mbit/10mbit,20ms, "
-        "or several with semicolons, which the peers take in turn"
-    )
-    rate = rf"(?![0.]+[a-z]){_NUMBER}[kmgt]?bit"
-    one = rf" *{rate}( */ *{rate})? *(, *{_TIME} *){{1,2}}"
-    return text(said, "LINK", rf"(?i:{one}(;{one})*)")
-
-
 def sites() -> Rule:
     said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
     one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, the separator elsewhere: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")
-
-
-def span(high_s: float) -> Rule:
-    def take(value: object) -> str:
-        if not isinstance(value, str) or not 0 < parse_span(value) <= high_s:
-            raise ValueError
-        return value
-
-    return Rule(take, f"a time above 0 such as 90s, 45m, 2h or 7d, and at most {high_s / 86_400:g}d", "TIME", str)
-
-
-def size() -> Rule:
-    def take(value: object) -> str:
-        if not isinstance(value, str) or parse_size(value) <= 0:
-            raise ValueError
-        return value.strip()
-
-    return Rule(take, "a size above 0 such as 500MB, 8GB or 8GiB", "SIZE", str)
-
-
-MEASURED = "measured"
-
-
-def step_time() -> Rule:
-    said = f"a time above 0 such as 500us, 2.5ms or 1s, or {MEASURED}"
-    return text(said, "TIME", rf"(?![0.]+[a-z]){_TIME}|{MEASURED}")
 
 
 def shown(value: object) -> str:

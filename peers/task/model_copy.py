@@ -10,19 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout, Part, all_finite
-from ...protocols.conversation import (
-    Add,
-    AfterStep,
-    Begin,
-    Blend,
-    Correction,
-    Keep,
-    Load,
-    OnGradient,
-    Steps,
-    StepWith,
-    Update,
-)
+from ...protocols.work import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, Steps, StepWith, Update
 from .averaged import Averaged
 from .constants import Agreement
 from .facts import Facts

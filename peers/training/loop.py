@@ -10,15 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from ...protocols.conversation import End, Evaluate, Outcome, Steps, Update, Work
+from ...protocols.conversation import End, Outcome
 from ...protocols.stalls.works import EVALUATION, LOCAL_STEPS
 from ...protocols.transport import PeerId
+from ...protocols.work import Evaluate, Steps, Update, Work
 from ..checkpoints.best import BestModel
 from ..checkpoints.checkpoint import Snapshot
 from ..errors import one_line
 from ..peer import Peer
 from ..records.tally import saved_text
 from .replica import Replica
+from .sleep import Sleep
 from .stop import Stop
 
 
@@ -49,7 +51,7 @@ class Training:
         best: BestModel | None = None,
     ) -> None:
         self.peer, self._replica, self._stop, self._keep, self._best = peer, replica, stop, keep, best
-        self._conversation = peer.conversation
+        self._conversation, self._sleep = peer.conversation, Sleep(peer, stop)
         self._saved_at = -math.inf
         """When the last periodic checkpoint was written, in seconds on the event loop's clock. The initial -inf makes
         the first exchange write one, so that a Ctrl-C soon afterwards finds a checkpoint."""
@@ -78,10 +80,14 @@ class Training:
 
     async def _run(self, contact: Awaitable[PeerId | None]) -> Ended:
         peer, conversation = self.peer, self._conversation
-        if await self._stop.unless(lambda: self._enter(contact)) is None:
-            return Ended(False, {})
-        self._replica.set_data_shard(peer.membership.me.attributes.data_shard, peer.settings.peers)
+        while await self._sleep.unless(lambda: self._enter(contact)) is None:
+            if not await self._slept(contact):
+                return Ended(False, {})
+        shards = peer.settings.peers
+        self._replica.set_data_shard(peer.membership.me.attributes.data_shard % shards, shards)
         await self._work()
+        while await self._slept(contact):
+            await self._work()
         await self._replica.end_round(conversation.position())
         unsaved = await self._save()
         if self._stop.flag:
@@ -97,14 +103,21 @@ class Training:
         self.peer.came(await self._conversation.enter(await contact, self._replica.steps_taken))
         return True
 
+    async def _slept(self, contact: Awaitable[PeerId | None]) -> bool:
+        """Sleep if that is due. Returns whether it was, and this peer is to go on."""
+        if not self._sleep.is_due:
+            return False
+        await self._sleep.sleep(await contact, self._save)
+        return not self._stop.flag
+
     async def _work(self) -> None:
-        """Do the conversation's works until there are no more, or until this peer is stopped."""
+        """Do the conversation's works until there are no more, or until this peer is stopped or has to sleep."""
         conversation = self._conversation
         try:
-            while (work := await self._stop.unless(conversation.next)) is not None:
+            while (work := await self._sleep.unless(conversation.next)) is not None:
                 if (update := await self._do(work)) is None:
                     break
-                outcome = await self._stop.unless(lambda: conversation.bring(update))
+                outcome = await self._sleep.unless(lambda: conversation.bring(update))
                 if isinstance(work.job, Evaluate):
                     self._metrics = update.metrics
                     await self._keep_best(work.job.vector, update.metrics)
@@ -168,17 +181,19 @@ class Training:
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
-        if (self._stop.flag or failed) and (outcome := await self._conversation.settle()) is not None:
+        if (self._stop.flag or self._sleep.is_due or failed) and (
+            outcome := await self._conversation.settle()
+        ) is not None:
             self._replica.note(self.peer.note(outcome))
         return await self._save_now(failed=failed)
 
     async def _save_now(self, *, failed: bool = False) -> str:
         peer, position, keep = self.peer, self._conversation.position(), self._keep
-        elapsed_s = peer.clock.elapsed_s
+        elapsed_s, left = peer.clock.elapsed_s, peer.budget_left()
 
         def write(replica: Snapshot) -> None:
             assert keep is not None
-            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s}
+            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s, **left}
             keep(Snapshot({**replica.tensors, **position.tensors}, numbers))
 
         try:

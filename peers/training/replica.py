@@ -8,7 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ...protocols.conversation import Position, Update, Work
+from ...protocols.conversation import Position
+from ...protocols.work import Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from .stop import Stop

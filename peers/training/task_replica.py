@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ...protocols.conversation import Position, Steps, Update, Work
+from ...protocols.conversation import Position
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
+from ...protocols.work import Steps, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from ..task.tensors import saved_tensors

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout, all_finite
-from ...protocols.conversation import Begin, Evaluate, Position, Steps, Update, Work
+from ...protocols.conversation import Position
+from ...protocols.work import Begin, Evaluate, Steps, Update, Work
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts

@@ -42,6 +42,9 @@ STAGES = 1 << 16
 _SHOWN, _GUARDED = 1 << 40, 1 << 41
 """The first stages, beyond those of all ordinary sums: of contributions that are shown, and of sums repeated under a
 guard."""
+_AMONG, _AMONG_BITS = 1 << 42, 20
+"""The first stages of sums among some of the members, in steps for so many bits of their digest: peers that do not
+agree on the members do not use each other's chunks."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
@@ -150,7 +153,9 @@ class Reducer:
         """The sum over some of the members, by messages. `turn`: index of a site's average before the round's,
         from 1."""
         some = (await self._begin(attempt)).among(members)
-        return await self._by_messages(some, vector, (*attempt, STAGES + turn), 1)
+        return await self._by_messages(
+            some, vector, (*attempt, _AMONG * (1 + some.digest % (1 << _AMONG_BITS)) + turn), 1
+        )
 
     async def shown(
         self, members: Collection[PeerId], message: Tensor, attempt: AttemptId, turn: int, tail: int

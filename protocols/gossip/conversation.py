@@ -6,90 +6,68 @@
 
 A peer takes part as long as it has neighbours, however few: there is no majority, and no common end. A neighbour that
 is lost leaves its weight in the mix to this peer's own model. A newcomer, and a peer that the others have gone on
-without, goes on from the mean of its neighbours' newest models, with their number of rounds and steps. So does a peer
-that finds its neighbours more than `_FAR` rounds ahead.
+without, goes on from the mean of its neighbours' newest models, with the number of rounds and steps that at least half
+of them have reached: one that claims more than the others moves nobody. So does a peer that finds its neighbours more
+than `_FAR` rounds ahead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...aggregation.periods.policy import PeriodPolicy, PeriodState
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
-from ..conversation import Begin, Came, Evaluate, Job, Keep, Load, Outcome, Position, Steps, Update, Work
+from ..collectives.bound import Bound
+from ..conversation import Came, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
-from ..members.joining import Entry
-from ..members.membership import Membership
-from ..testpoints import sometimes, witness
+from ..members.port import RunMembers, Way
+from ..testpoints import Became, sometimes, witness
 from ..transport import PeerId
+from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
-from .periods import Told, decided, told
+from .periods import Periods
+from .state import State, saved
 
 _FAR = 8
-_MODEL = "gossip/vector"
-_OTHER = "gossip/own/"
-"""The names in a checkpoint of the model, and of the algorithm's other tensors before their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`period`: the policy of local steps between two mixes; `steps`: local steps of the run, None: a script decides;
+    """`periods`: decides the local steps between two mixes; `steps`: local steps of the run, None: a script decides;
     `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate. `parameters`: the first so many
     elements of the model are parameters, which local steps change."""
 
-    period: PeriodPolicy
+    periods: Periods
     parameters: int
     steps: int | None
     evaluate_every: int
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A peer's own state: its number of rounds and of local steps, the tensors of the algorithm, and the period."""
-
-    round: int
-    step: int
-    held: Held
-    period: PeriodState
-
-
-def saved(state: State) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, by name."""
-    return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
-
-
-def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
-    """The state of which `saved` wrote the `tensors`."""
-    others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
-    return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))
 
 
 class Gossip:
     """One peer's side. `state`: where it begins."""
 
     needs = frozenset({"steps"})
-    bytes_shared = 0
 
     def __init__(
         self,
         neighbourhood: Neighbourhood,
-        membership: Membership,
-        entry: Entry,
+        membership: RunMembers,
+        way: Way,
         clock: RunClock,
         algorithm: Algorithm,
         options: Options,
         state: State,
     ) -> None:
-        self._neighbours, self._members, self._entry = neighbourhood, membership, entry
+        self._neighbours, self._members, self._way = neighbourhood, membership, way
         self._clock, self._algorithm, self._options, self.state = clock, algorithm, options, state
         self._begin: Begin = Load(state.held.model)
         self._job: Job = Steps(0)
@@ -103,6 +81,10 @@ class Gossip:
     def version(self) -> int:
         return self.state.round
 
+    @property
+    def bytes_shared(self) -> int:
+        return self._neighbours.bytes_shared
+
     # Coming and going
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
@@ -110,7 +92,7 @@ class Gossip:
         if contact is None:
             self._members.found()
         else:
-            await self._entry.enter(contact)
+            await self._way.enter(contact)
         late = self._members.view.started
         await self._inside()
         late = late and await self._catch_up(_FAR if resumed else 1)
@@ -123,14 +105,22 @@ class Gossip:
         """Wait until this peer is a member of a run that has begun, and join again if the others went on without it.
         Returns whether it had to."""
         members, again = self._members, False
+
+        def inside() -> bool:
+            return members.view.started and members.me.id in members.view.ids
+
+        if inside():
+            with contextlib.suppress(Expelled):
+                await members.until(inside)
+                return again
         try:
             async with asyncio.timeout(members.terms.give_up_after_s):
                 while True:
                     try:
-                        await members.until(lambda: members.view.started and members.me.id in members.view.ids)
+                        await members.until(inside)
                         return again
                     except Expelled as expelled:
-                        await self._entry.come_back(expelled)
+                        await self._way.come_back(expelled)
                         again = True
         except TimeoutError:
             raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
@@ -140,7 +130,7 @@ class Gossip:
             try:
                 return await self._members.finish()
             except Expelled as expelled:
-                await self._entry.come_back(expelled)
+                await self._way.come_back(expelled)
 
     async def leave(self, why: str) -> None:
         await self._members.leave(why)
@@ -168,7 +158,10 @@ class Gossip:
             if self._options.steps is not None:
                 left = min(left, self._options.steps - self.state.step)
             step, correction = self.state.step + self._taken, self._algorithm.correction(self.state.held)
-            self._job = Steps(left - self._taken, self._taken, left, step, correction=correction)
+            if not self._taken:
+                self._options.periods.begin(self.state.held.model)
+            watched = self._options.periods.watched
+            self._job = Steps(left - self._taken, self._taken, left, step, halfway=watched, correction=correction)
         return Work(self._begin, self._job)
 
     @property
@@ -187,30 +180,31 @@ class Gossip:
                 return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
             self.state = replace(self.state, held=self._anew(self.state.held.model))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
-        own = told(update)
+        own = self._options.periods.told(update)
         given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
-        taken = await self._neighbours.take(round, round, self._algorithm.rest(held))
-        if self._far_behind(taken):
+        taken = await self._neighbours.take(round, round)
+        if self._far_behind(taken) and await self._go_on_from(taken, 0):
             sometimes("a peer goes on from far newer models")
-            await self._go_on_from(taken)
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
-        vectors = {peer: one.vector for peer, one in taken.vectors.items()}
-        mixed = await mix(given, taken.own, vectors, taken.weights)
-        self._witness(round, given, taken, mixed)
+        taken, mix = await self._neighbours.mix(given, taken, self._algorithm.rest(held))
+        self._witness(round, given, taken, mixed := mix.vector)
         for back in self._neighbours.back():
             mixed = mixed + back
-        period = self._decided([own, *(one.told for one in taken.vectors.values() if not one.last)])
+        of = [own, *(one.told for one in taken.vectors.values() if not one.last)]
+        period = self._options.periods.decided(self.state.period, of, self._now() - began_s)
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))
-        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s))
+        if not self._is_over:
+            self._neighbours.ask_ahead(round + 1)
+        is_mix = given is update.vector and self.state.held.model is mix.vector
+        moved = mix.moved if is_mix else None
+        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, moved=moved))
 
     async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
+        witness(Became(state.round, state.held.model))
         if self._is_over:
             rest = self._algorithm.rest(state.held)
             await self._neighbours.publish(Published(state.round + 1, state.step, rest, last=True))
-
-    def _decided(self, of: Sequence[Told]) -> PeriodState:
-        return decided(self._options.period, self.state.period, of, self._clock.elapsed_s)
 
     def _evaluated_first(self, outcome: Outcome) -> Outcome | None:
         """Returns `outcome`, unless its model is to be evaluated first."""
@@ -221,10 +215,18 @@ class Gossip:
         return None
 
     def _outcome_of(
-        self, update: Update, taken_before: int, taken: Taken, began_s: float, *, caught_up: bool = False
+        self,
+        update: Update,
+        taken_before: int,
+        taken: Taken,
+        began_s: float,
+        *,
+        caught_up: bool = False,
+        moved: float | None = None,
     ) -> Outcome:
         spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
-        moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
+        if moved is None:
+            moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
@@ -236,6 +238,7 @@ class Gossip:
             transfer_s=max(0.0, spent_s - taken.waited_s),
             waited_for=taken.waited_for,
             details={"neighbours": len(taken.vectors), "moved": moved, "period": update.steps},
+            received_from=self._neighbours.received(),
             caught_up=caught_up,
             model_bytes=update.vector.nbytes if taken.vectors else 0,
             last=self._is_over,
@@ -244,25 +247,29 @@ class Gossip:
     # A peer that is behind
 
     def _far_behind(self, taken: Taken) -> bool:
-        newest = max((one.round for one in taken.vectors.values()), default=0)
-        return not self._algorithm.pairs and newest > self.state.round + _FAR
+        return not self._algorithm.pairs and taken.reached > self.state.round + _FAR
 
     async def _catch_up(self, rounds: int = 1) -> bool:
-        """Go on from the neighbours' newest models. Returns False, and does nothing, if none of them is more than so
-        many rounds ahead of this peer."""
-        taken = await self._neighbours.take(NEWEST, self.state.round + 1, self._algorithm.rest(self.state.held))
-        if all(one.round <= self.state.round + rounds for one in taken.vectors.values()):
-            return False
-        await self._go_on_from(taken)
-        return True
+        """Go on from the neighbours' newest models. Returns False, and does nothing, unless at least half of them are
+        more than so many rounds ahead of this peer."""
+        taken = await self._neighbours.take(NEWEST, self.state.round + 1)
+        return await self._go_on_from(taken, rounds)
 
-    async def _go_on_from(self, taken: Taken) -> None:
-        ahead = {peer: one for peer, one in taken.vectors.items() if one.round > self.state.round}
-        newest, held = max(ahead.values(), key=lambda one: one.round), self.state.held
+    async def _go_on_from(self, taken: Taken, rounds: int) -> bool:
+        if taken.reached <= self.state.round + rounds:
+            return False
+        held = self.state.held
+        good = await self._neighbours.checked(taken, self._algorithm.rest(held))
+        if (reached := taken.among(good).reached) <= self.state.round + rounds:
+            return False
+        ahead = {peer: one for peer, one in good.items() if one.round > self.state.round}
+        step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
-        mean = await mix(torch.zeros_like(held.model), 0.0, models, dict.fromkeys(ahead, 1.0 / len(ahead)))
-        witness(CaughtUp(newest.round))
-        await self._becomes(State(newest.round, newest.step, self._anew(mean), self.state.period))
+        weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
+        mean = await mix(torch.zeros_like(held.model), 0.0, models, weights, held.model, anyhow)
+        witness(CaughtUp(reached))
+        await self._becomes(State(reached, step, self._anew(mean.vector), self.state.period))
+        return True
 
     def _anew(self, model: Tensor) -> Held:
         """What this peer holds that goes on from `model` [n] alone: the others have given up what else it held."""

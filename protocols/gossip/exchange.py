@@ -3,41 +3,70 @@
 A peer may ask before the vector is there, and is answered as soon as it is. A vector is kept until the peers for which
 it was published have taken it, so all mix the same vectors of a round however fast each is. A peer that nobody reckoned
 with, or that comes too late, gets the newest vector. So no two peers need the same idea of who is whose neighbour: a
-vector is sent only to a peer that has asked for it.
-Cost: n bytes to each neighbour, two small messages.
+vector is sent only to a peer that has asked for it. A peer may also ask `ahead`, amid its local steps, so that a vector
+is on its way as soon as it is published. Peers on one machine read each other's vectors where they lie (`showing`).
+Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the first.
 On failure: PeerLost, for the one neighbour concerned.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..offload import off_loop
-from ..transfer.chunks import Inbox, StageId
+from ..transfer.chunks import Inbox
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from .differences import DifferenceCodec, decoded, encoded
-from .kept import Kept
+from .differences import DifferenceCodec, decoded
+from .giving import Giving, stage_of
+from .lent import Lent, Shown
 from .messages import NEWEST, Given, Published, Took, Want
 from .periods import Told
 from .shares import Shares
 
-_EPOCH = 1
+_SMALL_BYTES = 1 << 20
+"""Up to this size a vector is received amid local steps."""
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """An open question: see `Want`. `number`: its own, 0 until it is asked; `before`: the neighbour's vector from which
+    a difference may lead; `answer`, or `whole`: of one that was asked ahead, the answer or all of the vector;
+    `given` is called when there is an answer."""
+
+    round: int
+    before: Published | None
+    meets: int = 0
+    looks: bool = False
+    number: int = 0
+    answer: asyncio.Task[Envelope] | None = None
+    whole: asyncio.Task[Published | Shown] | None = None
+    is_answered: bool = False
+    given: Callable[[], None] = lambda: None
+
+    @property
+    def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
+        """Of a question that was asked ahead."""
+        task = self.whole or self.answer
+        assert task is not None
+        return task
 
 
 class NeighbourExchange:
     """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype. `codec`:
     encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are.
-    `shares`: if there are some, each vector after the first is a share that each of its takers may take once."""
+    `shares`: if there are some, each vector after the first is a share that each of its takers may take once.
+    `by_rounds`: vectors are taken by their rounds, so that neighbours on one machine need not ask."""
 
     def __init__(
         self,
@@ -45,112 +74,86 @@ class NeighbourExchange:
         first: Published,
         codec: DifferenceCodec | None = None,
         shares: Shares | None = None,
+        *,
+        by_rounds: bool = True,
     ) -> None:
-        self._channel, self._codec, self._shares, self._kept = channel, codec, shares, Kept(first, shares)
-        self._wanted: dict[PeerId, Envelope] = {}
-        """The question of each peer that waits for a round to be published: a newer one replaces it."""
-        self._giving: dict[PeerId, asyncio.Task[None]] = {}
+        self._channel, self._codec, self._shares = channel, codec, shares
+        self.by_rounds = by_rounds and shares is None
         self._taken: dict[PeerId, Published] = {}
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
         self._took: dict[PeerId, int] = {}
         """The last question by which this peer has taken a share, by the neighbour that gave it."""
-        self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
-        """Called with a peer that averages its vector of a round with the one that it is to get. Returns False when
-        that cannot be now, and it gets none."""
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
-        self._open: set[int] = set()
-        """Numbers of the questions whose vectors have not arrived yet."""
-        channel.on(Want, self._on_want)
-        channel.on(Took, self._on_took)
+        self._open: set[_Question] = set()
+        """The questions whose vectors have not arrived yet."""
+        self._ahead: dict[PeerId, _Question] = {}
+        self.giving = Giving(channel, self._vectors, first, codec, shares, by_rounds=self.by_rounds)
+        self.showing = self.giving.showing
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Tensor:
         """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
-        Returns the vector [n] that they get: with a codec an estimate. Raises ValueError for a vector that the codec
-        does not take, as one that is not finite."""
-        before, me = self.newest, self._channel.endpoint.id
-        if self._codec is not None and one.round == before.round + 1:
-            coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
-            vector, difference = await off_loop(2 * one.vector.nbytes, coded)
-            one = replace(one, vector=vector, difference=difference)
-        self._kept.publish(one, takers)
-        for wanted in list(self._wanted.values()):
-            self._answer(wanted)
-        return one.vector
-
-    @property
-    def newest(self) -> Published:
-        """The vector that was published last."""
-        return self._kept.newest
-
-    def show(self, one: Published) -> None:
-        """Until the next one is published, give `one` to peers that ask for the newest."""
-        self._kept.show(one)
+        Returns the vector [n] that they get: with a codec an estimate. Raises ValueError for a vector that is not
+        finite, or that the codec does not take."""
+        return await self.giving.publish(one, takers)
 
     async def take(
         self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
     ) -> Published:
         """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
         and then calls `given`. `meets`: see `Want`. Raises PeerLost."""
-        number, before = 0, self._taken.get(peer)
-
-        def question(ask: int) -> Want:
-            nonlocal number
-            number = ask
-            self._open.add(ask)
-            return Want(ask, round, 0 if before is None else before.round + 1, self._took.get(peer, 0), meets)
-
-        try:
-            answer = await self._channel.ask(peer, question, answers=(Given,))
-            found: Given = answer.message
-            answer.done()
-            told = Told(found.loss, found.learning_rate)
-            if not all(map(math.isfinite, told)):
-                raise PeerLost(peer, "it told a loss or a learning rate that is no number")
-            if found.step < 0 or (found.round < round and not found.last):
-                raise PeerLost(peer, f"it gave round {found.round} when round {round} was wanted")
-            given()
-            vector = await self._received(peer, _stage(number), found, before)
-        finally:
-            self._open.discard(number)
-            self._inbox.advance((_EPOCH, min(self._open, default=number + 1)))
-        one = Published(found.round, found.step, vector, told, found.last)
-        if self._codec is not None:
-            self._taken[peer] = one
-        if self._shares is not None and round != NEWEST:
-            self._took[peer] = number
-            self._channel.post(peer, Took(number))
+        looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
+        question = _Question(round, self._taken.get(peer), meets, looks)
+        self._give_up_ahead(peer)
+        question.given = given
+        one = await self._answered(peer, question)
+        assert isinstance(one, Published)
         return one
 
+    def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
+        """As `take`, in a task, for vectors that are taken by their rounds: it may lie on the neighbour's board."""
+        question = self._asked_ahead(peer, round)
+        if question is None:
+            question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
+        elif question.is_answered:
+            given()
+        question.given = given
+        return question.whole or asyncio.create_task(self._answered(peer, question), name="gossip")
+
+    def find(self, peer: PeerId, round: int) -> Shown | None:
+        """The neighbour's vector of `round`, or a newer one, where it lies on its board; None: it is not there yet.
+        Raises PeerLost for numbers that cannot be."""
+        if (shown := self.showing.find(peer, round)) is not None:
+            _check_told(peer, shown.told, shown.step)
+        return shown
+
+    def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
+        """Ask these neighbours for their vectors of `round`, which this peer will take later. What does not arrive with
+        the answer stays with its sender until then, as this peer has no memory to spare amid its local steps."""
+        small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
+        for peer in peers:
+            if peer not in self._ahead and not self.showing.shows(peer):
+                question = self._ahead[peer] = _Question(round, self._taken.get(peer))
+                self._open.add(question)
+                if small:
+                    question.whole = asyncio.create_task(self._answered(peer, question), name="gossip")
+                else:
+                    question.answer = asyncio.create_task(self._ask(peer, question), name="gossip")
+                question.task.add_done_callback(_retrieved)
+
     def only(self, peers: Collection[PeerId]) -> None:
-        """Keep what differences need for these peers alone."""
+        """Keep what differences need, and questions that were asked ahead, for these peers alone."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
-
-    async def _received(self, peer: PeerId, stage: StageId, found: Given, before: Published | None) -> Tensor:
-        """The vector [n] that follows `found`. Raises PeerLost."""
-        codec = self._codec
-        if not found.difference or codec is None:
-            vector = torch.empty_like(self.newest.vector)
-            await self._vectors.receive(peer, vector, stage)
-            return vector
-        if before is None or found.round != before.round + 1:
-            raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
-        difference, known = (
-            torch.empty(codec.encoded_bytes(self.newest.vector.numel()), dtype=torch.uint8),
-            before.vector,
-        )
-        await self._vectors.receive(peer, difference, stage)
-        try:
-            return await off_loop(2 * known.nbytes, lambda: decoded(codec, known, difference))
-        except ValueError as error:
-            raise PeerLost(peer, f"it gave what {codec.name} does not decode: {error}") from None
+        for peer in self._ahead.keys() - peers:
+            self._give_up_ahead(peer)
 
     def close(self) -> None:
-        for task in self._giving.values():
-            task.cancel()
+        for peer in [*self._ahead]:
+            self._give_up_ahead(peer)
+        self.giving.close()
 
     def gone(self, peer: PeerId) -> None:
         """`peer` has ended: what it has not taken it never will, and what it has taken is lost with it."""
@@ -159,65 +162,125 @@ class NeighbourExchange:
         if self._shares is not None:
             self._shares.told(peer, 0)
 
-    def withdraw(self) -> None:
-        """Give none of the vectors that are published as the one of a round any more."""
-        self._kept.withdraw()
-
-    def _on_want(self, envelope: Envelope) -> None:
-        if (former := self._wanted.pop(envelope.sender, None)) is not None:
-            self._channel.refuse(former, "it has asked again")
-        if self._shares is not None:
-            self._shares.told(envelope.sender, envelope.message.took)
-        self._wanted[envelope.sender] = envelope
-        self._answer(envelope)
-
-    def _on_took(self, envelope: Envelope) -> None:
-        if self._shares is not None:
-            self._shares.took(envelope.sender, envelope.message.took)
-
-    def _answer(self, wanted: Envelope) -> None:
-        """Give the vector that is asked for, if it is published already."""
-        want: Want = wanted.message
-        if not self._kept.covers(want.round):
-            return
-        del self._wanted[wanted.sender]
-        one = self._kept.for_round(want.round, wanted.sender)
-        if one is None:
-            self._channel.refuse(wanted, "it has no share of that round for this peer")
-        elif want.meets and not self.on_meet(wanted.sender, want.meets, one):
-            self._channel.refuse(wanted, "it averages with others already")
-        else:
-            self._give(wanted, one)
-
-    def _give(self, wanted: Envelope, one: Published) -> None:
-        """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
-        peer = wanted.sender
-        if (former := self._giving.pop(peer, None)) is not None:
-            former.cancel()
-        task = asyncio.create_task(self._send(peer, wanted.message, one), name="gossip")
-        self._giving[peer] = task
-        task.add_done_callback(lambda done: self._giving.pop(peer) if self._giving.get(peer) is done else None)
-        if wanted.message.round != NEWEST:
-            self._kept.taken(one, peer)
-            if self._shares is not None:
-                self._shares.given(peer, wanted.message.ask, one.round, one.vector)
-
-    async def _send(self, peer: PeerId, want: Want, one: Published) -> None:
-        difference = one.difference if want.follows == one.round else None
-        given = Given(want.ask, one.round, one.step, one.last, difference is not None, *one.told)
+    async def _answered(self, peer: PeerId, question: _Question) -> Published | Shown:
+        self._open.add(question)
         try:
-            await self._channel.send(peer, given)
-            await self._vectors.send(peer, one.vector if difference is None else difference, _stage(want.ask))
-        except PeerLost:
-            pass  # the asking peer is gone
+            answer = await (self._ask(peer, question) if question.answer is None else question.answer)
+            found, told = _checked(answer, question.round)
+            question.is_answered = True
+            question.given()
+            lent = self.showing.borrowed(peer, found.number) if found.number and question.looks else None
+            if lent is not None and self.by_rounds:
+                return Shown(found.round, found.step, lent, told, found.last)
+            vector, difference = await self._received(answer, question, found, lent)
+        finally:
+            self._close(question)
+        one = Published(found.round, found.step, vector, told, found.last, difference)
+        if self._codec is not None:
+            self._taken[peer] = one
+        of_shares = self._shares is not None and question.round != NEWEST
+        if of_shares:
+            self._took[peer] = question.number
+        if of_shares or lent is not None:
+            self._channel.post(peer, Took(question.number))
+        return one
+
+    async def _ask(self, peer: PeerId, question: _Question) -> Envelope:
+        def want(ask: int) -> Want:
+            question.number = ask
+            follows = 0 if question.before is None else question.before.round + 1
+            took = self._took.get(peer, 0)
+            return Want(ask, question.round, follows, took, question.meets, question.looks)
+
+        return await self._channel.ask(peer, want, answers=(Given,))
+
+    async def _received(
+        self, answer: Envelope, question: _Question, found: Given, lent: Lent | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The vector [n] that was given, and the encoded difference as which it came. Raises PeerLost."""
+        peer, codec, before = answer.sender, self._codec, question.before
+        if found.number:
+            copied = None if lent is None else await off_loop(2 * self.giving.newest.vector.nbytes, lent.copied)
+            if copied is None:
+                raise PeerLost(peer, "it lent a vector that is not there")
+            self.showing.bytes_shared += copied.nbytes
+            return copied, None
+        like = self.giving.newest.vector
+        if not found.difference or codec is None:
+            return await self._arrived(answer, torch.empty_like(like), question), None
+        if before is None or found.round != before.round + 1:
+            raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
+        empty, known = torch.empty(codec.encoded_bytes(like.numel()), dtype=torch.uint8), before.vector
+        difference = await self._arrived(answer, empty, question)
+        try:
+            return await off_loop(2 * known.nbytes, partial(decoded, codec, known, difference)), difference
+        except ValueError as error:
+            raise PeerLost(peer, f"it gave what {codec.name} does not decode: {error}") from None
+
+    async def _arrived(self, answer: Envelope, into: Tensor, question: _Question) -> Tensor:
+        """Fill `into` [n] with the first bytes, which came with the answer, and the chunks that follow."""
+        first = len(answer.payload)
+        if first > into.nbytes or first % into.itemsize:
+            raise PeerLost(answer.sender, f"it gave {first} bytes of a vector of {into.nbytes}")
+        into.view(torch.uint8).numpy()[:first] = np.frombuffer(answer.payload, np.uint8)
+        answer.done()
+        if first < into.nbytes:
+            await self._vectors.receive(answer.sender, into[first // into.itemsize :], stage_of(question.number))
+        return into
+
+    def _asked_ahead(self, peer: PeerId, round: int) -> _Question | None:
+        """The question for that very vector that was asked ahead, unless it has failed; any other is given up."""
+        question = self._ahead.get(peer)
+        if question is None or question.round != round or _has_failed(question.task):
+            self._give_up_ahead(peer)
+            return None
+        return self._ahead.pop(peer)
+
+    def _give_up_ahead(self, peer: PeerId) -> None:
+        """Take no vector any more that was asked for ahead."""
+        if (question := self._ahead.pop(peer, None)) is not None:
+            question.task.cancel()
+            self._close(question)
+
+    def _close(self, question: _Question) -> None:
+        self._open.discard(question)
+        if question.answer is not None and not _has_failed(question.answer) and question.answer.done():
+            question.answer.result().done()
+        last = question.number
+        self._inbox.advance((stage_of(0)[0], min((one.number for one in self._open if one.number), default=last + 1)))
 
     def _forget(self, peer: PeerId) -> None:
-        self._wanted.pop(peer, None)
         self._taken.pop(peer, None)
-        self._kept.forget(peer)
-        if (task := self._giving.pop(peer, None)) is not None:
-            task.cancel()
+        self._give_up_ahead(peer)
+        self.giving.forget(peer)
 
 
-def _stage(ask: int) -> StageId:
-    return _EPOCH, ask, 0
+def _checked(answer: Envelope, round: int) -> tuple[Given, Told]:
+    """What an answer to a question for `round` tells. Raises PeerLost for numbers that cannot be."""
+    found: Given = answer.message
+    told = Told(found.loss, found.learning_rate, found.motion)
+    try:
+        _check_told(answer.sender, told, found.step)
+        if found.round < round and not found.last:
+            raise PeerLost(answer.sender, f"it gave round {found.round} when round {round} was wanted")
+    except PeerLost:
+        answer.done()
+        raise
+    return found, told
+
+
+def _check_told(peer: PeerId, told: Told, step: int) -> None:
+    if not told.makes_sense:
+        raise PeerLost(peer, "it told numbers of its local steps that make no sense")
+    if step < 0:
+        raise PeerLost(peer, f"it told of {step} local steps")
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Its exception is told, if at all, when the vector is taken."""
+    if not task.cancelled():
+        task.exception()

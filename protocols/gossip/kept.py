@@ -61,6 +61,17 @@ class Kept:
                 takers.discard(taker)
         self._drop_old()
 
+    def taken_up_to(self, taker: PeerId, round: int) -> None:
+        """`taker` has all that it needs of the rounds up to this one."""
+        for one, takers in self._all:
+            if one.round <= round:
+                takers.discard(taker)
+        self._drop_old()
+
+    def holds(self, one: Published) -> bool:
+        """Whether this very object may still be given to a peer."""
+        return one is self._shown or any(one is each for each, _ in self._all)
+
     def forget(self, taker: PeerId) -> None:
         """`taker` is given no vector any more that was published so far."""
         for one, takers in self._all:

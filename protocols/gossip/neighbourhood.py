@@ -1,69 +1,106 @@
-"""A peer's neighbours in each round, by the topology, and their vectors with the weights of the mix."""
+"""A peer's neighbours in each round, by the graph, and their vectors with the weights of the mix."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
-from ...aggregation.mixing.weights import row, takers
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
-from ..members.neighbours import OUTSIDE, UNREACHABLE
+from ..members.neighbours import STILL_THERE
 from ..members.port import Members
 from ..members.view import Member
 from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
+from .graph import Graph
+from .lent import Shown
 from .messages import NEWEST, Published
-from .mixing import check, check_own
+from .mixing import Mix, Overwritten, check, mix
 from .shares import Shares, split
+
+_LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
+"""How often to look at neighbours' boards, and for how many naps then, before they are asked."""
+_ALWAYS = -1
+"""The round of a graph that does not vary."""
+_LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
+"""A neighbour takes a while to write so large a vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The vectors that arrived in a round, and the `weights` of the mix: of each neighbour that gave one, and `own`, of
-    this peer's own. `waited_s`: until the last vector was published; `waited_for`: its peer."""
+    this peer's own. `splits`: all weights are 1. `waited_s`: until the last vector was published; `waited_for`: its
+    peer."""
 
-    vectors: Mapping[PeerId, Published]
+    vectors: Mapping[PeerId, Published | Shown]
     weights: Mapping[PeerId, float]
     own: float
     waited_s: float
     waited_for: PeerId | None
+    splits: bool = False
+
+    @property
+    def reached(self) -> int:
+        """The newest round that at least half of the neighbours have reached that gave something; 0: none did."""
+        rounds = sorted((one.round for one in self.vectors.values()), reverse=True)
+        return rounds[(len(rounds) - 1) // 2] if rounds else 0
+
+    def among(self, vectors: Mapping[PeerId, Published | Shown]) -> Taken:
+        """The same with these vectors alone, of some of the peers."""
+        weights = {peer: self.weights[peer] for peer in vectors}
+        return replace(self, vectors=vectors, weights=weights, own=1.0 if self.splits else 1.0 - sum(weights.values()))
 
 
 NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in `topology`, whose vertices are the peers that the membership knows. `bound`: on the
-    norms of their models. `shares`: a vector is split between this peer and its takers; None: all of it is given."""
+    """One peer's neighbours in the `graph`. `bound`: on the norms of their models. `shares`: a vector is split between
+    this peer and its takers; None: all of it is given."""
 
     def __init__(
         self,
         exchange: NeighbourExchange,
         members: Members,
         stalls: Stalls,
-        topology: Topology,
+        graph: Graph,
         bound: Bound,
         shares: Shares | None = None,
     ) -> None:
         self._exchange, self._members, self._stalls, self._shares = exchange, members, stalls, shares
-        self._topology, self._bound = topology, bound
-        self._pulls: dict[PeerId, asyncio.Task[Published | None]] = {}
+        self._graph, self._bound = graph, bound
+        self._links = 0
+        """The number of takers of this peer's last vector."""
+        self._received = Counter[PeerId]()
+        self.on_round: list[Callable[[], None]] = []
+        """Called after each exchange of a round."""
+        self._pulls: dict[PeerId, asyncio.Task[Published | Shown]] = {}
+        self._looks = _LOOKS if exchange.giving.newest.vector.nbytes < _LARGE_BYTES else _LOOKS_IF_LARGE
+        self._awaited: set[PeerId] = set()
+        """The neighbours whose vectors are looked for."""
+        exchange.showing.is_near = self._is_near
         members.neighbours.on_left.append(self._left)
+
+    @property
+    def bytes_shared(self) -> int:
+        """Bytes that this peer has written to memory that it shares with neighbours, and read there."""
+        return self._exchange.showing.bytes_shared
 
     async def publish(self, one: Published) -> Tensor:
         """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
         that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
-        await check_own(one.vector)
-        peers, place = self._vertices()
-        of = [peers[vertex] for vertex in takers(self._topology, len(peers), place, one.round)]
+        of = self._graph.takers(one.round)
+        one = replace(one, told=one.told._replace(links=len(of)))
+        self._links = len(of)
         if self._shares is None:
             return await self._exchange.publish(one, of)
         of = [] if one.last else of
@@ -71,80 +108,167 @@ class Neighbourhood:
         await self._exchange.publish(replace(one, vector=share), of)
         return rest
 
-    async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
+    async def take(self, round: int, mixed: int) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
-        `round`, or newer ones. `anchor` [n]: this peer's own model, beside which theirs must not be too large."""
-        began_s, (peers, place) = self._now(), self._vertices()
-        weights = row(self._topology, len(peers), place, mixed)
-        of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
+        `round`, or newer ones. They are not checked yet."""
+        began_s, of = self._now(), self._graph.givers(mixed)
+        found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}
         self._exchange.only(of)
-        for peer in sorted(of):
-            self._pulls[peer] = asyncio.create_task(self._take(peer, round, anchor, came_s), name="gossip")
-        try:
-            with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
-                await asyncio.gather(*self._pulls.values(), return_exceptions=True)
-            found = {peer: pull.result() for peer, pull in self._pulls.items() if not pull.cancelled()}
-        finally:
-            for pull in self._pulls.values():
-                pull.cancel()
-            self._pulls.clear()
-        vectors = {peer: one for peer, one in found.items() if one is not None}
-        if len(vectors) < len(of):
+        self._exchange.showing.meet(of)
+        self._awaited = set(of)
+        if self._exchange.by_rounds and round != NEWEST:
+            await self._look(round, found, came_s)
+        if self._awaited:
+            await self._pull(round, found, came_s)
+        for done in self.on_round:
+            done()
+        for peer, one in found.items():
+            self._received[peer] += one.carried_bytes
+        if len(found) < len(of):
             sometimes("a neighbour gave nothing")
         last = max(came_s, key=lambda peer: came_s[peer], default=None)
-        until_s = self._now() if last is None or len(vectors) < len(of) else came_s[last]
-        if self._shares is not None and round != NEWEST:
-            return Taken(vectors, dict.fromkeys(vectors, 1.0), 1.0, until_s - began_s, last)
-        weights_of = {peer: of[peer] for peer in vectors}
-        return Taken(vectors, weights_of, 1.0 - sum(weights_of.values()), until_s - began_s, last)
+        until_s = self._now() if last is None or len(found) < len(of) else came_s[last]
+        splits = self._shares is not None and round != NEWEST
+        weights = dict.fromkeys(of, 1.0) if splits else self._graph.weights(of, self._links, found)
+        nothing = Taken({}, weights, 1.0, max(0.0, until_s - began_s), last, splits)
+        return nothing.among({peer: found[peer] for peer in sorted(found)})
+
+    async def mix(self, own: Tensor, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        """What was taken, without what was wrong, and its mix with this peer's `own` vector [n]. `anchor` [n]: this
+        peer's own model, beside which the others must not be too large."""
+        while True:
+            vectors = {peer: one.vector for peer, one in taken.vectors.items()}
+            try:
+                mixed = await mix(own, taken.own, vectors, taken.weights, anchor, self._bound)
+                break
+            except WrongNumbers as wrong:
+                self._members.lost(wrong.peer, wrong.why)
+                taken = _without(taken, wrong.peer)
+            except Overwritten as overwritten:
+                taken = await self._anew(taken, overwritten.peer)
+        for peer, one in taken.vectors.items():
+            if isinstance(one, Shown):
+                self._exchange.showing.took(peer, one.round)
+        return taken, mixed
+
+    async def checked(self, taken: Taken, anchor: Tensor) -> Mapping[PeerId, Published]:
+        """Each vector that was taken, by itself, as far as nothing is wrong with it."""
+        good: dict[PeerId, Published] = {}
+        for peer, one in taken.vectors.items():
+            try:
+                if isinstance(one, Shown):
+                    one = await self._exchange.take(peer, one.round)
+                await check(peer, one.vector, anchor, self._bound)
+                good[peer] = one
+            except WrongNumbers as wrong:
+                self._members.lost(peer, wrong.why)
+            except PeerLost:
+                pass  # the membership hears of it, too
+        return good
+
+    def ask_ahead(self, round: int) -> None:
+        """Ask the neighbours already for the vectors that `take` will take for a mix of `round`, if that takes nothing
+        from them."""
+        if self._exchange.by_rounds:
+            self._exchange.ask_ahead(self._graph.givers(round), round)
 
     def back(self) -> list[Tensor]:
         """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
         taken."""
         return [] if self._shares is None else self._shares.back()
 
+    def received(self) -> Mapping[PeerId, int]:
+        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
+
     def begin_anew(self) -> None:
         """This peer's state begins anew: its former shares are no longer its own."""
         if self._shares is not None:
-            self._exchange.withdraw()
+            self._exchange.giving.withdraw()
             self._shares.reset()
 
     def close(self) -> None:
         """Give nothing any more."""
         self._exchange.close()
 
-    async def _take(self, peer: PeerId, round: int, anchor: Tensor, came_s: dict[PeerId, float]) -> Published | None:
-        """The neighbour's vector; None: it gives none."""
-        try:
-            given = partial(self._came, came_s, peer)
-            one = await (self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given))
-            await check(peer, one.vector, anchor, self._bound)
-            return one
-        except WrongNumbers as wrong:
-            self._members.lost(peer, wrong.why)
-        except PeerLost:
-            pass  # the membership hears of it, too
-        return None
+    async def _look(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:
+        """Look for vectors on the boards of those neighbours whose boards can be read, for a while."""
+        looking = [peer for peer in self._awaited if self._exchange.showing.shows(peer)]
+        for looks in range(1, self._looks + _NAPS + 1):
+            for peer in looking:
+                try:
+                    shown = self._exchange.find(peer, round)
+                except PeerLost:
+                    self._awaited.discard(peer)
+                else:
+                    if shown is not None:
+                        found[peer], came_s[peer] = shown, self._now()
+                        self._awaited.discard(peer)
+            looking = [peer for peer in looking if peer in self._awaited]
+            if not looking:
+                return
+            if looks > self._looks:
+                await asyncio.sleep(_NAP_S)
+            elif looks % _LOOKS_A_YIELD == 0:
+                await asyncio.sleep(0)
+            else:
+                os.sched_yield()
 
-    async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published:
-        """The neighbour's vector for a mix; see `NeighbourExchange.take`."""
+    async def _pull(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:
+        """Ask the other neighbours."""
+        for peer in sorted(self._awaited):
+            self._pulls[peer] = self._asked(peer, round, partial(self._came, came_s, peer))
+        try:
+            with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
+                await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+            for peer, pull in self._pulls.items():
+                with contextlib.suppress(PeerLost, asyncio.CancelledError):  # the membership hears of it, too
+                    found[peer] = pull.result()
+        finally:
+            for pull in self._pulls.values():
+                pull.cancel()
+            self._pulls.clear()
+
+    def _asked(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
+        """Ask a neighbour for its vector; see `NeighbourExchange.take`."""
+        if round != NEWEST and self._exchange.by_rounds:
+            return self._exchange.reach(peer, round, given)
+        asking = self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given)
+        return asyncio.create_task(asking, name="gossip")
+
+    async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
+        """The neighbour's vector for a mix, where vectors are not taken by their rounds."""
         return await self._exchange.take(peer, round, given)
+
+    async def _anew(self, taken: Taken, peer: PeerId) -> Taken:
+        """What was taken, with the vector of `peer` taken once more, over the link."""
+        sometimes("a neighbour has written over its vector")
+        try:
+            one = await self._exchange.take(peer, taken.vectors[peer].round)
+        except PeerLost:
+            return _without(taken, peer)
+        return taken.among(dict(taken.vectors) | {peer: one})
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()
 
-    def _vertices(self) -> tuple[list[PeerId], int]:
-        """The vertices of the graph in order, and this peer's place among them."""
-        me = self._members.me.id
-        peers = sorted([me, *(member.id for member in self._members.neighbours.now)])
-        return peers, peers.index(me)
+    def _is_near(self, peer: PeerId) -> bool:
+        here = self._members.me.machine
+        return here != "" and any(one.id == peer and one.machine == here for one in self._members.neighbours.now)
 
     def _left(self, member: Member, why: str) -> None:
+        self._awaited.discard(member.id)
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
-        if why not in (OUTSIDE, UNREACHABLE):
+        if why not in STILL_THERE:
             self._exchange.gone(member.id)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _without(taken: Taken, peer: PeerId) -> Taken:
+    return taken.among({other: one for other, one in taken.vectors.items() if other != peer})

@@ -19,15 +19,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ...aggregation.mixing.topology import Topology
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
 from ..members.port import Members
 from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from .exchange import NeighbourExchange
+from .graph import Graph
 from .messages import NEWEST, Published
-from .mixing import check
+from .mixing import Mix, check
 from .neighbourhood import Neighbourhood, Taken
 
 _AT_ONCE = 4
@@ -39,17 +39,17 @@ class PairNeighbourhood(Neighbourhood):
     this peer's vector at any time."""
 
     def __init__(
-        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, topology: Topology, bound: Bound
+        self, exchange: NeighbourExchange, members: Members, stalls: Stalls, graph: Graph, bound: Bound
     ) -> None:
-        super().__init__(exchange, members, stalls, topology, bound)
-        self._copy = exchange.newest
+        super().__init__(exchange, members, stalls, graph, bound)
+        self._copy = exchange.giving.newest
         """This peer's vector as others get it."""
         self._changes: list[Tensor] = []
         """Changes of the copy by others' averages that this peer's next local steps do not begin from."""
         self._meetings: dict[PeerId, asyncio.Task[None]] = {}
         self._asking: dict[PeerId, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Two questions to one peer would be answered by the last only."""
-        exchange.on_meet = self._meets
+        exchange.giving.on_meet = self._meets
 
     async def publish(self, one: Published) -> Tensor:
         for change in self.back():
@@ -58,14 +58,13 @@ class PairNeighbourhood(Neighbourhood):
         self._shows(replace(one, vector=vector))
         return vector
 
-    async def take(self, round: int, mixed: int, anchor: Tensor) -> Taken:
-        own = self._copy.vector
-        taken = await super().take(round, mixed, anchor)
-        if round != NEWEST:
-            for peer, other in taken.vectors.items():
-                change = taken.weights[peer] * (other.vector - own)
-                self._shows(replace(self._copy, vector=self._copy.vector + change))
-        return taken
+    async def mix(self, own: Tensor, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        taken, mixed = await super().mix(own, taken, anchor)
+        for peer, other in taken.vectors.items():
+            assert isinstance(other, Published)
+            change = taken.weights[peer] * (other.vector - own)
+            self._shows(replace(self._copy, vector=self._copy.vector + change))
+        return taken, mixed
 
     def back(self) -> list[Tensor]:
         changes, self._changes = self._changes, []
@@ -95,6 +94,7 @@ class PairNeighbourhood(Neighbourhood):
         try:
             async with self._asking[peer]:
                 theirs = await self._exchange.take(peer, round)
+            self._received[peer] += theirs.carried_bytes
             await check(peer, theirs.vector, given, self._bound)
         except WrongNumbers as wrong:
             self._members.lost(peer, wrong.why)
@@ -108,4 +108,4 @@ class PairNeighbourhood(Neighbourhood):
 
     def _shows(self, copy: Published) -> None:
         self._copy = copy
-        self._exchange.show(copy)
+        self._exchange.giving.show(copy)

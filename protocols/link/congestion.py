@@ -55,9 +55,12 @@ def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
 class Pace:
     """The congestion control of one link."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, most_Bps: float | None = None) -> None:
+        """`most_Bps`: the path is known to carry no more; None: nothing is known of it."""
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
-        self._begin(WINDOW_BYTES_START)
+        known_bytes = WINDOW_BYTES_START if most_Bps is None else int(most_Bps * self._horizon_s)
+        self._start_bytes = max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_START, known_bytes))
+        self._begin(self._start_bytes)
 
     def _begin(self, window_bytes: int) -> None:
         """Forget all measurements of the path."""
@@ -124,4 +127,4 @@ class Pace:
 
     def broke(self) -> None:
         """The link was lost with packets in flight: the window may have been too large, so begin with a small one."""
-        self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, WINDOW_BYTES_START)))
+        self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

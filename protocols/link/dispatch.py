@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..transport import PeerId, is_guest
-from ..wire.frames import Buffer, PeerMisbehaved, in_words, message
+from ..wire.frames import Buffer, Lane, PeerMisbehaved, in_words, lane_of, message
 from .lane import MESSAGE_COST_BYTES
 from .link import Link, PeerLost
 
@@ -168,6 +168,8 @@ class Reception:
             self._handle(handler, envelope)
         elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
+        elif handler is None and lane_of(envelope.message) is Lane.LOOSE:
+            return  # it might as well have been lost
         elif handler is None and envelope.channel in self._closed and _asks(envelope):
             envelope.done()
             self.refuse(envelope, _OVER)

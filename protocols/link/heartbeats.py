@@ -24,7 +24,7 @@ class Heartbeats:
         ticked: Callable[[], None],
         silent: Callable[[Link], None],
     ) -> None:
-        self._links, self._patience_s, self._asked = links, patience_s, asked
+        self._links, self._asked = links, asked
         self._ticked, self._silent = ticked, silent
         self.interval_s = patience_s / 4
         """Seconds between two heartbeats: a quarter of the patience."""
@@ -50,7 +50,7 @@ class Heartbeats:
             link.beat(ask=False)
             return
         link.heard_at = min(now, link.heard_at + forgiven_s)
-        if now - link.heard_at < self._patience_s and not buggify("an early deadline"):
+        if now - link.heard_at < self._links.patience_s(link) and not buggify("an early deadline"):
             link.beat(ask=watched or now - link.heard_at >= self.interval_s)
         else:
             self._silent(link)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Pac
 from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
 
 CREDIT_BYTES_MIN = 256 * 1024
-"""Credit before the receiver's first pulse; a receiver never grants less."""
+"""What a receiver keeps for a sender at least before it uses it."""
 _ASK_BYTES = 32 * 1024
 MESSAGE_COST_BYTES = 256
 
@@ -24,6 +25,14 @@ def cost_bytes(header: Buffer, payload: Buffer) -> int:
 
 
 MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
+
+
+class Room(NamedTuple):
+    """How far the sender of a lane may go: bytes beyond those that were consumed here, and bytes beyond those that have
+    arrived here."""
+
+    unconsumed_bytes: int
+    ahead_bytes: float = math.inf
 
 
 class Arrival(NamedTuple):
@@ -79,9 +88,11 @@ class Outbound:
     """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
     link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
     time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
-    `acked_posted_at`: send time of the packet that it acknowledged."""
+    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before it
+    has told any; `first_limit_bytes`: what it told first, all that it takes at once."""
 
-    limit_bytes: int
+    limit_bytes: int = 0
+    first_limit_bytes: int = 0
     queue: deque[Packet] = field(default_factory=deque)
     in_flight: deque[Packet] = field(default_factory=deque)
     next_seq: int = 0
@@ -135,6 +146,11 @@ class Outbound:
             self.posted_bytes += packet.cost
             yield packet
 
+    def granted(self, limit_bytes: int) -> None:
+        """The receiver has told its credit limit."""
+        self.limit_bytes = max(self.limit_bytes, limit_bytes)
+        self.first_limit_bytes = self.first_limit_bytes or limit_bytes
+
     def stalled(self) -> bool:
         """Whether the oldest packet in flight is the same as at the previous call."""
         before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
@@ -149,7 +165,7 @@ class Outbound:
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
             self.acked_bytes += newest.cost
-        self.limit_bytes = max(self.limit_bytes, limit_bytes)
+        self.granted(limit_bytes)
         if newest is None:
             return None
         self.acked_at, self.acked_posted_at = now, newest.posted_at
@@ -170,26 +186,33 @@ class Inbound:
     told_received: int = 0
     told_limit_bytes: int = 0
 
-    def limit_bytes(self, credit_bytes: int) -> int:
+    def limit_bytes(self, room: Room) -> int:
         """The byte count up to which the sender may send; never taken back."""
-        return max(self.told_limit_bytes, self.consumed_bytes + credit_bytes)
+        most = min(self.consumed_bytes + room.unconsumed_bytes, self.received_bytes + room.ahead_bytes)
+        return max(self.told_limit_bytes, int(most))
 
-    def owes(self, credit_bytes: int) -> bool:
+    def owes(self, room: Room) -> bool:
         """Whether a pulse would tell the sender anything new: that more has arrived, or may be sent."""
-        return self.told_received != self.next_seq or self.limit_bytes(credit_bytes) > self.told_limit_bytes
+        return self.told_received != self.next_seq or self.limit_bytes(room) > self.told_limit_bytes
 
-    def tell(self, credit_bytes: int) -> None:
+    def is_short(self, room: Room) -> bool:
+        """Whether the sender may soon have to wait for credit, and has some to come that is worth a pulse."""
+        worth = max(1, min(room.unconsumed_bytes, room.ahead_bytes) // 4)
+        little = self.told_limit_bytes - self.received_bytes < worth
+        return little and self.limit_bytes(room) - self.told_limit_bytes >= worth
+
+    def tell(self, room: Room) -> None:
         """Note that a pulse tells the sender the present numbers."""
         self.told_received = self.next_seq
-        self.told_limit_bytes = self.limit_bytes(credit_bytes)
+        self.told_limit_bytes = self.limit_bytes(room)
 
-    def take(self, seq: int, item: Arrival, credit_bytes: int) -> Iterator[Arrival]:
+    def take(self, seq: int, item: Arrival, room: Room) -> Iterator[Arrival]:
         """Take an arrival, unless it is a repetition. Yields all messages that are next in order now. Raises
         PeerMisbehaved beyond the credit."""
         if seq < self.next_seq or seq in self.early:
             return
         received_bytes = self.received_bytes + item.cost
-        if received_bytes > self.limit_bytes(credit_bytes) + MESSAGE_BYTES_MAX:
+        if received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
             raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always

@@ -16,23 +16,18 @@ from functools import partial
 from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
-from .congestion import Pace
+from .congestion import CHUNK_BYTES_MIN, Pace
+from .flow import Flow
 from .handshake import Binding
-from .lane import CREDIT_BYTES_MIN, Arrival, Inbound, Outbound, Packet, Pulse, pulse_of
+from .lane import Arrival, Inbound, Outbound, Packet, Pulse, Room, pulse_of
+from .lost import PeerLost as PeerLost
 from .outbox import Outbox
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
+_CONTROL_ROOM = Room(CONTROL_WINDOW_BYTES)
 CONTROL_QUEUE_MAX = 4096
 BEGAN_ANEW = "it restarted, or gave this link up"
-
-
-class PeerLost(Exception):
-    """A peer cannot be reached any more. `peer`: its id; `why`: the reason, in words."""
-
-    def __init__(self, peer: PeerId, why: str) -> None:
-        super().__init__(f"peer {peer:.12} is lost: {why}")
-        self.peer, self.why = peer, why
 
 
 class Link:
@@ -45,16 +40,16 @@ class Link:
         *,
         clock: Callable[[], float],
         outbox: Outbox,
-        credit_bytes: Callable[[], int],
+        flow: Flow,
         pace: Pace,
     ) -> None:
-        """`incarnation`: a random number of 62 bits, not 0. `credit_bytes`: bytes of DATA that may be here unconsumed.
-        `pace`: congestion control, as the former link to the same peer left it."""
+        """`incarnation`: a random number of 62 bits, not 0. `flow`: how much the peer may send. `pace`: congestion
+        control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self._clock, self._outbox, self._credit_bytes = clock, outbox, credit_bytes
+        self._clock, self._outbox, self._flow = clock, outbox, flow
         self.heard_at = clock()
-        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound(CREDIT_BYTES_MIN)}
+        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}
         self._in = {lane: Inbound() for lane in _LANES}
         self._pace = pace
         self._binding = Binding(incarnation)
@@ -72,8 +67,9 @@ class Link:
 
     @property
     def chunk_bytes(self) -> int:
-        """The size of a DATA payload that suits this link now."""
-        return self._pace.chunk_bytes
+        """The size of a DATA payload that suits this link and its receiver now."""
+        taken = self._out[Lane.DATA].first_limit_bytes
+        return min(self._pace.chunk_bytes, max(taken, CHUNK_BYTES_MIN)) if taken else self._pace.chunk_bytes
 
     @property
     def bandwidth_Bps(self) -> float | None:
@@ -181,7 +177,7 @@ class Link:
             raise PeerMisbehaved("claims to be no incarnation")
         pulse = frame.message if isinstance(frame.message, Pulse) else None
         if pulse is not None and incarnation != self.towards and self._binding.proves(pulse.pong):
-            self._meet(frame)
+            self._meet(frame, pulse)
         if incarnation == self.towards:
             self.heard_at = self._clock()
         if not self._binding.both(incarnation, frame.towards):
@@ -192,7 +188,7 @@ class Link:
             return self._take_message(frame, payload, cost)
         return ()
 
-    def _meet(self, frame: Frame) -> None:
+    def _meet(self, frame: Frame, pulse: Pulse) -> None:
         """Bind to an incarnation that has proved to be alive, and therefore newer than the bound one."""
         self._binding.answered(frame.incarnation)
         if self.towards:
@@ -200,6 +196,8 @@ class Link:
             raise PeerLost(self.peer, BEGAN_ANEW)
         if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
             self._binding.bind(frame.incarnation)
+            for lane, limit in zip(_LANES, pulse.limit, strict=False):
+                self._out[lane].granted(limit)
 
     def _answer_unbound(self, incarnation: int, ping: int) -> None:
         """Answer a ping and challenge its sender: until both are bound, neither can bind without a pong."""
@@ -211,28 +209,28 @@ class Link:
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterator[Arrival]:
         arrival = Arrival(frame.channel, frame.message, payload, cost)
         inbound = self._in[lane := frame.lane]
-        for due in inbound.take(frame.seq, arrival, self._credit(lane)):
+        for due in inbound.take(frame.seq, arrival, self._room(lane)):
             if lane is Lane.CONTROL:
                 inbound.consumed_bytes += due.cost
             yield due
+        if lane is Lane.DATA:
+            self._flow.came(self)
 
     def consumed(self, cost: int) -> None:
         """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
-        inbound, credit_bytes = self._in[Lane.DATA], self._credit(Lane.DATA)
+        inbound = self._in[Lane.DATA]
         inbound.consumed_bytes += cost
-        little = inbound.told_limit_bytes - inbound.received_bytes < credit_bytes // 4
-        much = inbound.limit_bytes(credit_bytes) - inbound.told_limit_bytes >= credit_bytes // 4
-        if little and much and self.lost is None:
+        if self.lost is None and inbound.is_short(self._room(Lane.DATA)):
             self.pulse()
 
-    def _credit(self, lane: Lane) -> int:
-        return self._credit_bytes() if lane is Lane.DATA else CONTROL_WINDOW_BYTES
+    def _room(self, lane: Lane) -> Room:
+        return self._flow.room(self._in[lane]) if lane is Lane.DATA else _CONTROL_ROOM
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
         """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
         number = self._binding.next_ping(self._clock()) if ping else 0
         for lane, inbound in self._in.items():
-            inbound.tell(self._credit(lane))
+            inbound.tell(self._room(lane))
         body = pulse_of(self._in.values(), number, pong, self._clock())
         header = encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0)
         self._outbox.post(self.peer, header, b"", "")
@@ -243,7 +241,7 @@ class Link:
         stalled = [out.stalled() for out in self._out.values()]
         if ask or any(stalled):
             self.pulse(ping=True)
-        elif any(inbound.owes(self._credit(lane)) for lane, inbound in self._in.items()):
+        elif any(inbound.owes(self._room(lane)) for lane, inbound in self._in.items()):
             self.pulse()
 
     def _take_pulse(self, pulse: Pulse) -> None:

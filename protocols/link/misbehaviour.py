@@ -50,6 +50,8 @@ class Trust:
         self.refused: dict[PeerId, str] = {}
         """The latest 1024 peers with a refused message, and the reason."""
         self.on_refused: list[Callable[[Refusal], None]] = []
+        self.let_in: set[PeerId] = set()
+        """Keys that were let in for themselves, and not because a member has told their address."""
         self._untold = Counter[PeerId]()
         self._told_at: dict[PeerId, float] = {}
         self._faults: dict[PeerId, int] = {}

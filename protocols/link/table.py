@@ -7,28 +7,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterator
-from functools import lru_cache
 
-from ..testpoints import buggify
+from ..addresses import NOWHERE
 from ..transport import PeerId, Transport, is_guest, key_of
-from .congestion import WINDOW_BYTES_MAX, Pace
-from .lane import CREDIT_BYTES_MIN
+from ..wire.frames import encode
+from .flow import Flow
 from .link import Link, PeerLost
 from .outbox import Outbox
 
-INBOUND_BYTES_MAX = 256 << 20
-"""Bytes that all peers together may have in flight towards this one. Each may overshoot its share by one message, and
-keeps credit that it was granted while there were fewer peers."""
 _LINKS_MAX = 1 << 15
 GUESTS_MAX = 64
 """The most guests (peers that share one key) with a link at the same time."""
 CLOSED = "this endpoint was closed"
-
-
-@lru_cache
-def _share(links: int) -> int:
-    """The credit in bytes of each of `links` links."""
-    return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, INBOUND_BYTES_MAX // (links or 1)))
 
 
 class Links:
@@ -52,9 +42,8 @@ class Links:
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each guest began, on the loop's clock; the earliest first."""
+        self._flow = Flow(lambda: len(self._links), transport.budget, patience_s)
         self._addresses: dict[PeerId, str] = {}
-        self._paces: dict[PeerId, Pace] = {}
-        """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._links.values()))
@@ -65,6 +54,11 @@ class Links:
     def known(self, peer: PeerId) -> Link:
         """The link to `peer`, lost or not; a peer without a link is called."""
         return self._links.get(peer) or self.call(peer)
+
+    @property
+    def peers(self) -> list[PeerId]:
+        """All peers with a link or an address."""
+        return list(dict.fromkeys((*self._links, *self._addresses)))
 
     @property
     def held_bytes(self) -> int:
@@ -93,17 +87,39 @@ class Links:
             self._rng.randrange(1, 2**62),
             clock=asyncio.get_running_loop().time,
             outbox=self.outbox,
-            credit_bytes=self._credit_bytes,
-            pace=self._paces.setdefault(peer, Pace(self._patience_s)),
+            flow=self._flow,
+            pace=self._flow.pace(peer),
         )
         return link
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`. A lost peer is given another chance when it is next needed."""
+        """Learn the address of `peer`. A lost peer is given another chance when it is next needed. A peer that cannot
+        be dialled itself connects at once, because `peer` cannot."""
         self._addresses[peer] = address
         self.retry(peer)
-        if peer in self._links:
+        if peer in self._links or (self._transport.pipes is not None and address != NOWHERE):
             self._transport.dial(peer, address)
+
+    def hang_up(self, peer: PeerId) -> None:
+        """Drop what waits for `peer`. A peer that cannot be dialled itself connects anew: `peer` may still need it."""
+        self._transport.hang_up(peer)
+        if self._transport.pipes is not None and (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+
+    def patience_s(self, link: Link) -> float:
+        """Seconds that the peer of `link` may be silent. A peer that cannot be dialled, and that has not been heard of
+        yet, has twice as long: it has to hear of this one first, and then to call."""
+        calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
+        return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
+
+    def tell(self, channel: str, peer: PeerId, message: object) -> None:
+        """Post a loose message, without a link: over the connection that there is, or a new one if `peer` has an
+        address. Does nothing when this endpoint is closed."""
+        if self.closed:
+            return
+        if (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+            self._transport.dial(peer, address)
+        self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
         """A lost peer is called again when it is next needed."""
@@ -134,7 +150,7 @@ class Links:
         self._addresses.pop(peer, None)
         self._transport.hang_up(peer)
         if self._guests.pop(peer, None) is not None:
-            self._paces.pop(peer, None)  # no guest comes under that name again
+            self._flow.forget(peer)  # no guest comes under that name again
 
     def forget_key(self, key: str, why: str) -> None:
         """End the links to all peers that use that key."""
@@ -173,11 +189,6 @@ class Links:
             link = self._links[peer]
             if link.lost is not None or not (link.busy or peer in self.watched):
                 self.forget(peer, "there were too many others to talk to")
-                self._paces.pop(peer, None)
+                self._flow.forget(peer)
                 return
         raise PeerLost(newcomer, "too many others are being talked to, and there is no room for more")
-
-    def _credit_bytes(self) -> int:
-        if buggify("the least credit"):
-            return CREDIT_BYTES_MIN
-        return _share(len(self._links))

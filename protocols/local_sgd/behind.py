@@ -30,8 +30,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...aggregation.vector import Part
-from ..conversation import Add, Begin, Blend, Steps, Update
 from ..meter import Meter
+from ..work import Add, Begin, Blend, Steps, Update
 from .growth import Growth
 from .rounds import Outcome
 

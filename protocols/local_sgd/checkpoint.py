@@ -11,7 +11,8 @@ from torch import Tensor
 from ...aggregation.fednova import UNKNOWN_SPEEDS, Speeds
 from ...aggregation.periods.policy import PeriodState
 from ...aggregation.schedules.choice import UNKNOWN, LinkCosts
-from ..conversation import Begin, Position, Update
+from ..conversation import Position
+from ..work import Begin, Update
 from .ends import Counts
 from .state import State
 

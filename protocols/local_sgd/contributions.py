@@ -16,7 +16,7 @@ from torch import Tensor
 from ...aggregation.periods.displacement import MotionSampler
 from ...aggregation.periods.policy import STILL
 from ...aggregation.scaffold import ControlVariate
-from ..conversation import AfterStep, Update
+from ..work import AfterStep, Update
 from .local_sgd import LocalSGD
 from .options import Options
 from .own_pace import Pace, renew

@@ -21,25 +21,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..clock import RunClock
-from ..conversation import (
-    Begin,
-    Came,
-    End,
-    Evaluate,
-    Gradient,
-    Job,
-    Keep,
-    Load,
-    Outcome,
-    Position,
-    Steps,
-    StepWith,
-    Update,
-    Work,
-)
+from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, MembershipError
 from ..members.membership import Membership
 from ..transport import PeerId
+from ..work import Begin, Evaluate, Gradient, Job, Keep, Load, Steps, StepWith, Update, Work
 from . import rounds
 from .behind import Behind
 from .checkpoint import position_of

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..conversation import Outcome, Update
+from ..conversation import Outcome
+from ..work import Update
 from .local_sgd import LocalSGD
 
 

@@ -15,16 +15,17 @@ sites: a peer that joins, comes back or resumes begins from it. A site's mean is
 no other site needs to know of it.
 
 A turn within one generation has three steps. Each peer tells its site which turn it has reached (`Stand`), and waits
-until all of the site have reached that turn. The peers at this turn sum their models. Each then tells the others that
-it holds the mean (`Hold`), and adopts the mean when all of them hold it.
-Cost: the schedule's within the site, for n + 1 elements, and 2(p-1) small messages of each of p peers, 2 trips.
+until all of the site have reached that turn. The peers at this turn tell each other who sums (`Among`), and sum their
+models. Each then tells the others that it holds the mean (`Hold`), and adopts the mean when all of them hold it.
+Cost: the schedule's within the site, for n + 1 elements, and 3(p-1) small messages of each of p peers, 2 trips.
 On failure: the view changes, and all tell again which turn they have reached. A mean that any peer has adopted was held
 by all. So if all remaining peers of the last attempt hold its mean, they adopt it; otherwise no peer has adopted it,
 and the peers at this turn sum anew. A peer that reaches a turn after its site has moved on skips it and keeps its own
 model. This holds even if the peer has that turn's mean, when the others have adopted a later one: it can no longer
 learn whether they adopted this one. If two peers of a site cannot reach each other, one of them goes on by itself. A
 peer that began to sum with another one and can no longer reach it keeps its own model: the other may have adopted the
-mean.
+mean. If a peer tells its mates different turns, they do not agree on who sums. The attempt is over as soon as one of
+them hears of it: a peer that holds the mean that a mate has adopted adopts it too, any other keeps its own model.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _KEPT = 4
 
 Turn = tuple[int, int]
 """(round, turn), both counted from 1."""
-Told = TypeVar("Told", bound="Stand | Hold")
+Told = TypeVar("Told", bound="Stand | Among | Hold")
 
 
 @message(LOCAL_SGD)
@@ -86,6 +87,17 @@ class Hold:
     fingerprint: int
 
 
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Told to the peers of an attempt as it begins: the sender sums among the peers of this digest."""
+
+    generation: int
+    round: int
+    turn: int
+    peers: int
+
+
 @dataclass(slots=True)
 class _Mine:
     """This peer's state in its latest turn. `tried`: the generation of its last attempt to sum, with `members`. `mean`:
@@ -107,8 +119,10 @@ class SiteRounds:
         self._last: tuple[Turn, int] = ((0, 0), 0)
         """The turn whose mean this peer adopted last, and that mean's fingerprint."""
         self._stands: dict[PeerId, list[Stand]] = {}
+        self._among: dict[PeerId, list[Among]] = {}
         self._holds: dict[PeerId, list[Hold]] = {}
         channel.on(Stand, lambda envelope: self._hear(envelope, self._stands))
+        channel.on(Among, lambda envelope: self._hear(envelope, self._among))
         channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
 
     def pass_by(self, attempt: AttemptId) -> None:
@@ -203,19 +217,41 @@ class SiteRounds:
                 return None, 0
             return mean.vector, fingerprint(total) or 1
 
-        message = await off_loop(nbytes, brought)
-        total = await self._reducer.sum_among(members, message, (generation, round_), turn)
-        mine.mean, mine.mark = await off_loop(nbytes, found)
-        marks = await self._all_hold(Hold(*attempt, mine.mark or BAD), members)
-        if mine.mean is not None and len(marks) == 1:
+        message, marks = await off_loop(nbytes, brought), set[int]()
+        among = Among(*attempt, self._reducer.group.among(members).digest)
+        self._tell(members, among)
+        async with self._membership.only_while(lambda: not self._broken_up(among, members)):
+            total = await self._reducer.sum_among(members, message, (generation, round_), turn)
+            mine.mean, mine.mark = await off_loop(nbytes, found)
+            marks = await self._all_hold(Hold(*attempt, mine.mark or BAD), members)
+        if broken_up := not marks:  # a member that has taken the mean was told that all hold it
+            gone_on = self._gone_on(attempt, members)
+            marks = {stand.taken for stand in gone_on if (stand.round, stand.last) == mine.turn}
+        if mine.mean is not None and marks == {mine.mark}:
             return self._take(mine, mine.mean)
         self._mine = _Mine((round_, turn))
-        if marks == {BAD}:
+        if broken_up:
+            sometimes("the peers of a site did not agree on who sums")
+        elif marks == {BAD}:
             await self._inquest.at_site(contribution, anchor, (generation, round_), members, turn)
             sometimes("a site's sum was bad and none was taken")
         else:
             sometimes("a site's means differed and none was taken")
         return vector
+
+    def _broken_up(self, mine: Among, members: tuple[PeerId, ...]) -> bool:
+        """Whether a member has gone on to a later turn, or sums among other peers. An honest site ends its attempts
+        together, so a peer has told its mates different turns."""
+        if self._gone_on((mine.generation, mine.round, mine.turn), members):
+            return True
+        others = (one for peer in members for one in self._among.get(peer, ()))
+        return not self._mine.mark and any(replace(one, peers=mine.peers) == mine != one for one in others)
+
+    def _gone_on(self, attempt: SiteAttemptId, members: tuple[PeerId, ...]) -> list[Stand]:
+        """What the members of this attempt tell that are at a later turn."""
+        generation, *turn = attempt
+        told = (stand for peer in members for stand in self._stands.get(peer, ()))
+        return [stand for stand in told if stand.generation == generation and _place(stand) > tuple(turn)]
 
     async def _all_hold(self, hold: Hold, members: tuple[PeerId, ...]) -> set[int]:
         """The fingerprints of the means that the members hold, once all members have told theirs."""
@@ -237,7 +273,7 @@ class SiteRounds:
         witness(SiteCommitted((mine.tried, *mine.turn), mean))
         return mean
 
-    def _tell(self, peers: tuple[PeerId, ...], message: Stand | Hold) -> None:
+    def _tell(self, peers: tuple[PeerId, ...], message: Stand | Among | Hold) -> None:
         for peer in peers:
             if peer != self._channel.endpoint.id:
                 self._channel.post(peer, message)

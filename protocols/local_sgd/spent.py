@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..conversation import Outcome, Update
+from ..conversation import Outcome
+from ..work import Update
 from . import rounds
 
 

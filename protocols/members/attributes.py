@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LETTERS_MAX = 64
+SERVER = "server"
+"""The role of a peer that holds the model for the others and does not train."""
 
 
 @dataclass(frozen=True, slots=True)

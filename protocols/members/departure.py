@@ -7,10 +7,12 @@ import contextlib
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
+from ..transport import PeerId
 from ..wire.frames import in_words
 from .errors import Expelled, MembershipError
 from .messages import Finished, Leave
 from .roster import Roster
+from .view import dialable_of
 
 
 class Departure:
@@ -54,6 +56,15 @@ class Departure:
         """The others need this peer no longer: complete the future of `leave`."""
         if self._let_go is not None and not self._let_go.done():
             self._let_go.set_result(None)
+
+    def take_back(self, contact: PeerId | None) -> None:
+        """This peer has left, and joins again: through a member that it knows, or else through `contact`."""
+        roster = self._roster
+        self._let_go = None
+        roster.leaving.pop(roster.id, None)
+        hosts = [*dialable_of(roster.addresses), contact]
+        if hosts[0] is not None:
+            roster.fail(Expelled(hosts[0]))
 
     def tell_again(self) -> None:
         """In a new view, repeat what this peer told in the last one: that it has finished, or that it leaves."""

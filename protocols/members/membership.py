@@ -32,12 +32,14 @@ from .removals import Removals
 from .roster import Roster
 from .states import States
 from .terms import Terms as Terms
-from .view import Decided, Decree, Member, Version, View
+from .view import Decided, Decree, Member, Version, View, dialable_of
 from .view_change import Change
 
 
 class Membership:
     """One peer's membership. It needs no conversation: without one, every peer has the version (0, 0)."""
+
+    knows_all = True
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Membership:
         """Called with each view that this peer is in, after the attached conversation."""
         self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
-        self._departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
+        self.departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
         self._outsiders, self._ledger = Outsiders(channel, roster, expelled=self._on_expelled), Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
@@ -134,8 +136,8 @@ class Membership:
 
     @property
     def hosts(self) -> tuple[PeerId, ...]:
-        """The other members, or the last known members if this peer is not in the view: any of them may let it in."""
-        return tuple(self._roster.addresses)
+        """The other members that can be dialled, or the last known ones: any of them may let this peer in."""
+        return dialable_of(self._roster.addresses)
 
     @property
     def held_off_s(self) -> float:
@@ -240,17 +242,17 @@ class Membership:
 
     def leave(self, why: str) -> asyncio.Future[None]:
         """Leave of one's own will: see `Departure.leave`."""
-        return self._departure.leave(why)
+        return self.departure.leave(why)
 
     async def finish(self) -> None:
         """This peer has finished the run: see `Departure.finish`."""
-        await self._departure.finish(lambda: self._change.leads)
+        await self.departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
         self._edges.stop()
         self._change.stop()
         self._ledger.close()
-        self._departure.go()
+        self.departure.go()
 
     # From generation to generation
 
@@ -263,7 +265,7 @@ class Membership:
 
     def _on_expelled(self) -> None:
         self._change.stop()
-        self._departure.go()
+        self.departure.go()
 
     def _take(self, decree: Decree, teller: PeerId) -> None:
         """The decree holds: go on to its view."""
@@ -289,7 +291,7 @@ class Membership:
         if view.holds(self.me):
             if not led:
                 self._change.pass_on(decree, new)
-            self._departure.tell_again()
+            self.departure.tell_again()
             self._attached.installed(decree)
             for listener in self.on_view:
                 listener(view)

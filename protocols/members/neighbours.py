@@ -15,6 +15,8 @@ from .view import NOBODY, Member
 
 UNREACHABLE = "it cannot be reached from here"
 OUTSIDE = "this peer is no member itself"
+UNLINKED = "it has no link with this peer any more"
+STILL_THERE = (UNREACHABLE, OUTSIDE, UNLINKED)
 """Reasons when a neighbour is still a member, and may be a neighbour again in the same life."""
 
 

@@ -146,12 +146,15 @@ def _ranked(members: list[Member]) -> tuple[Member, ...]:
 
 def with_data_shards(newcomers: list[Member], staying: list[Member], shards: int, generation: int) -> list[Member]:
     """Assign a data shard to each newcomer: the one it asks for, else the first that no member has, or, when all are
-    taken, one that it shares with another member."""
-    taken = {member.attributes.data_shard for member in staying}
+    taken, one that it shares with another member. A peer with a role has no use for one, and keeps its number."""
+    taken = {member.attributes.data_shard for member in staying if not member.attributes.role}
     placed = []
     for index, member in enumerate(sorted(newcomers, key=lambda m: m.rank)):
         free = [shard for shard in range(shards) if shard not in taken]
         shard = member.attributes.data_shard
+        if member.attributes.role:
+            placed.append(replace(member, since=generation))
+            continue
         if shard in taken or shard >= shards:
             shard = free[0] if free else (len(staying) + index) % shards
         taken.add(shard)

@@ -35,19 +35,31 @@ class Removal:
     """Whether it left of its own will."""
 
 
-class Removals(list[Removal]):
+class RemovalLog(list[Removal]):
     """The latest removals that one peer has seen."""
 
-    def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.ever = 0
         """The number of removals so far, including those no longer kept."""
-        self._roster, self._hold_off = roster, hold_off
-        self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
+
+    def add(self, removal: Removal) -> None:
+        self.append(removal)
+        self.ever += 1
+        del self[:-_KEPT]
 
     def since(self, ever: int) -> list[Removal]:
         """The removals after the first `ever` of all, as far as they are kept."""
         return self[max(0, len(self) - (self.ever - ever)) :]
+
+
+class Removals(RemovalLog):
+    """The removals by views."""
+
+    def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
+        super().__init__()
+        self._roster, self._hold_off = roster, hold_off
+        self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def follow(self, decree: Decree, *, led: bool) -> None:
         """Record the members and learners that the decree's view no longer has; call it before the roster takes that
@@ -57,9 +69,7 @@ class Removals(list[Removal]):
             if view.holds(member) or member.id == roster.id:
                 continue
             removal = _removal_of(member, decree, roster)
-            self.append(removal)
-            self.ever += 1
-            del self[:-_KEPT]
+            self.add(removal)
             if led:
                 self._hold_off(member.id, self._went.again(member.id), removal.why)
                 if view.anybody(member.id) is None and member.id not in roster.leaving:
@@ -73,5 +83,10 @@ def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
     unknown = Gone("the coordinator gave it up" if told is None else told.why, asyncio.get_running_loop().time())
     gone = roster.gone.get(member.id) or unknown
     why = f"left: {roster.leaving.get(member.id, gone.why)}" if left else gone.why
+    return removal_of(member, gone.since_s, why, left=left)
+
+
+def removal_of(member: Member, since_s: float, why: str, *, left: bool) -> Removal:
+    """The removal of `member`, with advice unless it has left."""
     advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
-    return Removal(member.id, member.name, member.address, gone.since_s, why, advice, left)
+    return Removal(member.id, member.name, member.address, since_s, why, advice, left)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..addresses import NOWHERE
 from ..group import Group, check_sense, may_follow
 from ..limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
 from ..transport import PeerId
@@ -28,10 +30,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer in a view. `since`: the generation in which it became a member; the most senior member that is not
-    suspected coordinates. `machine`: peers that can share memory on one machine have the same value; "": this one
-    cannot. `life`: a random number that each process draws, and draws anew when it joins anew: a new life is not bound
-    by the promises of the former one."""
+    """A peer in a view. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it became a
+    member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on one
+    machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws anew
+    when it joins anew: a new life is not bound by the promises of the former one."""
 
     id: PeerId
     name: str
@@ -40,6 +42,11 @@ class Member:
     since: int
     machine: str = ""
     life: int = 0
+
+    @property
+    def dialable(self) -> bool:
+        """Whether others can dial it."""
+        return self.address != NOWHERE
 
     @property
     def rank(self) -> tuple[int, PeerId]:
@@ -129,10 +136,11 @@ class View:
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        """The members by seniority; but a member that fewer others cannot reach goes first, because the coordinator has
-        to reach all."""
+        """The members by seniority; but those that can be dialled go first, and among them a member that fewer others
+        cannot reach, because the coordinator has to reach all."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
-        return [member.id for member in sorted(self.members, key=lambda m: (away[m.id], m.since, *m.rank))]
+        order = sorted(self.members, key=lambda m: (not m.dialable, away[m.id], m.since, *m.rank))
+        return [member.id for member in order]
 
     def majority(self) -> int:
         return len(self.members) // 2 + 1
@@ -155,6 +163,11 @@ class View:
         known = (*self.members, *self.learners)
         fits = member.nbytes + sum(one.nbytes for one in known) <= VIEW_BYTES_MAX
         return fits and len(known) < VIEW_MEMBERS_MAX
+
+
+def dialable_of(addresses: Mapping[PeerId, str]) -> tuple[PeerId, ...]:
+    """The peers, of those with these addresses, that can be dialled."""
+    return tuple(peer for peer, address in addresses.items() if address != NOWHERE)
 
 
 NAME_LETTERS_MAX = 64

@@ -5,28 +5,27 @@ As in a simulation (`sims.world.network`), a message occupies its sender's up-li
 `link_bytes` / bandwidth each, at the same time, and the latency between two peers is the greater of their two
 latencies. The sender tells the receiver its own link (`ShapedTo`); a peer that tells nothing counts as fast and near.
 Waiting bytes are bounded by the credit of the links above; whatever exceeds the bound even so is dropped, as by a
-router.
+router. What goes by a pipe is not shaped here: it is shaped on its way to the relay and from it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from dataclasses import replace
 
 from ..link_spec import LinkSpec, link_bytes
-from ..transport import Arrivals, PeerId, Transport, wire_bytes
+from ..transport import PeerId, Transport, wire_bytes
 from ..wire.frames import Buffer, encode
 from .down_link import DownLink
 from .waiting import Delayed, Waiting
 from .way import ShapedTo, Way, behind
+from .wrapped import Wrapped
 
 _WAYS_MAX = 1 << 15
 _LINGER_S = 0.3
 """Frames that begin to leave within this time after closing are still sent, as from a socket."""
 
 
-class Shaped:
+class Shaped(Wrapped):
     """The transport `inner` on the link `link`."""
 
     machine = ""
@@ -34,44 +33,17 @@ class Shaped:
 
     def __init__(self, inner: Transport, link: LinkSpec, rng: random.Random, *, encrypted: bool) -> None:
         """`encrypted`: whether `inner` is. `rng` draws the jitter."""
-        self._inner, self._link, self._rng, self._encrypted = inner, link, rng, encrypted
+        super().__init__(inner)
+        self._link, self._rng, self._encrypted = link, rng, encrypted
         told = ShapedTo(link.bandwidth_Bps, link.latency_s, link.jitter_s)
         self._told = encode(told, 0, incarnation=0, towards=0, seq=0)
         self._ways: dict[PeerId, Way] = {}
         self._leaving, self._coming = Waiting(), Waiting()
         self._up_free_s, self._down_link = 0.0, DownLink(link.receives_Bps)
 
-    @property
-    def id(self) -> PeerId:
-        return self._inner.id
-
-    @property
-    def address(self) -> str:
-        return self._inner.address
-
-    def open(self, arrivals: Arrivals) -> None:
-        self._arrivals, self._clock = arrivals, asyncio.get_running_loop().time
-        self._inner.open(replace(arrivals, frames=self._arrived, reconnected=self._reconnected))
-
-    def dial(self, peer: PeerId, address: str) -> None:
-        self._inner.dial(peer, address)
-
-    def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        self._inner.admit(peer, shared=shared)
-
-    def dismiss(self, peer: PeerId) -> None:
-        self._inner.dismiss(peer)
-
-    async def self_test(self) -> None:
-        await self._inner.self_test()
-
-    def whence(self, peer: PeerId) -> str:
-        return self._inner.whence(peer)
-
-    def trouble(self, peer: PeerId) -> str | None:
-        return self._inner.trouble(peer)
-
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
+        if self._by_pipe(peer):
+            return self._inner.post(peer, header, payload)
         way, told = self._way(peer), 0
         if not way.told:
             told = self._send(way, peer, self._told, b"")
@@ -94,6 +66,9 @@ class Shaped:
     def _arrived(self, sender: PeerId, header: Buffer, payload: Buffer, size: int) -> None:
         """A frame's last byte has arrived. Its first byte arrived earlier by the time on the sender's up-link. Both are
         delayed by the difference between this link's latency and the sender's."""
+        if self._by_pipe(sender):
+            self._arrivals.frames(sender, header, payload, size)
+            return
         if not self._coming.takes(header, payload):
             return
         way, now = self._way(sender), self._clock()

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..link.flow import INBOUND_BYTES_MAX
 from ..link.lane import cost_bytes
-from ..link.table import INBOUND_BYTES_MAX
 from ..transport import PeerId
 from ..wire.frames import Buffer
 

@@ -2,17 +2,21 @@
 
 It is a file without a name, so it is freed when the last process that has mapped it ends, however that process ends.
 Another process opens it through /proc, which admits the same user only, and finds in it a secret that it was told over
-an authenticated link. This proves that both are on the same machine; no peer's claim is trusted.
+an authenticated link. This proves that both are on the same machine; no peer's claim is trusted. A segment is sealed:
+nobody can make it smaller, which would kill each process that reads what is no longer there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import mmap
 import os
 import platform
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +27,14 @@ import numpy.typing as npt
 from ..limits import SHARED_MEMORY_MEMBERS_MAX
 
 SECRET_BYTES = 32
-_LINE_BYTES = 64
-_WORDS = _LINE_BYTES // 8
+LINE_BYTES = 64
+"""A cache line."""
+_WORDS = LINE_BYTES // 8
 _FLAGS = 3
-_FLAGS_BYTES = SHARED_MEMORY_MEMBERS_MAX * _FLAGS * _LINE_BYTES
+_FLAGS_BYTES = SHARED_MEMORY_MEMBERS_MAX * _FLAGS * LINE_BYTES
 _HEAD_BYTES = SECRET_BYTES * 2 + SHARED_MEMORY_MEMBERS_MAX * SECRET_BYTES + _FLAGS_BYTES
+_SEALS = 0x0002 | 0x0004
+"""F_SEAL_SHRINK and F_SEAL_GROW of <linux/fcntl.h>."""
 Flags = npt.NDArray[np.int64]
 
 
@@ -44,6 +51,48 @@ def machine() -> str:
     return hashlib.blake2b(f"{boot.read_text()}{namespace}{os.getuid()}".encode(), digest_size=8).hexdigest()
 
 
+def allocate(nbytes: int) -> int:
+    """The descriptor of a new segment of `nbytes`, all zero, whose size stays. It takes no memory yet: see `reserve`.
+    Raises OSError."""
+    fd = os.memfd_create("samovar", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, nbytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except (OSError, ValueError) as error:
+        os.close(fd)
+        raise OSError(f"cannot have {nbytes} bytes of shared memory: {error}") from error
+    return fd
+
+
+def reserve(fd: int, start: int, nbytes: int) -> None:
+    """Have memory for `nbytes` of a segment from byte `start` on. Raises OSError also when they would take more than
+    half of the free memory: a process that touches a page that cannot be allocated is killed."""
+    if nbytes > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2:
+        raise OSError(f"{nbytes} bytes of shared memory are more than half of what is free")
+    try:
+        os.posix_fallocate(fd, start, nbytes)
+    except ValueError as error:
+        raise OSError(f"cannot have {nbytes} bytes of shared memory: {error}") from error
+
+
+@contextmanager
+def opened(pid: int, fd: int, nbytes: int, how: int) -> Iterator[int]:
+    """Context in which the segment of `nbytes` is open that the process `pid` has open as `fd`; `how`: os.O_RDWR or
+    os.O_RDONLY. Raises OSError when it is another file, has another size, or could be made smaller."""
+    path = f"/proc/{pid}/fd/{fd}"
+    if not os.readlink(path).startswith("/memfd:samovar"):
+        raise OSError(f"{path} is no shared memory of a peer")
+    theirs = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if os.fstat(theirs).st_size != nbytes:
+            raise OSError(f"{path} has another size")
+        if fcntl.fcntl(theirs, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+            raise OSError(f"{path} may change its size")
+        yield theirs
+    finally:
+        os.close(theirs)
+
+
 class Segment:
     """A header with the secret and each member's proof and flags, followed by `nbytes` of shared data."""
 
@@ -56,16 +105,10 @@ class Segment:
 
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
-        """A new segment, and the descriptor by which others may open it until that is closed.
-
-        Raises OSError also when the segment would take more than half of the free memory: a process that touches a page
-        that cannot be allocated is killed.
-        """
-        if nbytes > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2:
-            raise OSError(f"{nbytes} bytes of shared memory are more than half of what is free")
-        fd = os.memfd_create("samovar", os.MFD_CLOEXEC)
+        """A new segment, and the descriptor by which others may open it until that is closed. Raises OSError."""
+        fd = allocate(_HEAD_BYTES + nbytes)
         try:
-            os.posix_fallocate(fd, 0, _HEAD_BYTES + nbytes)
+            reserve(fd, 0, _HEAD_BYTES + nbytes)
             segment = cls(fd, nbytes)
         except (OSError, ValueError) as error:
             os.close(fd)
@@ -76,18 +119,10 @@ class Segment:
     @classmethod
     def attach(cls, pid: int, fd: int, secret: bytes, nbytes: int) -> Segment:
         """The segment that the process `pid` has open as `fd`. Raises OSError unless it contains `secret`."""
-        path = f"/proc/{pid}/fd/{fd}"
-        if not os.readlink(path).startswith("/memfd:samovar"):
-            raise OSError(f"{path} is no shared memory of a peer")
-        theirs = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            if os.fstat(theirs).st_size != _HEAD_BYTES + nbytes:
-                raise OSError(f"{path} has another size")
+        with opened(pid, fd, _HEAD_BYTES + nbytes, os.O_RDWR) as theirs:
             segment = cls(theirs, nbytes)
-        finally:
-            os.close(theirs)
         if not hmac.compare_digest(segment.secret, secret):
-            raise OSError(f"{path} has another secret in it")
+            raise OSError("it has another secret in it")
         return segment
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..members.membership import Membership
+from ..members.port import RunMembers
 from ..testpoints import sometimes
 from ..transport import PeerId
 
@@ -22,7 +22,7 @@ _HELD_OFF = 10
 class Probation:
     """The peers that this peer has on probation."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: RunMembers) -> None:
         self._membership = membership
         self._known: dict[PeerId, tuple[float, float]] = {}
         """For each peer on probation: when its probation ends, on the loop's clock, and the seconds it has held up the

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from ..channel import Channel, Envelope
 from ..filling import Filling
-from ..members.membership import Membership
+from ..members.port import RunMembers
 from ..meter import Meter
 from ..testpoints import sometimes
 from ..transport import PeerId
@@ -70,7 +70,7 @@ class Stalls:
     """One peer's side of this. `meter` knows whose contribution this peer waits for. `version` returns the number of
     exchanges, called rounds here, that are over."""
 
-    def __init__(self, channel: Channel, membership: Membership, meter: Meter, version: Callable[[], int]) -> None:
+    def __init__(self, channel: Channel, membership: RunMembers, meter: Meter, version: Callable[[], int]) -> None:
         self.meter = meter
         self.patience_s: float | None = None
         """Seconds that a peer may take local steps before the others go on without it; None: no limit."""

@@ -47,7 +47,7 @@ class Vectors:
         values = vector.detach()
         at = 0
         while at < values.numel():
-            until = self._until(to, at, values, codec)
+            until = at + min(values.numel() - at, CELL if codec is not None else self.fitting(to, values))
             payload = self._payload(values[at:until], (*stage_id, at), codec)
             await self._channel.send(to, Chunk(*stage_id, 0, at, until - at), payload)
             at = until
@@ -79,9 +79,9 @@ class Vectors:
             for task in tasks:
                 task.cancel()
 
-    def _until(self, to: PeerId, at: int, values: Tensor, codec: HopCodec | None) -> int:
-        fits = max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize) if codec is None else CELL
-        return min(values.numel(), at + fits)
+    def fitting(self, to: PeerId, values: Tensor) -> int:
+        """How many elements of `values` [n] suit a message to `to` now."""
+        return min(values.numel(), max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize))
 
     def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None) -> Buffer:
         if codec is None:

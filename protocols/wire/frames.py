@@ -18,7 +18,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 10
+VERSION = 11
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 256 * 1024
 """A view of `limits.VIEW_MEMBERS_MAX` members fits."""
@@ -40,11 +40,13 @@ class OtherVersion(PeerMisbehaved):
 
 
 class Lane(IntEnum):
-    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit."""
+    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit. A LOOSE frame
+    belongs to no link: it may be lost, doubled or overtaken, and is never sent again."""
 
     LINK = 0
     CONTROL = 1
     DATA = 2
+    LOOSE = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,15 @@ class Fields(NamedTuple):
     scalar: bool
 
 
+_fields: dict[type, Fields] = {}
+
+
 def fields_of(cls: type) -> Fields:
+    if (known := _fields.get(cls)) is not None:
+        return known
     hints = typing.get_type_hints(cls)
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
-    return Fields(codecs, all(codec.scalar for _, codec in codecs))
+    return _fields.setdefault(cls, Fields(codecs, all(codec.scalar for _, codec in codecs)))
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:

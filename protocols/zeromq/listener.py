@@ -6,17 +6,21 @@ import asyncio
 import errno
 from collections.abc import Callable
 
-from ..addresses import advertised, split_address
+from ..addresses import NOWHERE, advertised, split_address
 from .gate import Gate
+from .pipes import LOOPBACK, SocketPipes
 
 
 class Listener:
-    """The inbox's addresses. `listen`: where to bind; `advertise`: the host that others dial, None: found out."""
+    """The inbox's addresses. `listen`: where to bind, `NOWHERE`: nobody can dial this peer; `advertise`: the host that
+    others dial, None: found out."""
 
     def __init__(self, listen: str, advertise: str | None) -> None:
-        self._listen, self._advertise = listen, advertise
-        self.bound = ""
-        """The address that the inbox is bound to."""
+        self._advertise = advertise
+        self.pipes = SocketPipes() if listen == NOWHERE else None
+        """The pipes of a peer that cannot be dialled. Its inbox is bound to the loopback, where they end."""
+        self.bound = LOOPBACK if self.pipes else listen
+        """The address that the inbox is bound to, or is to be bound to."""
         self.address = listen
         """The address that others dial."""
         self.gate: Gate | None = None
@@ -24,16 +28,22 @@ class Listener:
     def open(self, bind: Callable[[str], str]) -> None:
         """Bind the inbox with `bind`, which returns the address actually bound or raises OSError. Raises OSError, with
         the address and what to do, when the inbox cannot be bound."""
-        host, port = split_address(self._listen)
+        wanted = self.bound
+        host, port = split_address(wanted)
         try:
             self.bound = bind(f"tcp://{host}:{port or '*'}")
         except OSError as error:
             elsewhere = dict.fromkeys((errno.ENODEV, errno.EADDRNOTAVAIL), "this machine has no such address")
             why = {errno.EADDRINUSE: "the port is in use", **elsewhere}.get(error.errno or 0, error.strerror)
-            raise OSError(f"cannot listen on {self._listen}: {why}; choose another with --listen") from None
-        self.address = f"tcp://{self._advertise or advertised(host)}:{split_address(self.bound)[1]}"
+            raise OSError(f"cannot listen on {wanted}: {why}; choose another with --listen") from None
+        if self.pipes is not None:
+            self.pipes.lead_to(self.bound)
+        else:
+            self.address = f"tcp://{self._advertise or advertised(host)}:{split_address(self.bound)[1]}"
         self.gate = Gate(asyncio.get_running_loop(), self.bound)
 
     def close(self) -> None:
+        if self.pipes is not None:
+            self.pipes.close()
         if self.gate is not None:
             self.gate.close()

@@ -16,25 +16,35 @@ reports nothing at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """Times the calls to one peer. `call` makes a call. The owner has made the first call before it constructs this."""
+    """Times the calls to one peer. `call` makes a call. The owner has made the first call before it constructs this, or
+    it is `asleep`: the first call is made when a message is to be sent."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-        self._loop, self._call = loop, call
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        call: Callable[[], None],
+        *,
+        pause_max_s: float = PAUSE_MAX_S,
+        asleep: bool = False,
+    ) -> None:
+        self._loop, self._call, self._pause_max_s = loop, call, pause_max_s
         self._pause_s = PAUSE_MIN_S
-        self._timer = loop.call_later(_CALL_S, self._again)
-        self.pausing = False
-        """Whether a call has ended and the next has not begun."""
+        self._timer = None if asleep else loop.call_later(_CALL_S, self._again)
+        self.pausing = asleep
+        """Whether a call has ended, or none was made yet, and the next has not begun."""
 
     def failed(self) -> None:
         """The call has failed, or its connection has ended: pause, each time twice as long."""
         self.pausing = True
         self._set_timer(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._pause_s = min(2 * self._pause_s, self._pause_max_s)
 
     def hurry(self) -> None:
         """A message is to be sent: the next pauses are short again. A call in progress goes on."""
         self._pause_s = PAUSE_MIN_S
-        if self.pausing and self._timer.when() > self._loop.time() + PAUSE_MIN_S:
+        if self._timer is None:
+            self._again()
+        elif self.pausing and self._timer.when() > self._loop.time() + PAUSE_MIN_S:
             self._set_timer(PAUSE_MIN_S)
 
     def succeeded(self) -> None:
@@ -42,10 +52,11 @@ class Redial:
         self.stop()
 
     def stop(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _set_timer(self, delay_s: float) -> None:
-        self._timer.cancel()
+        self.stop()
         self._timer = self._loop.call_later(delay_s, self._again)
 
     def _again(self) -> None:

@@ -1,5 +1,6 @@
 """Ways to peers: this peer's own connection (out-link) to each peer that it can call; for any other peer, the
-connection that the other has made to this one.
+connection that the other has made to this one. Between two peers of which neither can be dialled, an out-link goes
+through a pipe, and is opened when there is something to send and the other has not called.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum
 
+from ..addresses import NOWHERE
 from ..transport import PeerId, is_guest, key_of
 from ..wire.frames import Buffer
 from .call import Call
+from .pipes import Doorstep
 from .reader import Origin, Tap
 from .redial import Redial
 
 _CALLS_MAX, _GUESTS_CALLS_MAX = 1 << 15, 1 << 10
 _NAME_MAX = 64
 _UNKNOWN = "no answer"
+AWAITED = "it cannot be dialled, and has no connection to this peer now"
 
 
 def new_route(name: PeerId) -> bytes:
@@ -46,30 +50,45 @@ class Change(Enum):
 
 @dataclass(slots=True)
 class OutLink:
-    """This peer's connection to another peer, and the monitor that reports the connection's changes."""
+    """This peer's connection to another peer, and the monitor that reports the connection's changes. `doorstep`: where
+    its pipes begin, if it goes through pipes; its `address` is `NOWHERE` then."""
 
     address: str
     tap: Tap
     monitor: Tap
     redial: Redial
+    doorstep: Doorstep | None = None
     connected: bool = False
     trouble: str = _UNKNOWN
+
+    @property
+    def whither(self) -> str:
+        """Where it goes, in words that follow its trouble."""
+        return "through a relay" if self.address == NOWHERE else f"at {self.address}"
 
     def close(self, linger_ms: int = 0) -> None:
         self.redial.stop()
         self.tap.close(linger_ms)
         self.monitor.close()
+        if self.doorstep is not None:
+            self.doorstep.close()
 
 
 class Ways:
     """`inbox` sends to a route, the routing id of a peer that called this one. `reconnected` is called with a peer when
     messages under way to it may be lost. `shared`: keys that many peers hold; `admitted`: keys that are let in, None:
-    all."""
+    all. `announced`: the header of a message that goes first on every out-link, None: none does."""
 
     def __init__(
-        self, inbox: Tap, reconnected: Callable[[PeerId], None], shared: Set[str], admitted: Set[str] | None
+        self,
+        inbox: Tap,
+        reconnected: Callable[[PeerId], None],
+        shared: Set[str],
+        admitted: Set[str] | None,
+        announced: bytes | None = None,
     ) -> None:
         self._inbox, self._reconnected, self._shared, self._admitted = inbox, reconnected, shared, admitted
+        self._announced = announced
         self._out: dict[PeerId, OutLink] = {}
         self._calls: dict[PeerId, Call] = {}
         """The latest call of each peer. Guests have a table of their own, because any number of them may call."""
@@ -88,15 +107,16 @@ class Ways:
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
-        """Note that `peer` cannot be called, only answered."""
+        """Note that `peer` cannot be called, only answered. `why`: the reason, or `AWAITED`."""
         self._undialable[peer] = why
 
     def trouble(self, peer: PeerId) -> str | None:
         """Why `peer` cannot be called, if it cannot."""
         link = self._out.get(peer)
         if link is None:
-            return self._undialable.get(peer)
-        return f"{link.trouble} at {link.address}" if link.trouble else None
+            why = self._undialable.get(peer)
+            return None if why == AWAITED and peer in self._calls else why
+        return f"{link.trouble} {link.whither}" if link.trouble else None
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
         """Send by the out-link if it is connected, else by the peer's own connection if there is one, else as soon as
@@ -105,7 +125,8 @@ class Ways:
         link, call = self._out.get(peer), self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
-            failed = self._inbox.send([route, header, payload])
+            # A copy: nothing takes back what waits here, and after `hang_up` the payload may change.
+            failed = self._inbox.send([route, header, bytes(payload)])
             if failed != errno.EHOSTUNREACH:
                 return failed == 0
             self._calls.pop(peer, None)
@@ -114,6 +135,15 @@ class Ways:
         if not link.connected:
             link.redial.hurry()
         return link.tap.post([header, payload])
+
+    def reaches(self, peer: PeerId) -> bool:
+        """Whether what is posted now leaves at once; otherwise `peer` is called soon, if it can be."""
+        link = self._out.get(peer)
+        if is_guest(peer) or peer in self._calls or (link is not None and link.connected):
+            return True
+        if link is not None:
+            link.redial.hurry()
+        return False
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
         """The sender of a message that came in on `route`; None: its key is no longer admitted."""
@@ -152,6 +182,8 @@ class Ways:
         if change is Change.CONNECTED:
             link.connected, link.tap.hold, link.trouble = True, False, ""
             link.redial.succeeded()
+            if self._announced is not None:
+                link.tap.post([self._announced, b""])
             link.tap.serve()  # messages that waited for the connection go first
             self._reconnected(peer)
             return
@@ -174,11 +206,12 @@ class Ways:
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
         """Forget every way to `peer`, and the messages that wait there. `call`: also close the connection that it made
-        to this peer."""
+        to this peer; otherwise that of a peer that cannot be dialled is kept, as there may be no other."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()
-        self._calls.pop(peer, None)
+        if self._undialable.get(peer) != AWAITED:
+            self._calls.pop(peer, None)
         self.hang_up_out(peer)
 
     def hang_up_out(self, peer: PeerId) -> None:

@@ -17,7 +17,9 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
-from ..addresses import dialable, own_way
+from ..addresses import NOWHERE, dialable, own_way
+from ..announcement import announcement
+from ..pipes import Pipes
 from ..shared_memory.segment import machine
 from ..transport import Arrivals, PeerId, wire_bytes
 from ..wire.frames import Buffer
@@ -25,13 +27,15 @@ from .gate import backlog
 from .listener import Listener
 from .options import OPTIONS
 from .reader import Arrived, Tap
-from .redial import Redial
-from .routes import Change, OutLink, Ways, new_route
+from .redial import PAUSE_MAX_S, Redial
+from .routes import AWAITED, Change, OutLink, Ways, new_route
 from .sockets import Socket
 from .zap import verdict
 
 _DOMAIN = b"samovar"
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
+_AWAITED_PAUSE_MAX_S = 5.0
+"""The longest pause between the calls of a peer that cannot be dialled: others wait for them."""
 
 _CHANGES: dict[int, Change] = {
     zmq.EVENT_CONNECTED: Change.REACHED,
@@ -72,8 +76,11 @@ def versions() -> str:
 class ZeroMQTransport:
     """`keys` None: insecure, that is no encryption, any peer may call, and a peer's claimed id is not verified."""
 
+    budget = None
+
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
-        """`listen`: where the inbox binds; port 0 takes a free one. `advertise`: the host others should dial."""
+        """`listen`: where the inbox binds; port 0 takes a free one; `NOWHERE`: nobody can dial this peer. `advertise`:
+        the host others should dial."""
         self._keys, self.encrypted = keys, keys is not None
         self.id = keys.public if keys else secrets.token_hex(16)
         self._listener, self.machine = Listener(listen, advertise), machine()
@@ -86,15 +93,20 @@ class ZeroMQTransport:
     def address(self) -> str:
         return self._listener.address
 
+    @property
+    def pipes(self) -> Pipes | None:
+        return self._listener.pipes
+
     def open(self, arrivals: Arrivals) -> None:
         """Open the sockets. Raises OSError, with the address and what to do, when the inbox cannot be bound."""
         self._arrivals, self._loop = arrivals, asyncio.get_running_loop()
         self._context = zmq.Context()
         self._context.max_sockets = 1 << 16
-        inbox = self._inbox_socket = self._socket(zmq.ROUTER, self._keys, self._listener.address)
+        inbox = self._inbox_socket = self._socket(zmq.ROUTER, self._keys, self._listener.bound)
         self._inbox = self._tap(inbox, self._take_call, tells_origin=True)
         admitted = self._admitted if self.encrypted else None
-        self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted)
+        announced = None if self.pipes is None else announcement()
+        self._ways = Ways(self._inbox, arrivals.reconnected, self._shared, admitted, announced)
         # Z2: an unreachable peer is an error, not silence. Z9: no peer takes over another's route, unless a route is
         # all that identifies a peer: then a peer that reconnects must get past its dead connection (Z8).
         inbox.router_mandatory, inbox.router_handover, inbox.backlog = 1, int(not self.encrypted), backlog()
@@ -134,6 +146,9 @@ class ZeroMQTransport:
             socket.curve_publickey, socket.curve_secretkey = bytes.fromhex(keys.public), bytes.fromhex(keys.secret)
         return socket
 
+    def reaches(self, peer: PeerId) -> bool:
+        return self._ways.reaches(peer)
+
     async def self_test(self) -> None:
         """Prove that an unknown key is refused. Raises RuntimeError if it gets in: nothing would be safe then (Z14)."""
         if self._keys is None:
@@ -172,37 +187,63 @@ class ZeroMQTransport:
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)
-        made: list[zmq.Socket[bytes]] = []
-        try:
-            made.append(socket := self._socket(zmq.DEALER, self._keys, address))
-            made.append(monitor := socket.get_monitor_socket(sum(_CHANGES)))
-            if self.encrypted:
-                socket.curve_serverkey = bytes.fromhex(peer)
-            else:
-                socket.routing_id = new_route(self.id)
-            socket.connect(dialable(address))
-        except (ValueError, zmq.ZMQError) as error:
-            for one in made:
-                Socket(one).close(0)
-            self._ways.undialable(peer, f"{error} ({address!r:.80})")
+        if address == NOWHERE and self._listener.pipes is None:
+            self._ways.undialable(peer, AWAITED)
             return
+        with contextlib.ExitStack() as made:
+            try:
+                link = self._out_link(peer, address, made)
+            except (ValueError, OSError, zmq.ZMQError) as error:
+                self._ways.undialable(peer, f"{error} ({address!r:.80})")
+                return
+            made.pop_all()
+        self._ways.add(peer, link)
+
+    def _out_link(self, peer: PeerId, address: str, made: contextlib.ExitStack) -> OutLink:
+        """An out-link to `peer`. `made` gets what is to be closed if it fails. Raises ValueError, OSError,
+        ZMQError."""
+        socket, doorstep = self._socket(zmq.DEALER, self._keys, address), None
+        made.callback(Socket(socket).close, 0)
+        monitor = socket.get_monitor_socket(sum(_CHANGES))
+        made.callback(Socket(monitor).close, 0)
+        if self.encrypted:
+            socket.curve_serverkey = bytes.fromhex(peer)
+        else:
+            socket.routing_id = new_route(self.id)
+        if address == NOWHERE and self._listener.pipes is not None:
+            doorstep = self._listener.pipes.doorstep(peer)
+            made.callback(doorstep.close)
+        else:
+            socket.connect(dialable(address))
+        at = address if doorstep is None else doorstep.address
         link = OutLink(
             address,
             Tap(self._loop, Socket(socket), lambda arrived: self._take(peer, *arrived[:2]), hold=True),
             Tap(self._loop, Socket(monitor), lambda told: self._ways.changed(peer, link, _change(told))),
-            Redial(self._loop, lambda: _connect_anew(socket, address)),
+            Redial(
+                self._loop,
+                lambda: _connect_anew(socket, at),
+                pause_max_s=PAUSE_MAX_S if self.pipes is None else _AWAITED_PAUSE_MAX_S,
+                asleep=doorstep is not None,
+            ),
+            doorstep,
         )
-        self._ways.add(peer, link)
+        return link
 
     def trouble(self, peer: PeerId) -> str | None:
         return self._ways.trouble(peer)
 
     def whence(self, peer: PeerId) -> str:
-        return self._ways.whence(peer)
+        return self._ways.whence(peer) if self.pipes is None else self._ways.address(peer) or ""  # pipes come from here
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        posted = self._ways.post(peer, header, payload)
-        return wire_bytes(len(header), len(payload), encrypted=self.encrypted) if posted else 0
+        return self._size(peer, header, payload) if self._ways.post(peer, header, payload) else 0
+
+    def _size(self, peer: PeerId, header: Buffer, payload: Buffer) -> int:
+        """Bytes on the wire. What goes through a pipe takes none itself: the relay's pieces do."""
+        if self.pipes is not None and self._ways.address(peer) in (None, NOWHERE):
+            return 0
+        return wire_bytes(len(header), len(payload), encrypted=self.encrypted)
 
     def _take_call(self, arrived: Arrived) -> None:
         route, *frames = arrived.frames
@@ -216,8 +257,7 @@ class ZeroMQTransport:
             self._arrivals.garbage(sender, f"sent a message of {total} frames, two are due")
             return
         header, payload = frames
-        size = wire_bytes(len(header), len(payload), encrypted=self.encrypted)
-        self._arrivals.frames(sender, header, payload, size)
+        self._arrivals.frames(sender, header, payload, self._size(sender, header, payload))
 
     def _watch_over(self) -> None:
         """Z11: serve all sockets once in a while, in case an edge was missed."""

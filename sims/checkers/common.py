@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...protocols.link.table import INBOUND_BYTES_MAX
+from ...protocols.link.flow import INBOUND_BYTES_MAX
 from ...protocols.members.states import TABLE, Moved
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Complained, Entry, Fell, Gone, Held, Misdelivered, OutOfMemory, Refused, peer_of

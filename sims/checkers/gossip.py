@@ -56,17 +56,24 @@ def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) 
 
 def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Of a vector that is split, a share is in one mix of its taker, or counts for its sender again, never both. A
-    taker that begins anew has given up what it took, and one that does not come to the end has lost it."""
+    taker that begins anew has given up what it took, and one that does not come to the end has lost it. A sender that
+    was started anew may publish a round again: what was taken of a round that two of its lives have published by then
+    is not judged."""
     taken: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
     back: set[tuple[str, int, str]] = set()
+    published: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     to_the_end: set[str] = set()
     for _, life, event in entries:
-        if isinstance(event, Mixed) and event.weights and event.own_weight == 1:
-            taken[life].update(event.rounds.items())
+        if isinstance(event, Published):
+            published[f"peer-{peer_of(life)}", event.round][life] = None
+        elif isinstance(event, Mixed) and event.weights and event.own_weight == 1:
+            for each in event.rounds.items():
+                if len(givers := [*published[each]]) == 1:
+                    taken[life][givers[0], each[1]] += 1
         elif isinstance(event, BeganAnew):
             taken[life].clear()
         elif isinstance(event, CameBack):
-            back.add((f"peer-{peer_of(life)}", event.round, event.taker))
+            back.add((life, event.round, event.taker))
         elif isinstance(event, Moved) and event.now is State.FINISHED:
             to_the_end.add(life)
     for life in to_the_end:

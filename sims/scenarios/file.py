@@ -1,7 +1,8 @@
 """Scenario files: a whole simulated run in TOML. An error in one is a line of text that names file, line and key.
 
 task = "digits.py"            settings, with the keys of ``samovar train --config``, under [settings]
-faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory
+faults_until = "60s"          [[groups]]    peers, site, link, step_time or speed, memory, role, dialable,
+                                            budget, budget_per_day
 buggify = false               [[trunks]]    between, link
                               [[arrivals]]  peer, at
                               [[faults]]    kind, who, at | at_event | at_step | at_message, for, and more
@@ -20,14 +21,16 @@ from ...peers.settings.link_text import parse_duration, parse_link
 from ...peers.settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
-from ...peers.settings.validators import MEASURED, shown
-from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...peers.settings.unit_rules import MEASURED
+from ...peers.settings.validators import shown
+from ...protocols.limits import PEERS_MAX
 from ...protocols.link_spec import LinkSpec
+from ...protocols.members.attributes import SERVER
 from .fault_rows import FAULT, faults_in, peer_number
 from .scenario import PRIORITIES_MAX, ROLES, SPEAKERS, TOY_SIZE, TOY_SIZE_MAX, Fault, Group, Scenario, usual_link
 from .traces import Trace, read_trace
 
-_GROUP = ("peers", "site", "link", "step_time", "speed", "memory")
+_GROUP = ("peers", "site", "link", "step_time", "speed", "memory", "role", "dialable", "budget", "budget_per_day")
 _TOP = (
     "task",
     "settings",
@@ -62,16 +65,26 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     kinds = rows(file, "groups", _GROUP)
     counted = sum(map(_count, kinds))
     peers = counted or _settings(file, flags or {}, silently).peers
-    if peers > VIEW_MEMBERS_MAX:
-        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {VIEW_MEMBERS_MAX} can be")
+    if peers > PEERS_MAX:
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {PEERS_MAX} can be")
     trace = _traces(rows(file, "traces", ("file",)), path.parent, peers)
     arrivals = _arrivals(rows(file, "arrivals", ("peer", "at")), trace, peers)
-    founders = max(1, peers - len(arrivals)) if counted else None
-    settings = _settings(file, flags or {}, tell, founders, kinds)
-    if settings.peers > peers:
+    roles = [row.take("role", read.role, "") for row in kinds for _ in range(_count(row))]
+    late = {peer for peer, _ in arrivals}
+    servers = sum(role == SERVER for index, role in enumerate(roles) if index not in late)
+    founders = max(1, peers - len(arrivals) - servers) if counted else None
+    settings = _settings(file, flags or {}, tell, founders, kinds, servers)
+    if peers > (most := settings.own.membership_kind().peers_max):
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {most} can be")
+    if settings.founders > peers:
         place = file.place("settings", "peers")
-        raise TableError(f"{place}: peers: {settings.peers} are to found the run, the groups have {peers}")
+        raise TableError(f"{place}: peers: {settings.founders} are to found the run, the groups have {peers}")
+    if counted and (wanted := settings.own.server_count()) > servers:
+        row = f'a group with role = "{SERVER}"'
+        raise TableError(f"{file.place('groups')}: groups: {wanted} servers found the run: add {row}")
     groups = tuple(_group(row, settings, number) for number, row in enumerate(kinds)) or Scenario.plain(settings).groups
+    if not any(group.dialable for group in groups):
+        raise TableError(f"{file.place('groups')}: groups: nobody can be dialled, so nobody can join")
     until = top.take("faults_until", read.duration, None)
     task = top.take("task", read.file_name, None)
     scenario = Scenario(
@@ -89,13 +102,19 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
 
 
 def _settings(
-    file: TomlFile, flags: Mapping[str, object], tell: Tell, founders: int | None = None, kinds: Sequence[Row] = ()
+    file: TomlFile,
+    flags: Mapping[str, object],
+    tell: Tell,
+    founders: int | None = None,
+    kinds: Sequence[Row] = (),
+    servers: int = 0,
 ) -> Settings:
-    """The settings of the run. `founders`: the number of founders, if the settings do not give `peers`; `kinds`: the
-    rows of the groups, which may give sites. Raises TableError."""
+    """The settings of the run. `founders`: the number of founders that train, if the settings do not give `peers`, and
+    `servers` of the others; `kinds`: the rows of the groups, which may give sites. Raises TableError."""
     if not isinstance(table := file.table.get("settings", {}), dict):
         raise TableError(f"{file.place('settings')}: settings must be a table, got {shown(table)}")
     given = {**flags, "device": "cpu"} | ({} if "peers" in table else {"peers": founders})
+    given |= {"servers": servers} if servers and "servers" not in table else {}
     hierarchical = given.get("site_period") is not None or {"site_period", "site-period"} & {*table}
     if hierarchical and "site" not in table and all("site" in row for row in kinds):
         given["site"] = ";".join(row.take("site", _site) for row in kinds for _ in range(_count(row))) or None
@@ -119,11 +138,15 @@ def _group(row: Row, settings: Settings, number: int) -> Group:
         link=row.take("link", read.link, parse_link(usual_link(settings, number))),
         step_s=step_s / row.take("speed", read.factor, 1.0),
         memory_bytes=row.take("memory", read.size, 0),
+        dialable=row.take("dialable", read.flag, True),
+        budget_Bps=row.take("budget", read.rate, 0.0),
+        budget_a_day_bytes=row.take("budget_per_day", read.size, 0),
+        role=row.take("role", read.role, ""),
     )
 
 
 def _count(row: Row) -> int:
-    return row.take("peers", read.whole(1, VIEW_MEMBERS_MAX))
+    return row.take("peers", read.whole(1, PEERS_MAX))
 
 
 def _site(value: object) -> str:

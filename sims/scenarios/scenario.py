@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
-from ...peers.settings.link_text import one_of, parse_duration, parse_link
+from ...peers.settings.link_text import one_of, parse_duration, parse_link, rate_text, size_text
 from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
+from ...protocols.members.attributes import SERVER
 from .noise import QUIET, Noise
 
 
@@ -114,14 +117,19 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of equal peers: their number, their site, and for each its link, the virtual seconds of a local step, and
-    its memory (0: unlimited)."""
+    """A group of equal peers: their number, their site, their role (`Attributes`), and for each its link, the virtual
+    seconds of a local step, its memory (0: unlimited), whether others can dial it, and its budget: bytes a second in
+    each direction, and bytes a day of both (0: any)."""
 
     peers: int
     site: str = ""
     link: LinkSpec
     step_s: float = 0.005
     memory_bytes: int = 0
+    dialable: bool = True
+    budget_Bps: float = 0.0
+    budget_a_day_bytes: int = 0
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +159,25 @@ class Scenario:
     def plain(cls, settings: Settings) -> Scenario:
         """The scenario of a run with these settings, without sites, latecomers and faults."""
         step_s = parse_duration(settings.step_time)
-        links = groupby(usual_link(settings, index) for index in range(settings.peers))
-        groups = (Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s) for link, alike in links)
+        kinds = groupby((usual_link(settings, index), settings.role_of(index)) for index in range(settings.founders))
+        groups = (
+            Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s, role=role)
+            for (link, role), alike in kinds
+        )
         return cls(settings=settings, groups=tuple(groups))
 
     @property
     def peers(self) -> int:
         return sum(group.peers for group in self.groups)
+
+    def settings_of(self, index: int) -> Settings:
+        """The settings of the peer with this number: the run's, and its group's budget."""
+        group, own = self.group_of(index), {}
+        if group.budget_Bps:
+            own["budget"] = rate_text(group.budget_Bps)
+        if group.budget_a_day_bytes:
+            own["budget_per_day"] = size_text(group.budget_a_day_bytes)
+        return self.settings.changed(**own) if own else self.settings
 
     @property
     def peaceful(self) -> bool:
@@ -197,6 +217,16 @@ class Scenario:
                 return group
             index -= group.peers
         return self.groups[-1]
+
+
+def founded_by(settings: Settings, groups: Sequence[Group], arrivals: Sequence[tuple[int, float]]) -> Settings:
+    """`settings` with the numbers of founders that `groups` give without the peers that arrive later. Raises
+    SettingsError when a needed kind of peer is missing."""
+    late = {index for index, _ in arrivals}
+    roles = [group.role for group in groups for _ in range(group.peers)]
+    there = Counter(role for index, role in enumerate(roles) if index not in late)
+    servers = {"servers": there[SERVER]} if settings.own.server_count() or there[SERVER] else {}
+    return settings.changed(peers=there[""], **servers)
 
 
 def usual_link(settings: Settings, index: int) -> str:

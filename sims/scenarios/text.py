@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...peers.settings.link_text import duration_text, link_text, size_text
+from ...peers.settings.link_text import duration_text, link_text, rate_text, size_text
 from ...peers.settings.names import PROTOCOL
 from ...peers.settings.settings import Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
@@ -35,15 +35,23 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         "protocol": str(PROTOCOL.default)
     }
     for name, value in values.items():
-        if name == "peers" or value != usual[name]:
+        if name in ("peers", "servers") or value != usual[name]:
             yield f"{name} = {_value(value)}"
     for group in scenario.groups:
         yield from ("", "[[groups]]", f"peers = {group.peers}")
         if group.site:
             yield f"site = {_value(group.site)}"
         yield from (f'link = "{link_text(group.link)}"', f'step_time = "{duration_text(group.step_s)}"')
+        if group.role:
+            yield f'role = "{group.role}"'
         if group.memory_bytes:
             yield f'memory = "{size_text(group.memory_bytes)}"'
+        if not group.dialable:
+            yield "dialable = false"
+        if group.budget_Bps:
+            yield f'budget = "{rate_text(group.budget_Bps)}"'
+        if group.budget_a_day_bytes:
+            yield f'budget_per_day = "{size_text(group.budget_a_day_bytes)}"'
     for one, other, link in scenario.trunks:
         yield from ("", "[[trunks]]", f"between = {_value([one, other])}", f'link = "{link_text(link)}"')
     for peer, at_s in scenario.arrivals:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
+from ...protocols.members.attributes import SERVER
 from ..conversations.simulation import registered, simulation
 from ..scenarios.noise import Noise
 from ..scenarios.scenario import TOY_SIZE, Fault, Group, Kind, Scenario
@@ -62,6 +63,11 @@ def draw(seed: int, protocol: str | None = None) -> Scenario:
         "checkpoint_every_s": chance.choice((0.0, 0.5, 5.0)),
     }
     settings = Settings(**{**common, **own})
+    if (
+        servers := settings.own.server_count()
+    ):  # they come first, so that latecomers and their faults are those that train
+        groups = (Group(peers=servers, link=groups[0].link, role=SERVER), *groups)
+        founders += servers
     peers = founders + late
     # Half of all scenarios are gentle: all faults are over before any patience ends, and every peer must survive.
     for_s = chance.choice((0.7, 3.0)) * patience_s

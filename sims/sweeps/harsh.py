@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..conversations.simulation import simulation_of
 from ..scenarios.noise import Noise
-from ..scenarios.scenario import Fault, Kind, Moment, Scenario
+from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario, founded_by
 
 _CHANGE = ("Propose", "Promise", "Adopt", "Adopted", "Install", "Install")
 _WAY_IN = ("Join", "Welcome", "Introduce", "Manifest", "AskPart", "Part")
@@ -58,10 +58,10 @@ def _joiners_at_once(scenario: Scenario, chance: random.Random) -> Scenario:
     """Up to half of all peers join within 10 ms. In some scenarios they crash soon afterwards, or the coordinator
     crashes while it adds them."""
     settings = scenario.settings
-    late = range(max(2, scenario.peers // 2), scenario.peers)
+    late = range(max(2, settings.own.server_count() + 1, scenario.peers // 2), scenario.peers)
     at_s = chance.uniform(0.1, 4.0)
     arrivals = tuple((index, at_s + chance.uniform(0.0, 0.01)) for index in late)
-    scenario = replace(scenario, settings=settings.changed(peers=late.start), arrivals=arrivals)
+    scenario = replace(scenario, settings=founded_by(settings, scenario.groups, arrivals), arrivals=arrivals)
     what = chance.choice(("nothing", "all go", "all go", "the host goes", "the host goes"))
     if not late or what == "nothing":
         return scenario
@@ -238,6 +238,18 @@ def _priorities(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, priorities=chance.choice((0, 1, 3, 10)))
 
 
+def undialable(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The last peers, fewer than half, cannot be dialled: one at least, if there are three."""
+    most = (scenario.peers - 1) // 2
+    groups, left = list[Group](), chance.randint(min(1, most), most)
+    for group in reversed(scenario.groups):
+        few = min(left, group.peers)
+        left -= few
+        split = replace(group, peers=few, dialable=False), replace(group, peers=group.peers - few)
+        groups += [one for one in split if one.peers]
+    return replace(scenario, groups=tuple(reversed(groups)))
+
+
 HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]] = {
     "joiners at once": (0.2, _joiners_at_once),
     "quick faults": (0.5, _quick_faults),
@@ -251,5 +263,6 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "hostile keys": (0.2, _hostile_keys),
     "uneven checkpoints": (0.15, _uneven_checkpoints),
     "priorities": (0.35, _priorities),
+    "undialable": (0.08, undialable),
 }
 """Name -> its probability, and the function that adds these faults to a scenario, from a generator."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ...peers.settings.link_text import one_of
 from ...protocols.link_spec import LinkSpec
 from ..conversations.simulation import simulation_of
-from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Kind, Scenario
+from ..scenarios.scenario import FOR_ALL, TOY_SIZE, Fault, Group, Kind, Scenario, founded_by
 from .verdict import Verdict, judge
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         if 2 <= count < scenario.peers:
             yield from _with_peers(scenario, count)
     for arrivals in _fewer(scenario.arrivals):
-        settings = scenario.settings.changed(peers=scenario.peers - len(arrivals))
+        settings = founded_by(scenario.settings, scenario.groups, arrivals)
         yield replace(scenario, arrivals=arrivals, settings=settings)
     if scenario.buggify:
         yield replace(scenario, buggify=False)
@@ -68,7 +68,11 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, priorities=scenario.priorities // 2)
     if scenario.toy_size != TOY_SIZE:
         yield replace(scenario, toy_size=TOY_SIZE)
-    plain = (Group(peers=scenario.peers, link=_PLAIN, step_s=_STEP_S),)
+    if not all(group.dialable for group in scenario.groups):
+        yield replace(scenario, groups=tuple(replace(group, dialable=True) for group in scenario.groups))
+    plain = tuple(Group(peers=one.peers, link=_PLAIN, step_s=_STEP_S, role=one.role) for one in scenario.groups)
+    if len({one.role for one in plain}) == 1:
+        plain = (replace(plain[0], peers=scenario.peers),)
     if scenario.groups != plain or scenario.trunks:
         yield replace(scenario, groups=plain, trunks=())
     yield from _shorter(scenario)
@@ -91,8 +95,11 @@ def _with_peers(scenario: Scenario, count: int) -> Iterator[Scenario]:
     are kept before latecomers, and these before other peers."""
     late, aimed = dict(scenario.arrivals), {target for fault in scenario.faults for target in fault.who}
     wanted = sorted(range(scenario.peers), key=lambda index: (index not in aimed, index not in late, index))
-    # At least two are there from the start.
-    founders = [index for index in wanted if index not in late][:2]
+    # At least two are there from the start, and one of each role.
+    there = [index for index in wanted if index not in late]
+    roles = dict.fromkeys(scenario.group_of(index).role for index in there)
+    founders = [next(index for index in there if scenario.group_of(index).role == role) for role in roles]
+    founders += [index for index in there if index not in founders][: max(0, 2 - len(founders))]
     kept = sorted({*founders, *[index for index in wanted if index not in founders][: count - len(founders)]})
     fewer = _only(scenario, kept)
     yield fewer
@@ -123,6 +130,8 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
         left = sum(first <= index < first + group.peers for index in kept)
         first += group.peers
         groups += [replace(group, peers=left)] if left else []
+    if not any(group.dialable for group in groups):
+        groups = [replace(group, dialable=True) for group in groups]
     faults = []
     for fault in scenario.faults:
         who = tuple(moved.get(target, target) for target in fault.who if target in moved or isinstance(target, str))
@@ -130,7 +139,7 @@ def _only(scenario: Scenario, kept: Sequence[int]) -> Scenario:
             faults.append(replace(fault, who=who))
     arrivals = tuple((moved[index], at_s) for index, at_s in scenario.arrivals if index in moved)
     sites = scenario.settings.site and ";".join(one_of(scenario.settings.site, index) for index in kept)
-    settings = scenario.settings.changed(peers=len(kept) - len(arrivals), site=sites)
+    settings = founded_by(scenario.settings.changed(site=sites), groups, arrivals)
     return replace(scenario, groups=tuple(groups), arrivals=arrivals, faults=tuple(faults), settings=settings)
 
 

@@ -26,6 +26,8 @@ SITES = (
 )
 PLACES = (
     "a message was sent again",
+    "a relay carried a stream",
+    "a relay was given up",
     "an old generation was refused",
     "too few answered",
     "two led at once",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,18 +115,27 @@ class Log:
         self.judged = True
         """Whether to keep the events that peers tell of. Only checkers use them, and they hold the vectors of all
         exchanges."""
+        self.observers: list[Callable[[str, object], None]] = []
+        """Called with each event and its life, also where events are not kept."""
         self.closed = False
         """Set when the world ends, so that the clean-up afterwards is not recorded."""
 
     def add(self, life: str, event: object) -> None:
         """Record an event of the world: a fault, the start or the end of a peer."""
         if not self.closed:
+            self._observed(life, event)
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
     def saw(self, life: str, event: object) -> None:
         """Record an event that a peer's own code told of, by `testpoints.witness`."""
         if self.judged:
             self.add(life, event)
+        elif not self.closed:
+            self._observed(life, event)
+
+    def _observed(self, life: str, event: object) -> None:
+        for observer in self.observers:
+            observer(life, event)
 
 
 _SITE_ACTIVE = 0.25

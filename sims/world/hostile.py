@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import random
 import types
@@ -101,7 +102,7 @@ class Speech:
         ]
 
     def _altered(self, message: Any) -> Any:
-        fields = typing.get_type_hints(type(message))
+        fields = _hints(type(message))
         if not fields:
             return message
         name = self._chance.choice(list(fields))
@@ -132,7 +133,10 @@ class Speech:
             return tuple(self._of(args[0]) for _ in range(chance.choice((0, 0, 1, 1, 2, 5, 50))))
         if origin in (types.UnionType, typing.Union):
             return None if chance.random() < 0.5 else self._of(args[0])
-        return _allowed(lambda: hint(**{name: self._of(one) for name, one in typing.get_type_hints(hint).items()}))
+        return _allowed(lambda: hint(**{name: self._of(one) for name, one in _hints(hint).items()}))
+
+
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _allowed(draw: Callable[[], Any]) -> Any:
@@ -157,6 +161,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
+        elif lane_of(message) is Lane.LOOSE:
+            endpoint.tell(channel, to, message)
         elif lane_of(message) is Lane.DATA:
             waiting = endpoint.links.known(to).offer(channel, message, payload)
             if waiting is not None:
@@ -200,7 +206,7 @@ class Hostile:
         number = self._said // _KEY_FOR
         for key in (f"{KEY}-{number}", f"{GUEST}/{number}"):
             endpoint = Endpoint(SimulatedTransport(self._network, key), patience_s=1.0, rng=self._chance)
-            for channel, kind in itertools.product(self._speech.channels, kinds()):
+            for channel, kind in itertools.product(dict.fromkeys(self._speech.channels), kinds()):
                 endpoint.reception.on(channel, type_of(kind), lambda envelope: envelope.done())
             await endpoint.open()
             self._own.append(endpoint)
@@ -208,7 +214,7 @@ class Hostile:
             life.machine.context.run(life.endpoint.admit, GUEST, guest=(MEMBERS, Admit))
             for endpoint in self._own:
                 endpoint.dial(life.id, life.endpoint.address)
-                self._network.admit(life.id, endpoint.id)
+                self._network.doors.admit(life.id, endpoint.id)
 
     def _say(self, endpoint: Endpoint) -> None:
         others = [life.id for life in self._lives() if life.id != endpoint.id]
@@ -223,7 +229,9 @@ class Hostile:
         self._own.clear()
 
     def stop(self) -> None:
-        """Stop sending, and close the endpoints of all own keys."""
+        """Stop sending, and close the endpoints of all own keys. Raises what ended the sending before, if it ended."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
         self._task.cancel()
         self._go()
         if self._hear in self._network.seen:

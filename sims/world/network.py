@@ -24,9 +24,10 @@ from functools import cached_property
 from typing import TypeVarTuple
 
 from ...protocols.link_spec import LinkSpec, link_bytes
-from ...protocols.transport import Arrivals, PeerId, key_of, wire_bytes
+from ...protocols.transport import Arrivals, PeerId, wire_bytes
 from ...protocols.wire.frames import Buffer
 from ..scenarios.noise import QUIET, Noise
+from .doors import Doors
 from .loop import VirtualLoop
 from .machine import MACHINE
 from .priorities import Priorities
@@ -63,11 +64,11 @@ class Network:
         """Functions that are called twice for each frame: with (frame, True) right after it was sent, and with (frame,
         False) right after it was received."""
         self.priorities: Priorities | None = None
+        self.doors = Doors()
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)
         self._ports: dict[PeerId, Port] = {}
-        self._admitted: dict[PeerId, set[PeerId]] = {}
         self._ways: dict[tuple[PeerId, PeerId], Way] = {}
         self._ties: dict[PeerId, Callable[[], float]] = {}
         self._trunk_free_s: dict[tuple[str, str], float] = {}
@@ -96,7 +97,7 @@ class Network:
         seconds."""
         if (port := self._ports.pop(peer, None)) is not None:
             port.sends_until_s = self._loop.time() + linger_s
-        self._admitted.pop(peer, None)
+        self.doors.close(peer)
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
         """Cut the way from `sender` to `to`; the other direction stays as it is."""
@@ -111,16 +112,19 @@ class Network:
         way = self._way(sender, to)
         way.clogged_until_s = max(way.clogged_until_s, until_s)
 
-    def admit(self, at: PeerId, peer: PeerId) -> None:
-        """Deliver frames of `peer` to `at` from now on."""
-        self._admitted.setdefault(at, set()).add(peer)
+    def can_be_dialled(self, peer: PeerId) -> bool:
+        return peer not in self.doors.outbound
 
-    def dismiss(self, at: PeerId, peer: PeerId) -> None:
-        """Drop frames of `peer` to `at` from now on."""
-        self._admitted.get(at, set()).discard(peer)
+    def joined(self, caller: PeerId, called: PeerId) -> bool:
+        """Whether `caller`, which cannot be dialled, has a connection to `called`."""
+        return self.doors.joined(caller, called, self._ports)
 
     def carry(self, sender: PeerId, to: PeerId, header: bytes, payload: Buffer) -> int:
-        """Send a frame from `sender` to `to`. Returns its bytes on the wire, also if it will be lost."""
+        """Send a frame from `sender` to `to`. Returns its bytes on the wire, also if it will be lost; 0: `to` cannot be
+        dialled, and has no connection to `sender`."""
+        if to in self.doors.outbound and not self.joined(to, sender):
+            self.happened["not joined"] += 1
+            return 0
         size = wire_bytes(len(header), len(payload), encrypted=True)
         if (port := self._ports.get(sender)) is None:
             return size
@@ -244,12 +248,13 @@ class Network:
 
     def _deliver(self, frame: Frame, port: Port, garbled: bool) -> None:
         sender, to, way = frame.sender, frame.to, frame.way
-        let_in = not self._admitted.get(to, set()).isdisjoint((sender, key_of(sender)))
-        if self._ports.get(to) is not port or not let_in or frame.connection != way.connection:
+        if self._ports.get(to) is not port or not self.doors.lets_in(to, sender) or frame.connection != way.connection:
             return
         if garbled:
             self._break(way, sender, to)
             return
+        if sender in self.doors.outbound and self.doors.call(sender, to, (frame.source, port)):
+            port.arrivals.reconnected(sender)
         self.delivered += 1
         told = struct.pack("<dI", self._loop.time(), zlib.crc32(frame.payload))  # to hash all of it would take longer
         self._hash.update(b"".join((told, way.name, frame.header)))

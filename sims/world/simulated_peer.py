@@ -16,24 +16,27 @@ from ...peers.errors import is_plain, one_line
 from ...peers.peer import Peer
 from ...peers.place import Place
 from ...peers.records.records import Record
+from ...peers.settings.edge import budget_of
 from ...peers.settings.settings import Settings
 from ...peers.task.headline import headline_of
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
 from ...peers.training.devices import pick_device
 from ...peers.training.loop import Ended, Training
+from ...peers.training.no_model import NoModel
 from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
-from ...protocols.conversation import Update
 from ...protocols.members.roster import TRY_FOR
+from ...protocols.shaping.budgeted import Budgeted
 from ...protocols.testpoints import WITNESS
-from ...protocols.transport import PeerId
+from ...protocols.transport import PeerId, Transport
+from ...protocols.work import Update
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
+from .outbound import transport_of
 from .overheard import Overheard
-from .transport import SimulatedTransport
 
 T = TypeVar("T")
 
@@ -154,20 +157,22 @@ class Life:
         records: bool,
         again: Callable[[asyncio.Handle], None],
         step_s: float,
+        role: str,
         buggify_until_s: float,
         record: Callable[[Record], None],
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
         """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `step_s`: virtual
-        seconds of a local step. `record` is called with each record, `stepped` with (index, local step) when the peer
-        takes that step, `on_end` when the process has ended."""
+        seconds of a local step. `role`: see `Attributes`. `record` is called with each record, `stepped` with (index,
+        local step) when the peer takes that step, `on_end` when the process has ended."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
         self.result: Ended | None = None
         self.error: Exception | None = None
         self.founds = False
+        self.role = role
         self._log, self._network, self._record, self._on_end = log, network, record, on_end
         observer = Observer(log, self.name, settings.seed, buggify_until_s=buggify_until_s)
         self.machine.context.run(WITNESS.set, observer)
@@ -209,7 +214,9 @@ class Life:
 
     def _build(self, task: Task, settings: Settings, records: bool) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
-        transport = SimulatedTransport(self._network, f"peer-{self.index}")
+        transport: Transport = transport_of(self._network, f"peer-{self.index}")
+        if (budget := budget_of(settings)) is not None:
+            transport = Budgeted(transport, budget, encrypted=True)
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(
@@ -222,8 +229,10 @@ class Life:
             steps=settings.steps_max,
         )
         self.trainer.hooks.setup(str(self.index), None)
-        if self.disk.kept is not None:
+        if self.disk.kept is not None and not self.role:
             self.trainer.restore(self.disk.kept)
+        facts = self.trainer.facts()
+        facts = replace(facts, can=frozenset(), headline=None) if self.role else facts
         limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end
         self.peer = Peer(
             self.endpoint,
@@ -233,9 +242,10 @@ class Life:
                 data_shard=self.index,
                 run="simulation",
                 site=settings.of_peer(self.index).site or "",
+                role=self.role,
                 store=self.disk.record if records else None,
             ),
-            self.trainer.facts(),
+            facts,
             steps=settings.steps_max,
             resumed=None if self.disk.kept is None else _begun_anew(self.disk.kept),
             record=self._tell,
@@ -260,9 +270,9 @@ class Life:
             whom.set_result(contact)
             if contact is not None:
                 self.endpoint.dial(contact, f"sim://{contact}")
-            replica = TaskReplica(self.trainer, self._compute)
+            replica = NoModel(self._compute) if self.role else TaskReplica(self.trainer, self._compute)
             training = Training(self.peer, replica, Stop(), self.disk.save)
-            if contact is None:
+            if contact is None and isinstance(replica, TaskReplica):
                 metrics, headline = await replica.rehearse(self.peer.stalls), headline_of(self.trainer.task)
                 self.peer.settings.own.check_metrics(metrics, "" if headline is None else headline.name)
             self.result = await training.run(whom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocols.pipes import Pipes
 from ...protocols.transport import Arrivals, PeerId
 from ...protocols.wire.frames import Buffer
 from .network import LINGER_S, Network
@@ -9,6 +10,9 @@ from .network import LINGER_S, Network
 
 class SimulatedTransport:
     """The transport of the peer `id` on `network`: the port of transports (`protocols.transport`)."""
+
+    pipes: Pipes | None = None
+    budget = None
 
     def __init__(self, network: Network, id: PeerId) -> None:
         self._network, self._id = network, id
@@ -32,13 +36,16 @@ class SimulatedTransport:
         """Do nothing, because a virtual network needs no connections."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        self._network.admit(self._id, peer)
+        self._network.doors.admit(self._id, peer)
 
     def dismiss(self, peer: PeerId) -> None:
-        self._network.dismiss(self._id, peer)
+        self._network.doors.dismiss(self._id, peer)
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         return self._network.carry(self._id, peer, header, payload)
+
+    def reaches(self, peer: PeerId) -> bool:
+        return True
 
     async def self_test(self) -> None:
         """Do nothing, because `Network` itself delivers only frames of admitted senders."""
@@ -47,7 +54,8 @@ class SimulatedTransport:
         return f"sim://{peer}"
 
     def trouble(self, peer: PeerId) -> str | None:
-        return None
+        there = self._network.can_be_dialled(peer) or self._network.joined(peer, self._id)
+        return None if there else "it cannot be dialled, and has no connection to this peer now"
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
         """Do nothing, because there is no connection to close."""

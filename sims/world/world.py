@@ -73,6 +73,8 @@ class World:
         for index, peer in enumerate(self.ids):
             self.network.links[peer] = scenario.group_of(index).link
             self.network.site[peer] = scenario.group_of(index).site
+            if not scenario.group_of(index).dialable:
+                self.network.doors.outbound.add(peer)
         if scenario.priorities is not None:
             self.log.reached[BY_PRIORITIES] += 1
             self.network.priorities = Priorities(
@@ -88,7 +90,7 @@ class World:
         `within_s` virtual seconds, and in a world without faults the error of a peer."""
         torch.set_num_threads(self._settings.threads or 1)  # more threads could sum in another order
         loop, late = asyncio.get_running_loop(), dict(self.scenario.arrivals)
-        for index in range(self.scenario.peers):
+        for index in sorted(range(self.scenario.peers), key=lambda index: not self.scenario.group_of(index).dialable):
             if index in late:
                 self.begin_later(index, late[index])
             else:
@@ -132,7 +134,7 @@ class World:
     def begin(self, index: int) -> None:
         """Start a process of the peer with this number, unless one is running or the run is over. It joins through a
         peer that is a member, or else through one that is about to found the run; if there is none, it founds the
-        run."""
+        run. A contact has to be dialled, and a founder too: for either it waits."""
         self._expected -= Counter([index])
         if (dark_s := self._dark_until_s - asyncio.get_running_loop().time()) > 0:
             self.begin_later(index, dark_s)
@@ -144,20 +146,25 @@ class World:
         if self._have_met() and not hosts:
             return  # the run is over
         hosts = hosts or [life for life in running if life.founds]
-        contact = self._chance.choice(hosts).id if hosts else None
+        contacts = [life for life in hosts if self.network.can_be_dialled(life.id)]
+        if not contacts and (hosts or not self.network.can_be_dialled(self.ids[index])):
+            self.begin_later(index, self._settings.patience_s)
+            return
+        contact = self._chance.choice(contacts).id if contacts else None
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         life = Life(
             index,
             sum(life.index == index for life in self.lives),
             task=self._task,
-            settings=self._settings,
+            settings=self.scenario.settings_of(index),
             network=self.network,
             log=self.log,
             disk=self._disks[index],
             records=self.scenario.buggify or any(fault.kind is not Kind.CLOCK for fault in self.scenario.faults),
             again=loop.again,
             step_s=self.scenario.group_of(index).step_s,
+            role=self.scenario.group_of(index).role,
             buggify_until_s=self.scenario.buggify_until_s,
             record=self._record,
             stepped=self.nemesis.stepped,

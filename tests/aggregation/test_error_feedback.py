@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from tiers import soaked
 from torch import Tensor, nn
 
 from samovar.aggregation.codecs.codec import Codec
@@ -151,21 +152,21 @@ def test_signs_alone_are_stuck_where_error_feedback_is_not() -> None:
     def value(x: Tensor) -> float:
         return (0.5 * x.sum().abs() + (x[0] - x[1]).abs()).item()
 
-    start, rates = torch.tensor([1.0, 0.5]), [0.1 / math.sqrt(step + 1) for step in range(2000)]
+    start, rates = torch.tensor([1.0, 0.5]), [0.1 / math.sqrt(step + 1) for step in range(1000)]
     assert 0.75 <= value(descend("sign", gradient, start, rates, memory=False)) <= 0.76
     assert value(descend("sign", gradient, start, rates, memory=True)) <= 5e-3
 
 
 def test_top_one_per_cent_converges_with_error_feedback_only() -> None:
-    """Least squares, 8 workers with 400 rows each, 1000 unknowns: what is left of the loss after 400 steps."""
+    """Least squares, 8 workers with 160 rows each, 400 unknowns: what is left of the loss after 400 steps."""
     generator = torch.Generator().manual_seed(0)
-    a = torch.randn(8, 400, 1000, generator=generator) / 20
-    best = torch.randn(1000, generator=generator)
+    a = torch.randn(8, 160, 400, generator=generator) / math.sqrt(160)
+    best = torch.randn(400, generator=generator)
     squares = a.mT @ a
     target, mean = squares @ best, squares.mean(dim=0)
 
     def left(memory: bool) -> float:
-        x = descend("top_k:0.01", lambda x: squares @ x - target, torch.zeros(1000), [0.1] * 400, memory)
+        x = descend("top_k:0.01", lambda x: squares @ x - target, torch.zeros(400), [0.1] * 400, memory)
         return (((x - best) @ mean @ (x - best)) / (best @ mean @ best)).item()
 
     assert left(memory=False) >= 0.2
@@ -217,9 +218,10 @@ class Workers:
         return sketches[0].result()
 
 
-def test_power_sgd_of_rank_2_trains_as_well_with_error_feedback_only() -> None:
+@pytest.mark.parametrize("seeds", [(1,), soaked((0, 1))], ids=["one", "two"])
+def test_power_sgd_of_rank_2_trains_as_well_with_error_feedback_only(seeds: tuple[int, ...]) -> None:
     plain, with_memory, without = (
-        statistics.mean(Workers(seed, **how).accuracy() for seed in range(2))
+        statistics.mean(Workers(seed, **how).accuracy() for seed in seeds)
         for how in ({}, {"rank": 2}, {"rank": 2, "memory": False})
     )
     assert plain >= 88

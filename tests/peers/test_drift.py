@@ -14,7 +14,7 @@ from samovar.aggregation.scaffold import ControlVariate
 from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.model_copy import ModelCopy
 from samovar.peers.task.task import Task, load_task
-from samovar.protocols.conversation import AfterStep, OnGradient
+from samovar.protocols.work import AfterStep, OnGradient
 from samovar.sims.scenarios.scenario import Fault, Kind
 
 FAR = {"pace": "own", "period": "16", "steps": 240}

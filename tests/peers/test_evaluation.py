@@ -35,8 +35,8 @@ from samovar.peers.task.evaluation import metrics_of
 from samovar.peers.task.task import Task, TaskError, load_task
 from samovar.peers.training.stop import Stop
 from samovar.peers.training.task_replica import TaskReplica
-from samovar.protocols.conversation import Evaluate, Update, Work
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD, Outcome
+from samovar.protocols.work import Evaluate, Update, Work
 from samovar.sims.run import Play, play
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual

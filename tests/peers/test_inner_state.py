@@ -19,7 +19,7 @@ from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.optimizer_state import InnerState
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Load
+from samovar.protocols.work import Load
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World

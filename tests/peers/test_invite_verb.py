@@ -29,16 +29,17 @@ def test_a_new_invite_lets_one_key_in_and_the_old_one_is_refused_in_one_line(tmp
     assert new == verb("invite", folder).stdout.strip() == (folder / "join.txt").read_text().splitlines()[0]
     assert (folder / "join.txt").stat().st_mode & 0o777 == (folder / "control.sock").stat().st_mode & 0o777 == 0o600
 
-    def join(line: str, name: str) -> Live:
-        return Live(tmp_path, *line.split()[1:], "--json", "--run", name, "--name", name, "--patience-s", 3, run=name)
+    def join(line: str, name: str, patience_s: float) -> Live:
+        words = ("--json", "--run", name, "--name", name, "--patience-s", patience_s)
+        return Live(tmp_path, *line.split()[1:], *words, run=name)
 
-    third = join(new, "third")
+    third = join(new, "third", 3)
     taken_part = {"kind": "round", "members": 3}.items()
     third.until(lambda: any(taken_part <= row.items() for row in third.records("third")), "a round with the newcomer")
-    ended = join(old, "old").end()
+    ended = join(old, "old", 1).end()
     assert ended.code == 2
     assert "refused our key; the run does not know this key, or its invite was revoked" in ended.complaint
-    ended = join(new, "fourth").end()
+    ended = join(new, "fourth", 1).end()
     assert ended.code == 2
     assert ended.complaint.endswith(
         "this invite has been used up: 1 of 1 keys; ask for a new one: samovar invite RUN --new"

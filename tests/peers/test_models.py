@@ -23,8 +23,8 @@ from samovar.peers.task.model_copy import Diverged
 from samovar.peers.task.optimizer_state import InnerState
 from samovar.peers.task.task import Task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import AfterStep, Load
 from samovar.protocols.members.errors import JoinRefused
+from samovar.protocols.work import AfterStep, Load
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import Hung, World

@@ -21,7 +21,7 @@ from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.task.averaged import Averaged
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Load
+from samovar.protocols.work import Load
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.simulated_peer import Life

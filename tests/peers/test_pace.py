@@ -175,7 +175,7 @@ def test_the_plain_mean_of_unequal_steps_would_end_elsewhere(monkeypatch: pytest
 @pytest.mark.parametrize("pace", ["equal", "own"])
 def test_a_peer_five_times_slower_does_not_hold_the_others(pace: str) -> None:
     task = load_task(DIGITS)
-    steps = 1600 if pace == "own" else 160
+    steps = 800 if pace == "own" else 160
     without, alone = play(task, SLOW[:3], steps=steps)
     with_it, records = play(task, SLOW, steps=steps, pace=pace)
 
@@ -210,7 +210,7 @@ def test_all_go_on_with_the_same_bits(outer: str, codec: str) -> None:
 
 
 def test_a_latecomer_knows_the_pace_of_the_others() -> None:
-    world, records = play(load_task(TASKS / "union.py"), (*SLOW, 0.02), late_s=2.0, steps=1600, pace="own")
+    world, records = play(load_task(TASKS / "union.py"), (*SLOW, 0.02), late_s=1.0, steps=640, pace="own")
     assert [life.result is not None for life in world.lives] == [True] * 5
     assert len({(bits(life), life.peer.conversation.state.speeds) for life in world.lives}) == 1
     assert world.lives[0].peer.conversation.state.speeds.steps_per_s == pytest.approx((3 * 100 + 20 + 50) / 5, rel=1e-4)
@@ -220,7 +220,7 @@ def test_a_latecomer_knows_the_pace_of_the_others() -> None:
 
 def test_who_is_started_anew_goes_on_at_the_pace_of_the_others() -> None:
     fault = Fault(kind=Kind.RESTART, who=(1,), at_s=1.0, for_s=0.2)
-    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=1600, pace="own", patience_s=1.0)
+    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=800, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
     assert [life.number for life in world.lives if life.index == 1] == [0, 1]
     assert len({(bits(life), life.peer.conversation.state.speeds) for life in ended}) == 1
@@ -230,7 +230,7 @@ def test_who_is_started_anew_goes_on_at_the_pace_of_the_others() -> None:
 
 def test_a_crash_is_decided_as_ever_and_those_who_are_left_find_their_pace() -> None:
     fault = Fault(kind=Kind.CRASH, who=(3,), at_s=2.0)
-    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=1600, pace="own", patience_s=1.0)
+    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=640, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
     assert len({bits(life) for life in ended}) == 1
     assert [life.index for life in ended] == [0, 1, 2]

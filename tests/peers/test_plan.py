@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from live import verb
 
-from samovar.aggregation.mixing.registry import TOPOLOGIES
+from samovar.aggregation.mixing.registry import GIVEN_BY_NAME
 from samovar.aggregation.schedules.cost import Links, predict
 from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.peers.settings.link_text import parse_duration, parse_link, parse_size
@@ -159,7 +159,7 @@ def gossip_planned(*arguments: object) -> dict[str, Any]:
 def test_every_topology_is_predicted_and_the_fastest_comes_first() -> None:
     found = gossip_planned("--peers", 64, "--size", "100MB", "--link", "100mbit,5ms")
     rows = {row["topology"]: row for row in found["topologies"]}
-    assert set(rows) == set(TOPOLOGIES)
+    assert set(rows) == set(GIVEN_BY_NAME)
     seconds = [row["seconds"] for row in found["topologies"]]
     assert seconds == sorted(seconds)
     assert found["best"] == found["topologies"][0]["topology"] == "one_peer_exponential"
@@ -187,4 +187,4 @@ def test_the_graphs_are_drawn(tmp_path: Path) -> None:
     ended = verb("plan", "--size", "1MB", "--peers", 12, "--protocol", "gossip", "--svg", drawn)
     assert f"drawn: {drawn}" in ended.stdout.replace("\n", "")
     circles = list(ElementTree.parse(drawn).getroot().iter(f"{SVG}circle"))
-    assert len(circles) == 12 * len(TOPOLOGIES)
+    assert len(circles) == 12 * len(GIVEN_BY_NAME)

@@ -299,6 +299,19 @@ def test_the_peer_that_came_farthest_is_loaded_unless_another_is_named(here: Pat
     assert torch.equal(samovar.load(mine, "run", 0).embed.weight, first.embed.weight)
 
 
+def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Path) -> None:
+    models, mine = [Tied(), Tied(), Tied()], Tied()
+    models[2].norm.num_batches_tracked += 7
+    saved(here / "run", *models)
+    samovar.load(mine, "run", mean=True)
+    assert torch.allclose(mine.embed.weight, torch.stack([one.embed.weight for one in models]).mean(0))
+    assert mine.out.weight is mine.embed.weight
+    assert int(mine.norm.num_batches_tracked) == 7, "a count is no mean"
+    saved(here / "odd", Tied(), Tied(width=6))
+    with pytest.raises(samovar.CheckpointError, match=r"its model is another than that of .*peer-1"):
+        samovar.load(Tied(width=6), "odd", mean=True)
+
+
 @pytest.mark.parametrize(
     ("model", "folder", "peer", "said"),
     [

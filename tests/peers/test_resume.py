@@ -25,11 +25,11 @@ from samovar.peers.training.loop import Training
 from samovar.peers.training.stop import Stop
 from samovar.peers.training.task_replica import TaskReplica
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Keep, Load
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.local_sgd.checkpoint import position_of
 from samovar.protocols.local_sgd.state import State
+from samovar.protocols.work import Keep, Load
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from live import ROOT, samovar, verb
+from tiers import one_in
 from two_peers import TwoPeers
 
 from samovar import join
@@ -52,7 +53,9 @@ def play(
 # What an end means
 
 
-@pytest.mark.parametrize("more", [{}, {"overlap": True}, {"codec": "int8"}, {"fragments": 2}, {"outer": "nesterov"}])
+@pytest.mark.parametrize(
+    "more", one_in(2, [{}, {"overlap": True}, {"codec": "int8"}, {"fragments": 2}, {"outer": "nesterov"}])
+)
 def test_as_many_samples_or_epochs_as_the_steps_have_are_the_same_run(more: dict[str, Any]) -> None:
     """26 steps of 3 peers with 4 rows each, of 50 batches."""
     models = []
@@ -108,7 +111,7 @@ def test_all_peers_stop_in_the_round_after_the_evaluation_that_reached_the_goal(
     assert {life.result and life.result.end and life.result.end.by for life in world.lives} == {"stop"}
 
 
-@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("number", one_in(3, range(1, 9)))
 def test_peers_decide_alike_when_the_coordinator_dies_about_an_evaluation(number: int) -> None:
     """It dies at its commits of rounds, before and after those that it evaluates, and another one evaluates."""
     fault = Fault(kind=Kind.CRASH, who=("coordinator",), at_message=Moment("Commit", 3 * number, sent=True))

@@ -30,7 +30,7 @@ from samovar.peers.training.trainer import Trainer
 from samovar.protocols.collectives.reducer import Reducer
 from samovar.protocols.local_sgd import site_averaging as site_rounds_module
 from samovar.protocols.local_sgd.rounds import Committed, SiteCommitted
-from samovar.protocols.local_sgd.site_averaging import Hold, SiteRounds
+from samovar.protocols.local_sgd.site_averaging import Hold, SiteRounds, Stand
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.scenarios.text import scenario_text
@@ -278,6 +278,24 @@ def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) 
     company = simulate(of_a_site(3).run(), within_s=30)
     company.agree()
     assert [walker.means[0][0] for walker in company.walkers] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("liar", [0, 2])
+def test_a_mate_that_tells_others_different_turns_stalls_nobody(liar: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells one mate that it is past this turn, and all others the truth: they do not sum among the same peers."""
+    company, told = of_a_site(4), list[Stand]()
+    honest = SiteRounds._tell
+
+    def tell(self: SiteRounds, peers: tuple[str, ...], message: Stand | Hold) -> None:
+        if self._channel.endpoint.id == f"p{liar}" and isinstance(message, Stand) and message.turn == 1:
+            told.append(dataclasses.replace(message, turn=site_rounds_module.PAST))
+            self._channel.post("p1", told[-1])
+        honest(self, peers, message)
+
+    monkeypatch.setattr(SiteRounds, "_tell", tell)
+    simulate(company.run(), within_s=30)
+    assert told
+    company.agree()
 
 
 # Resumed

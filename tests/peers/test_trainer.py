@@ -19,9 +19,9 @@ from samovar.peers.task.model_copy import Diverged
 from samovar.peers.task.task import Task, TaskError, kind_of, load_task
 from samovar.peers.task.tensors import moved, samples_in
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.conversation import Load
 from samovar.protocols.local_sgd.checkpoint import position_of
 from samovar.protocols.local_sgd.state import State
+from samovar.protocols.work import Load
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]

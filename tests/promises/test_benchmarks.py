@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from live import ROOT
+from live import ROOT, python
 
 BENCHMARKS = ROOT / "benchmarks"
 BEGIN_EACH = """
@@ -39,9 +38,8 @@ def every(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def begun(files: list[Path]) -> dict[str, str]:
     """What each said, by its name."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN_EACH, *map(str, files)], capture_output=True, text=True, check=True
-    )
+    done = python("-c", BEGIN_EACH, *files)
+    assert done.returncode == 0, done.stderr
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
 
@@ -101,8 +99,7 @@ def test_one_that_fails_or_misses_its_goal_is_told_with_its_exit_code_and_keeps_
 
 
 def test_where_no_links_can_be_made_the_cost_model_is_skipped_and_says_why() -> None:
-    script = [sys.executable, str(BENCHMARKS / "cost_model.py"), "--quick"]
-    done = subprocess.run(script, env={**os.environ, "PATH": ""}, capture_output=True, text=True, check=False)
+    done = python(BENCHMARKS / "cost_model.py", "--quick", env={**os.environ, "PATH": ""})
     assert done.returncode == 77
     assert done.stderr.splitlines() == [
         "network namespaces with shaped links cannot be made here: this machine has no unshare"

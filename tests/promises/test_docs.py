@@ -15,6 +15,7 @@ from record_page import page as record_page
 from synthetic import synthetic_run
 from tiers import soaked
 
+from samovar.peers.records.consensus import Consensus
 from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.records import SCHEMA
 from samovar.peers.records.result import Best
@@ -24,6 +25,7 @@ from samovar.peers.task.task import NAMES
 from samovar.sims.scenarios.scenario import ROLES, Kind, Scenario
 from samovar.sims.sweeps.promises import promises
 
+CONSENSUS = Consensus(time_s=1.0, version=1, peers=2, distance=0.1)
 BEST = Best(metric="accuracy", value=0.5, at=1, file="best.safetensors")
 ELSEWHERE = Elsewhere(peer="erin", exchanges=1, joined_s=1.0)
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
@@ -129,7 +131,9 @@ def test_the_page_on_records_has_the_keys_of_a_run_s_files_and_no_others(tmp_pat
     run = synthetic_run(tmp_path)
     rows = [json.loads(text) for text in peer_file(tmp_path, "alice").read_text().splitlines()]
     lines = {row["kind"]: row for row in rows}
-    simulated = dataclasses.replace(run.result, virtual_s=1.0, digest="", broken="", best=BEST, elsewhere=(ELSEWHERE,))
+    simulated = dataclasses.replace(
+        run.result, virtual_s=1.0, digest="", broken="", best=BEST, elsewhere=(ELSEWHERE,), consensus=CONSENSUS
+    )
     result = json.loads(simulated.to_json())
     missing = next(row["missing"][0] for row in rows if row.get("missing"))
     written = {
@@ -141,6 +145,7 @@ def test_the_page_on_records_has_the_keys_of_a_run_s_files_and_no_others(tmp_pat
         "A peer": result["peers"][0].keys(),
         "A lost peer": result["lost"][0].keys(),
         "The best model": result["best"].keys(),
+        "Consensus": result["consensus"].keys(),
         "A peer elsewhere": result["elsewhere"][0].keys(),
     }
     sections = PAGES["records.md"].split("\n## ")[1:]

@@ -78,10 +78,16 @@ def library() -> list[tuple[str, str]]:
 parsed = cache(ast.parse)
 
 
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """All nodes of a file's tree. To walk all trees of the library takes a second, and ten tests look at them."""
+    return [*ast.walk(parsed(source))]
+
+
 def imports(path: str, source: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias, str]]:
     """Each imported name as (statement, alias, absolute dotted name)."""
     package = ["samovar", *path.split("/")[:-1]]
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node, alias, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -97,7 +103,7 @@ def names(path: str, source: str) -> Iterator[tuple[str, int]]:
         yield name, node.lineno
         whole = alias.asname or isinstance(node, ast.ImportFrom)
         bound[alias.asname or alias.name.split(".")[0]] = name if whole else name.split(".")[0]
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         attributes, at = [], node
         while isinstance(at, ast.Attribute):
             attributes.append(at.attr)
@@ -135,7 +141,7 @@ def purity_faults(path: str, source: str) -> list[str]:
         impure = any(within(name, module) for module in IMPURE)
         if impure or name.split(".")[0] not in {*PURE, "samovar"}:
             faults.append(f"{path}:{line}: {name}: aggregation is mathematics only")
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         waits = isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         if waits or called in {"open", "print", "input"}:
@@ -159,7 +165,7 @@ def banned_faults(path: str, source: str) -> list[str]:
 def size_faults(path: str, source: str) -> list[str]:
     lines = len(source.splitlines())
     faults = [f"{path}: {lines} lines: two concerns met here?"] if lines > LINES_MAX else []
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -170,7 +176,7 @@ def size_faults(path: str, source: str) -> list[str]:
 def class_sizes(source: str) -> Iterator[tuple[str, int, int]]:
     """Each class that has a constructor of its own: how many arguments that takes, and how many attributes the class
     sets on itself."""
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         for made in node.body if isinstance(node, ast.ClassDef) else ():
             if isinstance(made, ast.FunctionDef) and made.name == "__init__":
                 own = {
@@ -198,7 +204,7 @@ def conversation_faults(path: str, source: str) -> list[str]:
     if LOCAL_SGD.match(path):
         return []
     found = [(name, line) for name, line in names(path, source) if OWN.search(name)]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Name | ast.Attribute | ast.ClassDef | ast.FunctionDef | ast.arg):
             name = next(getattr(node, of) for of in ("id", "attr", "name", "arg") if hasattr(node, of))
             found += [(name, node.lineno)] if OWN.search(name) else []
@@ -421,9 +427,8 @@ def cited(page: str) -> set[str]:
 @cache
 def written() -> set[str]:
     """Every function of tests/."""
-    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "tests").rglob("*.py"))
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    texts = (path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"^ *(?:async )?def (\w+)\(", text, re.MULTILINE)}
 
 
 def test_every_trap_of_zeromq_is_told_and_every_test_that_is_cited_exists() -> None:

@@ -167,14 +167,14 @@ def test_of_two_peers_of_which_one_raises_the_other_goes_on_and_the_result_says_
 
 
 def test_a_removed_folder_does_not_cost_the_result(tmp_path: Path) -> None:
-    run = Live(tmp_path, *TRAIN, "--steps", 400)
+    run = Live(tmp_path, *TRAIN, "--steps", 240)
     run.until(lambda: run.rounds() >= 3, "round 3")
     shutil.rmtree(run.folder)
     ended = run.end()
     assert (ended.code, ended.left) == (2, [])
-    assert ended.result["rounds"] == 50
+    assert ended.result["rounds"] == 30
     assert ended.result["accuracy"] >= 0.95
-    assert [peer["steps"] for peer in ended.result["peers"]] == [400] * 4
+    assert [peer["steps"] for peer in ended.result["peers"]] == [240] * 4
     assert "not all of the result could be written" in ended.complaint
 
 
@@ -190,9 +190,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_no_training_and_is_told(small_disk: Path) -> None:
-    ended = samovar(small_disk, *TRAIN, "--steps", 400)
+    ended = samovar(small_disk, *TRAIN, "--steps", 240)
     assert (ended.code, ended.left) == (2, []), ended.err
-    assert (ended.result["rounds"], ended.result["lost"]) == (50, [])
+    assert (ended.result["rounds"], ended.result["lost"]) == (30, [])
     assert ended.result["accuracy"] >= 0.95
     assert "checkpoint failed: cannot save checkpoint" in ended.err
     assert "cannot save checkpoint" in ended.complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from live import Live
 from live import samovar as samovar_verb
 from loops import HERE, nothing_runs_on, rounds  # noqa: F401
+from nursery import Forked
 from torch import nn
 
 import samovar
@@ -139,7 +141,8 @@ def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: 
 def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
     path = script(tmp_path, "")
     path.write_text(path.read_text().replace("samovar.join()", "samovar.join(peers=2, patience_s=10_000)"))
-    with subprocess.Popen([sys.executable, path], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with Forked([sys.executable, str(path)], cwd=tmp_path, env={**os.environ}, **pipes) as process:
         assert process.stderr is not None
         assert "waiting for 1 more" in process.stderr.readline()
         said = ""

@@ -255,9 +255,8 @@ def test_a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_
     assert max(end.steps for end in stopped.ends) < whole
     resumed = two(way, begun=stopped.kept)
     assert [end.steps for end in resumed.ends] == [whole] * 2
-    longest = 4  # the longest period of these ways, which is what a stop costs at most
     for before, after in zip(stopped.computes, resumed.computes, strict=True):
-        assert 0 <= before.steps + after.steps - whole <= longest
+        assert 0 <= before.steps + after.steps - whole <= way.longest, "a stop costs the steps of one exchange at most"
     if EQUAL not in way.cannot:
         assert torch.equal(*(end.model for end in resumed.ends))
 

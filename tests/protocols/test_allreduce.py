@@ -21,10 +21,9 @@ from samovar.protocols.collectives import reducer as reducer_module
 from samovar.protocols.collectives.allreduce import allreduce
 from samovar.protocols.collectives.reducer import Reducer
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.link import link as link_module
+from samovar.protocols.link.flow import Flow
 from samovar.protocols.link.lane import CREDIT_BYTES_MIN
 from samovar.protocols.link.link import PeerLost
-from samovar.protocols.link.table import Links
 from samovar.protocols.members.view import Attributes, Member, View
 from samovar.protocols.transfer.chunks import Chunk, Inbox
 from samovar.sims.world.network import Network
@@ -215,8 +214,7 @@ def test_float64_and_exact_integers_come_out_exact(schedule: Schedule) -> None:
 @pytest.mark.parametrize("schedule", [*SCHEDULES.values(), Direct()], ids=lambda schedule: schedule.name)
 def test_a_small_credit_never_deadlocks(schedule: Schedule, credit: int, monkeypatch) -> None:
     monkeypatch.setattr(Endpoint, "chunk_bytes", lambda self, to: 256)
-    monkeypatch.setattr(link_module, "CREDIT_BYTES_MIN", credit * 512)
-    monkeypatch.setattr(Links, "_credit_bytes", lambda self: credit * 512)
+    monkeypatch.setattr(Flow, "share_bytes", lambda self: credit * 512)
     for world in (3, 4, 5):
         vectors = vectors_of(world, world * 64 * 8)  # parts of 8 chunks
         results, _ = reduce_all(schedule, vectors, link="100mbit,1ms")
@@ -322,7 +320,7 @@ def took(envelope: Envelope | None) -> bytes:
 
 
 def test_chunks_of_past_attempts_are_dropped_and_their_credit_given_back(monkeypatch) -> None:
-    monkeypatch.setattr(Links, "_credit_bytes", lambda self: CREDIT_BYTES_MIN)
+    monkeypatch.setattr(Flow, "share_bytes", lambda self: CREDIT_BYTES_MIN)
 
     async def main() -> None:
         sender, receiver = endpoints = company(Network(parse_link(LINK), 1), 2)

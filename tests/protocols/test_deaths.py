@@ -90,11 +90,12 @@ def last_delivery(n: int, schedule: str) -> tuple[int, int]:
     ("n", "schedule", "every"),
     [
         (2, "ring", 1),
-        (3, "ring", 5),
+        (3, "ring", 11),
         soaked(3, "ring", 1),
         soaked(3, "halving_doubling", 1),
         soaked(4, "ring", 7),
-        (4, "halving_doubling", 7),
+        (4, "halving_doubling", 23),
+        soaked(4, "halving_doubling", 7),
         soaked(5, "ring", 13),
         soaked(5, "halving_doubling", 17),
     ],
@@ -135,12 +136,13 @@ def test_with_a_quorum_of_one_the_survivor_of_two_goes_on() -> None:
     assert alone > 5
 
 
+@pytest.mark.parametrize("tries", [10, soaked(40)])
 @pytest.mark.parametrize("n", [4, 5])
-def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int) -> None:
+def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int, tries: int) -> None:
     first, last = last_delivery(n, "ring")
     rng = random.Random(n)
     agreed = hopeless = 0
-    for _ in range(40):
+    for _ in range(tries):
 
         async def main() -> Company:
             company = Company(n, give_up_after_s=4 * PATIENCE_S)
@@ -157,7 +159,7 @@ def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int) 
         else:
             assert all(isinstance(walker.error, NoQuorum) for walker in company.survivors)
             hopeless += 1
-    assert agreed > 0
+    assert agreed > 0 or (n == 4 and tries < 40), "of four only if the second dies when all is over"
     assert (hopeless > 0) == (n == 4), "two of four are no majority"
 
 

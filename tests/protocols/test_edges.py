@@ -96,7 +96,7 @@ def test_a_pair_that_cannot_reach_each_other_costs_one_patience_once(schedule: s
         if broken:
             company.part(["p3"], ["p4"])
         began, generation = company[0].sgd.state.round, company[0].membership.view.generation
-        await asyncio.sleep(60.0)
+        await asyncio.sleep(40.0)
         done, view = company[0].sgd.state.round - began, company[0].membership.view
         assert len(view.ids) == 5, "nobody was given up"
         assert (view.apart, view.generation - generation) == ((PAIR, 1) if broken else ((), 0))

@@ -11,12 +11,12 @@ import torch
 from samovar.aggregation.goals import parse_goal
 from samovar.aggregation.mean import combine, contribute
 from samovar.aggregation.periods.fixed import Fixed
-from samovar.protocols.conversation import Keep
 from samovar.protocols.local_sgd.checkpoint import position_of, state_of
 from samovar.protocols.local_sgd.ends import NOT_COUNTED, Counts, Ends, counts_of
 from samovar.protocols.local_sgd.state import State, from_snapshot, to_snapshot
 from samovar.protocols.transfer.snapshot import Snapshot
 from samovar.protocols.wire.frames import PeerMisbehaved
+from samovar.protocols.work import Keep
 
 
 def averaged(

@@ -46,7 +46,7 @@ def test_as_many_guests_as_come_at_once_are_served_and_forgotten() -> None:
         assert not a.refused
         await asyncio.sleep(3 * a.patience_s)
         assert list(a.links) == []
-        assert a.links._paces == {}
+        assert a.links._flow._paces == {}
         for endpoint in (a, *guests):
             endpoint.abort()
 

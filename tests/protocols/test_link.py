@@ -15,6 +15,7 @@ from samovar.protocols.link.congestion import (
     Rate,
     suiting_chunk,
 )
+from samovar.protocols.link.flow import Flow
 from samovar.protocols.link.handshake import Binding
 from samovar.protocols.link.lane import Outbound, Packet, Pulse
 from samovar.protocols.link.link import CONTROL_QUEUE_MAX, Link, PeerLost
@@ -34,7 +35,7 @@ class Side:
             incarnation,
             clock=clock,
             outbox=Outbox(self),
-            credit_bytes=lambda: 1 << 20,
+            flow=Flow(lambda: 256),  # so many links share it: 1 MiB for each
             pace=Pace(patience_s=8.0),
         )
 

@@ -3,8 +3,9 @@
 import random
 
 from samovar.protocols.in_process import LocalHub, LocalTransport
+from samovar.protocols.link.flow import INBOUND_BYTES_MAX
 from samovar.protocols.link.lane import CREDIT_BYTES_MIN
-from samovar.protocols.link.table import INBOUND_BYTES_MAX, Links
+from samovar.protocols.link.table import Links
 from samovar.sims.world.loop import run_virtual
 
 
@@ -16,10 +17,10 @@ def test_however_many_peers_there_are_they_share_one_pool_of_credit() -> None:
             ended=lambda peer: None,
             patience_s=5.0,
         )
-        alone = links._credit_bytes()
+        alone = links._flow.share_bytes()
         for n in range(1, 1500):
             links.answer(str(n))
-            granted = links._credit_bytes()
+            granted = links._flow.share_bytes()
             assert CREDIT_BYTES_MIN <= granted <= alone
             assert n * granted <= max(INBOUND_BYTES_MAX, n * CREDIT_BYTES_MIN)
         assert alone > granted == CREDIT_BYTES_MIN

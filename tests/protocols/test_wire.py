@@ -69,25 +69,25 @@ MULTIPLE = 10
 
 GOLDEN = [
     (
-        b"\x9c\x0a\xcd\x03\xe8\xcd\x07\xd0\x00\x00\xa0\xaalink.Pulse\x92\x05\xcd\x01\x2c\x92\xce\x00\x08\x00\x00"
+        b"\x9c\x0b\xcd\x03\xe8\xcd\x07\xd0\x00\x00\xa0\xaalink.Pulse\x92\x05\xcd\x01\x2c\x92\xce\x00\x08\x00\x00"
         b"\xcf\x00\x00\x00\x01\x00\x00\x00\x00\x07\xcc\xff\xcb\x40\x29\x00\x00\x00\x00\x00\x00",
         0,
         Frame(1000, 2000, Lane.LINK, 0, Pulse((5, 300), (1 << 19, 1 << 32), 7, 255, 12.5)),
     ),
     (
-        b"\x9d\x0a\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\xa9local_sgd\xadvectors.Chunk\x03\x11\x00\x00"
+        b"\x9d\x0b\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\xa9local_sgd\xadvectors.Chunk\x03\x11\x00\x00"
         b"\xce\x00\x01\x00\x00\xcd\x10\x00",
         65536,
         Frame(2**62 - 1, 42, Lane.DATA, 999, Chunk(3, 17, 0, 0, 65536, 4096), "local_sgd"),
     ),
     (
-        b"\x9e\x0a\x01\x02\x02\x03\xa4test\xadtest.Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00"
+        b"\x9e\x0b\x01\x02\x02\x03\xa4test\xadtest.Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00"
         b"\xc4\x02\x00\xff\x92\xc3\xa2\xc3\xa9\x90\x92\x92\xc2\xa0\x92\xc3\xa1x\x92\x00\xcd\x01\x2c",
         1000,
         Frame(1, 2, Lane.DATA, 3, SPECIMEN, "test"),
     ),
 ]
-"""Frames of protocol version 10, as its peers send them. When one of these must change, so must the version."""
+"""Frames of protocol version 11, as its peers send them. When one of these must change, so must the version."""
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy:
@@ -128,7 +128,7 @@ def test_every_message_comes_back_as_it_went(name: str) -> None:
     kind = wire._by_name[name]
     numbers = st.integers(0, INT_MAX)
 
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(instances_of(kind.type), numbers, numbers, numbers, st.integers(0, kind.payload_max))
     def check(body: object, incarnation: int, towards: int, seq: int, payload_bytes: int) -> None:
         header = encode(body, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel="there")
@@ -139,7 +139,7 @@ def test_every_message_comes_back_as_it_went(name: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_10_decode_to_what_they_did(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_11_decode_to_what_they_did(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
     incarnation, towards, seq, channel = frame.incarnation, frame.towards, frame.seq, frame.channel
     again = encode(frame.message, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel=channel)
@@ -209,7 +209,7 @@ def test_no_random_bytes_give_another_error() -> None:
     rng = random.Random(1)
     valid = [header for header, _ in examples()]
     seen = Counter[str]()
-    for n in range(150_000):
+    for n in range(50_000):
         if n % 3 == 0:
             header = rng.randbytes(rng.randrange(60))
         elif n % 3 == 1:  # a valid beginning, so that the later fields are reached
@@ -218,10 +218,10 @@ def test_no_random_bytes_give_another_error() -> None:
             first, second = rng.choice(valid), rng.choice(valid)
             header = first[: rng.randrange(len(first))] + second[rng.randrange(len(second)) :]
         seen[outcome(header, rng.choice([0, 0, 7, PAYLOAD_BYTES_MAX, 2**40]))] += 1
-    assert seen["refused"] > 100_000
+    assert seen["refused"] > 33_000
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.binary(max_size=200) | st.lists(st.integers(-(2**63), 2**64 - 1), max_size=12).map(msgpack.packb))
 def test_no_bytes_that_hypothesis_finds_give_another_error(header: bytes) -> None:
     assert outcome(header) in {"refused", *KINDS}
@@ -329,7 +329,7 @@ def test_two_families_may_have_messages_of_one_name() -> None:
 
 def test_another_version_says_so_whatever_else_it_sends() -> None:
     for version in (0, 1, 127, 2**63 - 1):
-        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks 10"):
+        with pytest.raises(OtherVersion, match=f"version {version}, this side speaks {wire.VERSION}"):
             decode(msgpack.packb([version, {"of": "course"}, [1, 2], "what comes later may be anything"]), 0)
     for no_version in (True, "1", 1.0, None):
         with pytest.raises(PeerMisbehaved) as error:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from samovar.peers.settings.settings import Settings
-from samovar.protocols.link.table import INBOUND_BYTES_MAX
+from samovar.protocols.link.flow import INBOUND_BYTES_MAX
 from samovar.protocols.local_sgd.rounds import (
     Committed,
     Computed,

@@ -11,7 +11,9 @@ from samovar.sims.sweeps.harsh import HARSHNESS, harsher
 
 
 def plain(seed: int) -> Scenario:
-    return replace(draw(seed), priorities=None, faults=())
+    drawn = draw(seed)
+    groups = tuple(replace(group, dialable=True) for group in drawn.groups)
+    return replace(drawn, priorities=None, faults=(), groups=groups)
 
 
 def with_only(name: str, seed: int) -> Scenario:
@@ -58,6 +60,6 @@ def test_several_join_at_once_and_two_at_least_are_there_before() -> None:
             continue
         times_s = [at_s for _, at_s in scenario.arrivals]
         assert not times_s or max(times_s) - min(times_s) <= 0.01
-        assert scenario.settings.peers == scenario.peers - len(times_s) >= 2
+        assert scenario.settings.founders == scenario.peers - len(times_s) >= 2
         most = max(most, len(times_s))
     assert most >= 4

@@ -29,7 +29,7 @@ from samovar.sims.world.world import World
 
 # ---- in a world of peers
 
-AT_S, FOR_S, UNTIL_S = 3.0, 1.5, 4.5
+AT_S, FOR_S, UNTIL_S = 1.2, 1.5, 2.7
 LATENCY_S, STEP_S = 0.02, 0.05
 SETTLED_S = AT_S + 3 * LATENCY_S
 """What was under way when the fault fell has arrived."""
@@ -60,7 +60,7 @@ class Lived(World):
         **more: object,
     ) -> None:
         settings = Settings(
-            peers=peers, period="4", steps=60, seed=3, patience_s=2.0, device="cpu", checkpoint_every_s=0.0
+            peers=peers, period="4", steps=40, seed=3, patience_s=2.0, device="cpu", checkpoint_every_s=0.0
         )
         link = LinkSpec(bandwidth_Bps=1.25e6, latency_s=LATENCY_S)
         moment = {} if more.keys() & {"at_event", "at_step", "at_message"} else {"at_s": AT_S}
@@ -317,7 +317,7 @@ def test_a_fault_falls_at_a_message_on_who_sends_or_receives_it(sent: bool, who:
 
 
 def test_messages_count_from_a_time_on_and_from_the_first_of_another_kind_on() -> None:
-    for moment, at_s in ((Moment("Have", 3, sent=False), 2.0), (Moment("Have", 3, sent=False, after="Commit"), None)):
+    for moment, at_s in ((Moment("Have", 3, sent=False), 1.0), (Moment("Have", 3, sent=False, after="Commit"), None)):
         world = Lived(Kind.CRASH, "receiver", at_message=moment, at_s=at_s)
         ((fell_s, _),) = world.events("nemesis", Fell)
         since_s = at_s or world.frames["Commit", False][0][0]

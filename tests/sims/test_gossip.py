@@ -1,7 +1,9 @@
 """Gossip in simulations: models come together, faults strike only the neighbours, and its promises can be broken."""
 
+import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,14 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
-from samovar.sims.checkers.gossip import a_mix_is_of_what_was_published, rounds_are_mixed_one_by_one
+from samovar.protocols.gossip.periods import Told
+from samovar.protocols.gossip.shares import CameBack
+from samovar.protocols.members.states import Moved, State
+from samovar.sims.checkers.gossip import (
+    a_mix_is_of_what_was_published,
+    a_share_is_taken_once_or_comes_back,
+    rounds_are_mixed_one_by_one,
+)
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
@@ -45,25 +54,43 @@ def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
     assert spread(algorithm=algorithm) < spread(topology="ring")
 
 
-def test_each_peer_decides_its_adaptive_period_and_neighbours_decide_alike() -> None:
-    settings = {"peers": 6, "steps": 400, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
-    _, records, _ = simulate(UNION, period="adaptive", period_block_s=0.5, **settings)
+def periods_of(**settings: Any) -> list[list[int]]:
+    """The local steps before each exchange of each peer, in a run of 200."""
+    settings |= {"peers": 6, "steps": 200, "protocol": "gossip", "topology": "ring", "step_time": "20ms"}
+    _, records, _ = simulate(UNION, **settings)
     exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
-    periods = {
-        peer: [int(one.details["period"]) for one in exchanges if one.peer == peer]
-        for peer in {one.peer for one in exchanges}
-    }
-    assert all(len(set(own)) > 1 for own in periods.values()), "each peer has changed its period"
-    for round in range(5, min(map(len, periods.values())) - 1):
-        chosen = [own[round] for own in periods.values()]
-        assert max(chosen) <= 2 * min(chosen)
-    assert max(one.step for one in exchanges) == 400
+    assert max(one.step for one in exchanges) == 200
+    peers = {one.peer for one in exchanges}
+    return [[int(one.details["period"]) for one in exchanges if one.peer == peer] for peer in peers]
 
 
-@pytest.mark.parametrize("first", [0, soaked(100)])
-def test_gossip_keeps_its_promises_under_drawn_faults(first: int) -> None:
+@pytest.mark.parametrize(("period", "alike"), [("adaptive", 2), ("auto", 4)])
+def test_each_peer_decides_its_period_and_neighbours_decide_alike(period: str, alike: int) -> None:
+    """`auto` grows by a factor of 4 at a time."""
+    periods = periods_of(period=period, period_block_s=0.5, link="100mbit,100ms")
+    assert all(len(set(own)) > 1 for own in periods), "each peer has changed its period"
+    for round in range(5, min(map(len, periods)) - 1):
+        chosen = [own[round] for own in periods]
+        assert max(chosen) <= alike * min(chosen)
+
+
+def test_without_guesses_peers_mix_the_more_rarely_the_longer_it_takes() -> None:
+    near, far = (periods_of(period="auto", link=f"100mbit,{latency}") for latency in ("1ms", "500ms"))
+    assert max(map(max, near)) < min(map(max, far))
+
+
+@pytest.mark.parametrize("motion", [(1.0,), (math.nan,) * 7])
+def test_numbers_that_make_no_sense_are_told_from_those_that_do(motion: tuple[float, ...]) -> None:
+    assert Told(1.0, 0.1).makes_sense
+    assert Told(1.0, 0.1, (0.0,) * 7).makes_sense
+    assert not Told(1.0, 0.1, motion).makes_sense
+    assert not Told(math.inf, 0.1).makes_sense
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 4), soaked(4, 6), soaked(100, 10)])
+def test_gossip_keeps_its_promises_under_drawn_faults(first: int, count: int) -> None:
     """`samovar simulate --sweep 300 --protocol gossip` judges more of them."""
-    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in range(first, first + 10)}
+    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in range(first, first + count)}
     assert {seed: how for seed, how in wrong.items() if how} == {}
 
 
@@ -112,11 +139,27 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
     assert len(told(Mixed(1, ones, -0.6, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
 
 
+def test_a_share_that_is_taken_and_comes_back_too_is_found_unless_another_life_gave_it() -> None:
+    ones = torch.ones(2)
+
+    def told(back_to: str) -> list[str]:
+        log = [
+            Entry(0.0, "1.0", Published(1, 4, ones)),
+            Entry(1.0, "0.0", Mixed(1, ones, 1.0, {"peer-1": 1.0}, {"peer-1": 1}, 2 * ones)),
+            Entry(2.0, "1.1", Published(1, 4, ones)),
+            Entry(3.0, back_to, CameBack(1, "peer-0")),
+            Entry(4.0, "0.0", Moved(State.MEMBER, State.FINISHED)),
+        ]
+        return list(a_share_is_taken_once_or_comes_back(draw(0, "gossip"), log))
+
+    assert told("1.0") == ["0.0 took the share of 1.0 in round 1, which came back too"]
+    assert told("1.1") == []
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
         (("--algorithm", "moshpit:2", "--topology", "ring"), "--topology"),
-        (("--period", "auto"), "--period"),
         (("--topology", "regular:1"), "--topology"),
         (("--algorithm", "epidemic:0"), "--algorithm"),
         (("--outer", "nesterov"), "--outer"),
@@ -134,13 +177,13 @@ def test_settings_that_gossip_cannot_take_are_refused_in_one_line(flags: tuple[s
 
 
 def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
-    """The fewest exchanges that any of five peers makes within ten seconds beside a sixth, whose steps take so long."""
+    """The fewest exchanges that any of five peers makes within six seconds beside a sixth, whose steps take so long."""
     link = parse_link("1gbit,1ms")
     groups = (Group(peers=5, link=link, step_s=0.05), Group(peers=1, link=link, step_s=slow_s))
     settings = Settings(peers=6, steps=10**6, period="4", protocol="gossip", algorithm=algorithm, device="cpu")
     world = World(load_task(UNION), Scenario(settings=settings, groups=groups))
     with pytest.raises(Hung):  # its time is over
-        run_virtual(world.run(within_s=10.0), seed=0)
+        run_virtual(world.run(within_s=6.0), seed=0)
     made = Counter(entry.life for entry in world.log.entries if isinstance(entry.event, Mixed))
     return min(made[f"{peer}.0"] for peer in range(5))
 

@@ -48,14 +48,14 @@ def kept(life: Life) -> int:
 
 
 def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
-    scenario = draw(seed)
+    scenario = draw(seed, "allreduce")
     settings = replace(scenario.settings, steps=1500, patience_s=5.0)
     speaks = Fault(kind=Kind.HOSTILE, who=who, at_s=1.0, for_s=for_s)
     quiet = replace(scenario, settings=settings, faults=(speaks,), arrivals=(), priorities=None, buggify=False)
     return World(toy_task(quiet.toy_size), quiet)
 
 
-@pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(5.0, 200, False), soaked(30.0, 600, True)])
+@pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(2.5, 150, False), soaked(30.0, 600, True)])
 @pytest.mark.parametrize("who", [(), (0,)], ids=["keys", "a member"])
 def test_nothing_grows_with_what_hostile_keys_say(
     who: tuple[int, ...], for_s: float, grown_max: int, whole: bool, monkeypatch: pytest.MonkeyPatch

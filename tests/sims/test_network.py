@@ -173,7 +173,7 @@ class Told:
         told = Arrivals(frames, lambda peer: None, lambda peer, why: None)
         self.machine.context.run(self.network.open, self.name, told)
         for other in known:
-            self.network.admit(self.name, other)
+            self.network.doors.admit(self.name, other)
 
     def post(self, to: str, header: bytes) -> None:
         self.machine.context.run(self.network.carry, self.name, to, header, b"")

@@ -77,8 +77,8 @@ def test_a_way_keeps_its_order_and_two_ways_do_not() -> None:
         network.seen.append(see)
         for peer in PEERS:
             network.open(peer, Arrivals(lambda *_: None, lambda _: None, lambda *_: None))
-        network.admit("c", "a")
-        network.admit("c", "b")
+        network.doors.admit("c", "a")
+        network.doors.admit("c", "b")
         for number in range(20):
             for sender in "ba":
                 network.carry(sender, "c", PULSE if number % 3 else COMMIT, bytes([number]))

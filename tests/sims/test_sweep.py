@@ -128,7 +128,7 @@ def nobody_commits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str
 
 
 def test_seeds_are_shared_out_among_all_conversations(other: Simulation) -> None:
-    assert [shared_out(seed) for seed in range(4)] == ["allreduce", "gossip", "other", "allreduce"]
+    assert [shared_out(seed) for seed in range(5)] == ["allreduce", "gossip", "parameter_server", "other", "allreduce"]
 
 
 def test_where_seeds_are_shared_out_only_common_places_are_required(other: Simulation) -> None:
@@ -164,7 +164,7 @@ def test_processes_judge_a_sweep_as_one_does() -> None:
 
 
 FINDERS = {
-    "a result is committed without a quorum": ("what is committed more than half have", [2, 4, 1]),
+    "a result is committed without a quorum": ("what is committed more than half have", [4, 2, 1]),
     "an update counts once more in each generation": ("every contribution counts once", [8, 0, 6]),
     "a stale generation is accepted": ("nothing of an old generation is applied", [360, 323, 725]),
 }
@@ -176,7 +176,7 @@ from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import judge
 
 found = next(verdict for seed in map(int, sys.argv[1:]) if (verdict := judge(draw(seed))).broken)
-small = minimise(found, runs_max=40)
+small = minimise(found, runs_max=20)
 print(json.dumps([found.promise, small.promise, small.scenario.peers, len(small.scenario.faults)]))
 """
 
@@ -230,14 +230,14 @@ def test_what_is_due_at_the_same_time_goes_in_an_order_that_the_seed_draws() -> 
 DIGESTS = (
     "from samovar.sims.sweeps.draw import draw;"
     "from samovar.sims.sweeps.verdict import judge;"
-    "print(*(judge(draw(seed)).digest for seed in (21, 24)))"
+    "print(*(judge(draw(seed)).digest for seed in (8, 16)))"
 )
 
 
 def test_a_seed_gives_the_same_digest_under_any_hash_seed_and_no_other_seed_gives_it() -> None:
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     told = printed_under_hash_seed(hash_seed, DIGESTS).split()
-    assert told == [judge(draw(seed)).digest for seed in (21, 24)], "this process has another hash seed"
+    assert told == [judge(draw(seed)).digest for seed in (8, 16)], "this process has another hash seed"
     assert len(set(told)) == 2
 
 
@@ -254,7 +254,7 @@ def test_one_more_draw_in_one_place_does_not_reshuffle_the_rest() -> None:
                 told = Arrivals(lambda sender, *_: times.append((sender, clock())), lambda _: None, lambda *_: None)
                 network.open(name, told)
                 for other in "abc":
-                    network.admit(name, other)
+                    network.doors.admit(name, other)
             for sender, to in sent:
                 network.carry(sender, to, b"", b"")
             await asyncio.sleep(5)
@@ -285,11 +285,11 @@ def test_our_own_code_is_disturbed_now_and_then_at_some_sites_until_all_is_heale
     assert all(20 <= sum(run) <= 80 for run in active), "one visit in twenty"
     assert not any(any(run[900:]) for run in runs)
     assert observer(3, until_s=0.0) == [False] * 1000
-    assert {site for site in SITES for seed in range(30) if any(observer(seed, site))} == set(SITES)
+    assert [site for site in SITES if any(any(observer(seed, site)) for seed in range(30))] == [*SITES]
 
 
 def test_the_time_of_day_may_jump_an_hour_and_nothing_comes_of_it() -> None:
-    scenario = replace(draw(12), faults=())
+    scenario = replace(draw(14), faults=())
     jumps = tuple(Fault(kind=Kind.CLOCK, at_s=at_s, factor=factor) for at_s, factor in ((0.5, 3600.0), (2.0, -7200.0)))
     seen = [judge(replace(scenario, faults=faults)) for faults in ((), jumps)]
     assert [verdict.reached["fault: clock"] for verdict in seen] == [0, 2]

@@ -8,6 +8,7 @@ import time
 import pytest
 from company import Company
 from simulated import no_complaints, printed_under_hash_seed, simulate  # noqa: F401
+from tiers import soak
 
 from samovar.sims.world.loop import Deadlock, VirtualLoop, run_virtual
 
@@ -160,7 +161,9 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert digest_of(7) != digest_of(8)
 
 
+@soak
 def test_a_run_does_not_depend_on_the_hash_seed() -> None:
+    """Of whole seeds `test_sweep` shows it for each change."""
     code = "from test_virtual_loop import digest_of; print(digest_of(7))"
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     told = printed_under_hash_seed(hash_seed, code)

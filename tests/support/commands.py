@@ -9,18 +9,27 @@ from pathlib import Path
 
 from live import ROOT
 
-STEPS, SIMULATED_STEPS = 40, 16
-"""Of a quick run."""
+STEPS, STEPS_ON_LINKS, PEERS_SIMULATED = 40, 16, 16
+"""Of a quick run, and of one on simulated or shaped links. A simulated one has no more peers than that, and a sweep is
+of one seed."""
 
 
 def words(command: str, quick: bool) -> list[str]:
-    """Of a quick command, as it is but for its number of local steps."""
+    """Of a quick command, as it is but for its number of local steps, simulated peers and seeds."""
     typed = shlex.split(command, comments=True)
-    if not quick or not {"train", "simulate"} & {*typed[:2]} or "--sweep" in typed or "--help" in typed:
+    if not quick or not {"train", "simulate"} & {*typed[:2]} or "--help" in typed:
         return typed
+    if "--sweep" in typed:
+        typed[typed.index("--sweep") + 1] = "1"
+        return typed
+    if typed[1] == "simulate" and "--peers" in typed:
+        place = typed.index("--peers") + 1
+        typed[place] = str(min(int(typed[place]), PEERS_SIMULATED))
     if any(word.endswith(".py") and "def model(" not in (ROOT / word).read_text() for word in typed):
         return typed  # a script has steps of its own, see `examples`
-    steps = SIMULATED_STEPS if typed[1] == "simulate" else 2 * STEPS if "--resume" in typed else STEPS
+    if {"simulate", "--link", "--config"} & {*typed}:
+        return [*typed, "--steps", str(STEPS_ON_LINKS)]
+    steps = 2 * STEPS if "--resume" in typed else STEPS
     return [*typed, "--steps", str(steps)]
 
 

@@ -12,11 +12,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from samovar.protocols.budget import Budget
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
 from samovar.protocols.link.lane import Outbound
 from samovar.protocols.link.link import Link
+from samovar.protocols.pipes import Pipes
+from samovar.protocols.relay.ends import Ends
+from samovar.protocols.relay.messages import RELAY
+from samovar.protocols.relay.relay import Relay
 from samovar.protocols.transport import Arrivals, PeerId, Transport
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
@@ -30,6 +35,12 @@ class Parcel:
 @message("test")
 @dataclass(frozen=True, slots=True)
 class Postcard:
+    n: int
+
+
+@message("test", lane=Lane.LOOSE)
+@dataclass(frozen=True, slots=True)
+class Whisper:
     n: int
 
 
@@ -64,6 +75,17 @@ class Wrapper:
     @property
     def machine(self) -> str:
         return self.inner.machine
+
+    @property
+    def pipes(self) -> Pipes | None:
+        return self.inner.pipes
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.inner.budget
+
+    def reaches(self, peer: PeerId) -> bool:
+        return self.inner.reaches(peer)
 
     def open(self, arrivals: Arrivals) -> None:
         self.inner.open(arrivals)
@@ -172,10 +194,16 @@ class Clogged(Wrapper):
 
 
 class World(ABC):
-    """Where a promise is tried. `virtual`: time is, so that it can be asserted."""
+    """Where a promise is tried. `virtual`: time is, so that it can be asserted. `outbound`: peers that cannot be
+    dialled; `relays`: peers that are there from the start, and carry what such peers say to each other."""
 
     virtual = True
     patience_s = 4.0
+    outbound: Sequence[str] = ()
+    relays: Sequence[str] = ()
+    lossy_relays = True
+    """Whether a lossy world loses also what comes to a relay and from it. Faults of two links, one inside the other, at
+    each tenth frame are more than the patience allows for."""
 
     def __init__(self, *, lossy: bool) -> None:
         self.lossy = lossy
@@ -183,6 +211,9 @@ class World(ABC):
         self.losses: list[Lossy] = []
         self.endpoints: list[Endpoint] = []
         self.lost: dict[str, list[PeerId]] = defaultdict(list)
+        self.carriers: dict[str, Relay] = {}
+        self._unasked: dict[str, Endpoint] = {}
+        """The relays that no promise has asked for."""
         self._made = 0
 
     @abstractmethod
@@ -195,6 +226,11 @@ class World(ABC):
 
     async def endpoint(self, name: str) -> Endpoint:
         """An open endpoint that knows all others, as they know it."""
+        if not self._made:
+            self._unasked = {relay: await self._endpoint(relay) for relay in self.relays}
+        return self._unasked.pop(name, None) or await self._endpoint(name)
+
+    async def _endpoint(self, name: str) -> Endpoint:
         self._made += 1
         transport = self.transport(name)
         if self.lossy:
@@ -204,11 +240,24 @@ class World(ABC):
         endpoint = Endpoint(self.ways[name], patience_s=self.patience_s, rng=random.Random(1000 + self._made))
         endpoint.on_lost.append(lambda peer, why: self.lost[name].append(peer))
         await endpoint.open()
+        self._relaying(name, endpoint)
+        if not self.lossy_relays:
+            for other in self.ways.keys() - {name} if name in self.relays else self.relays:
+                self.spare(name, other)
         for other in self.endpoints:
             endpoint.dial(other.id, other.address)
             other.dial(endpoint.id, endpoint.address)
         self.endpoints.append(endpoint)
         return endpoint
+
+    def _relaying(self, name: str, endpoint: Endpoint) -> None:
+        channel = Channel(endpoint, RELAY)
+        if endpoint.pipes is not None:
+            Ends(channel, endpoint.pipes, lambda far: [self.ways[relay].id for relay in self.relays])
+        elif name in self.relays:
+            self.carriers[name] = Relay(
+                channel, lambda: {self.ways[one].id for one in self.outbound if one in self.ways}
+            )
 
     def spare(self, *names: str) -> None:
         """From now on nothing is lost between these."""
@@ -297,7 +346,7 @@ async def stuck(sending: asyncio.Task, endpoint: Endpoint, peer: Endpoint) -> No
 
     def used_up() -> bool:
         lane, there = out_lane(endpoint, peer), link_of(peer, endpoint)
-        granted = there._in[Lane.DATA].limit_bytes(there._credit(Lane.DATA))
+        granted = there._in[Lane.DATA].limit_bytes(there._room(Lane.DATA))
         return bool(lane.queue) and not lane.in_flight and lane.posted_bytes >= granted
 
     await eventually(used_up)

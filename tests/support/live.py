@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from nursery import NAME, ZYGOTE, Forked, execute
 from samovar import join
 from samovar.__main__ import main
 from samovar.peers.launch import spawn
+from samovar.peers.training import devices
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
@@ -150,6 +152,15 @@ def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
         yield run.invitation
 
 
+def python(*command: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """``python COMMAND``, from the nursery. `how`: its folder and its environment, as subprocess takes them."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    words = [sys.executable, *map(str, command)]
+    process = Forked(words, **{"cwd": Path.cwd(), "env": {**os.environ}, **pipes, **how})
+    out, err = process.communicate(timeout=LIMIT_S)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
 def children() -> list[psutil.Process]:
     """Of this process, and theirs; but for multiprocessing's own, which is none of a run's."""
     return [child for child in psutil.Process().children(recursive=True) if not _is_none_of_a_run(child)]
@@ -164,10 +175,17 @@ def _is_none_of_a_run(child: psutil.Process) -> bool:
 
 
 def verb(*arguments: object) -> Result:
-    """``samovar ARGUMENTS`` in this process. Processes of a run come from the nursery."""
+    """``samovar ARGUMENTS`` in this process. Processes of a run come from the nursery. A seat that a peer takes here is
+    free when it is over, as if its process had ended."""
+    seats = list[socket.socket]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spawn, "_execute", execute)
-        return CliRunner().invoke(main, [*map(str, arguments)])
+        patch.setattr(devices, "_KEPT", seats)
+        try:
+            return CliRunner().invoke(main, [*map(str, arguments)])
+        finally:
+            for seat in seats:
+                seat.close()
 
 
 def samovar(folder: Path, *arguments: object) -> Ended:

@@ -147,6 +147,10 @@ def _become(folder: str, environment: dict[str, str], files: dict[int, int]) -> 
 
 def run(command: list[str]) -> None:
     """``python COMMAND``."""
+    if command[0] == "-c":
+        sys.argv, sys.path[0] = ["-c", *command[2:]], ""
+        exec(command[1], vars(importlib.import_module("__main__")))
+        return
     if command[0] != "-m":
         sys.argv, sys.path[0] = command, str(Path(command[0]).resolve().parent)
         os.setsid()

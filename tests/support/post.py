@@ -29,6 +29,8 @@ class Post:
 
 class PostTransport:
     machine = ""
+    pipes = None
+    budget = None
 
     def __init__(self, post: Post, id: PeerId) -> None:
         self._post, self.id, self.address = post, id, f"post://{id}"
@@ -39,6 +41,9 @@ class PostTransport:
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
         self._post.send(self.id, peer, header, payload)
         return len(header) + len(payload)
+
+    def reaches(self, peer: PeerId) -> bool:
+        return True
 
     async def self_test(self) -> None: ...
 

@@ -77,7 +77,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
     await over(a).send(b.id, Postcard(0))
     at_b = collect(b, consume=False)
     world.ways["a"].posting = measure
-    sending = asyncio.create_task(ship(a, b, 3000, 15_000))
+    sending = asyncio.create_task(ship(a, b, 2400, 15_000))
     await stuck(sending, a, b)
     assert len(overshot) > 0
     assert max(overshot) <= 0
@@ -92,7 +92,7 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
         taken += len(unused)
         await asyncio.sleep(0.005)
     await a.drain()
-    assert numbers(at_b[Parcel]) == list(range(3000))
+    assert numbers(at_b[Parcel]) == list(range(2400))
     assert max(overshot) <= 0
 
 

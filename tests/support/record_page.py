@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from samovar.peers.records import elsewhere, records, result
+from samovar.peers.records import consensus, elsewhere, records, result
 from samovar.peers.records.json_lines import FloatOrNaN
 
 HEAD = """# Records and results
@@ -22,7 +22,8 @@ ignores those that it does not know; a change that it would misread raises the v
 is refused in one line.
 
 Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read. Files of
-version 2 that have no `metric_scales`, `model_bytes`, `best` or `ended_by` were written before these were added.
+version 2 that have no `metric_scales`, `model_bytes`, `received_from`, `best` or `ended_by` were written before these
+were added.
 
 Each process begins with a header line, whose `kind` is `schema`. The `kind` of each other line is `round` or `exchange`
 for an exchange, else `event`. Types are those of JSON. The unit of a metric is told by its scale; of the unit `%` are
@@ -44,11 +45,16 @@ TABLES = (
         result.Result,
         "Besides: `schema`; and for rounds `accuracy` and `accuracy_round`, as in version 1. `exchanges` is called\n"
         "`rounds` where exchanges are rounds, also in `peers` and `elsewhere`. `virtual_s`, `digest` and `broken` are\n"
-        "left out of a real run.",
+        "left out of a real run, and `consensus` where all peers have one model.",
     ),
     ("A peer (`peers` of the result)", result.PeerSummary, ""),
     ("A lost peer (`lost` of the result)", result.Lost, ""),
     ("The best model (`best` of the result)", result.Best, ""),
+    (
+        "Consensus (`consensus` of the result)",
+        consensus.Consensus,
+        "Of simulations whose peers have models of their own. `scene.json` has a list of them, about one a round.",
+    ),
     ("A peer elsewhere (`elsewhere` of the result)", elsewhere.Elsewhere, ""),
 )
 

@@ -19,7 +19,7 @@ from samovar.peers.conversations.registry import Registered, Setup
 from samovar.peers.settings import validators as rules
 from samovar.peers.settings.fields import OwnSettings, setting
 from samovar.protocols.channel import Channel
-from samovar.protocols.conversation import Came, Evaluate, Keep, Load, Outcome, Position, Steps, Update, Work
+from samovar.protocols.conversation import Came, Outcome, Position
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.errors import Expelled, NoQuorum
 from samovar.protocols.members.joining import Entry
@@ -28,6 +28,7 @@ from samovar.protocols.transfer.snapshot import Expected, Snapshot, bytes_max, u
 from samovar.protocols.transfer.snapshot_transfer import Donor, fetch
 from samovar.protocols.transport import PeerId
 from samovar.protocols.wire.frames import PeerMisbehaved
+from samovar.protocols.work import Evaluate, Keep, Load, Steps, Update, Work
 from samovar.sims.conversations.simulation import Simulation
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 soak = pytest.mark.soak
+left_out: set[str] = set()
+"""What of the files of this session is soaked and not run, as `test_file.py::test_name[case]`."""
 
 
 def soaked(*case: Any, id: str | None = None) -> Any:

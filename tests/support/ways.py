@@ -27,8 +27,10 @@ class Way:
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
+    `whole`: of the promises of another way only a third is tried for each change too, see `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
-    is of all three. `task_file`: a task of its own, whose promises are not tried with scripts; empty: the usual one."""
+    is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own,
+    whose promises are not tried with scripts; empty: the usual one."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -37,8 +39,10 @@ class Way:
     ended_by: str = "steps"
     as_task: str = ""
     nightly: bool = False
+    whole: bool = False
     steps_ms: tuple[float, ...] = (STEP_MS,)
     all_at_once: bool = True
+    longest: int = 4
     task_file: str = ""
 
     @property
@@ -50,6 +54,11 @@ class Way:
     def some(self, choices: int, what: str) -> int:
         """A number below `choices`, another one for each way: which peer is killed, and when."""
         return zlib.crc32(f"{self.name} {what}".encode()) % choices
+
+    def in_turn(self, promise: str) -> bool:
+        """Whether the promise is tried with this way for each change. Each promise is tried with other ways, so that
+        together they try each promise, and each way, several times."""
+        return not self.nightly and (self.whole or self.some(3, promise) == 0)
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
@@ -121,7 +130,7 @@ IN_SIMULATION = (
     STOPPED,
 )
 WAYS = (
-    Way("plain", cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
+    Way("plain", whole=True, cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
     Way("every step", {"period": "1", "steps": 12}, steps_ms=(100.0,), nightly=True),
     Way("adaptive", {"period": "adaptive", "period_initial": 4, "period_block_s": 0.15}, by_chance=BY_TIME),
     Way("auto", {"period": "auto"}, FORGETS, BY_TIME, nightly=True),
@@ -151,6 +160,7 @@ WAYS = (
         "overlap, share, fragments, outer, int8",
         {"overlap": True, "overlap_share": 0.5, "fragments": 3, "codec": "int8"} | NESTEROV,
         OUTER,
+        whole=True,
     ),
     Way("pace", {"pace": "own"}, by_chance=BY_SPEED, steps_ms=UNEVEN, nightly=True),
     Way(
@@ -187,7 +197,7 @@ WAYS = (
     Way("accumulation", task_file="accumulating.py", nightly=True),
     Way("accumulation, overlap", {"overlap": True}, task_file="accumulating.py"),
     Way("bf16", task_file="halves.py", nightly=True),
-    Way("bf16, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file="halves.py"),
+    Way("bf16, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file="halves.py", whole=True),
     Way("bf16, gossip", GOSSIP, MIXES, task_file="halves.py", nightly=True),
     Way("unfreezing", task_file=THAWING),
     Way("unfreezing, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file=THAWING, nightly=True),
@@ -204,9 +214,10 @@ WAYS = (
     ),
     Way("unfreezing, overlap, fragments", {"overlap": True, "fragments": 3}, task_file=THAWING),
     Way("ring mixing", RING, MIXES, BY_ORDER),
-    Way("gossip", GOSSIP, MIXES),
+    Way("gossip", GOSSIP, MIXES, whole=True),
     Way("gossip, torus", GOSSIP | {"topology": "torus"}, MIXES, nightly=True),
     Way("gossip, one peer", GOSSIP | {"topology": "one_peer_exponential"}, MIXES, BY_START, all_at_once=False),
+    Way("gossip, auto", GOSSIP | {"period": "auto"}, MIXES | FORGETS, BY_TIME, nightly=True, longest=16),
     Way("gossip, choco", CHOCO, MIXES | ESTIMATES),
     Way("gossip, push_sum", GOSSIP | {"algorithm": "push_sum"}, MIXES),
     Way("gossip, ad_psgd", GOSSIP | {"algorithm": "ad_psgd"}, MIXES | PAIRS, BY_ORDER, all_at_once=False),
@@ -226,7 +237,7 @@ def _cases(promise: str, *, always: bool) -> Iterator[Any]:
     for way in WAYS:
         if promise in way.by_chance or (way.task_file and promise in SCRIPTS):
             continue
-        marks = [pytest.mark.soak] if way.nightly and not always else []
+        marks = [] if always or way.in_turn(promise) else [pytest.mark.soak]
         if promise in way.cannot:
             marks.append(pytest.mark.xfail(reason=way.cannot[promise], raises=AssertionError, strict=True))
         yield pytest.param(way, id=way.name, marks=marks)

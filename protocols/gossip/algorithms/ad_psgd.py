@@ -24,8 +24,8 @@ from .algorithm import OfModels
 class ADPSGD(OfModels):
     """AD-PSGD on the graph that the user has chosen."""
 
-    own_graph = False
     pairs = True
+    drawn = 1
 
     def graph(self, topology: Topology) -> Topology:
         return OneOf(topology)

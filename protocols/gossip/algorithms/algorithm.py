@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ....aggregation.mixing.topology import Topology
-from ...conversation import Correction, Update
+from ...work import Correction, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,17 @@ class Algorithm(Protocol):
     @property
     def pairs(self) -> bool:
         """Whether a mix is an average with one neighbour, which answers amid its local steps."""
+        ...
+
+    @property
+    def bears_codecs(self) -> bool:
+        """Whether what a peer gives may be encoded, however coarsely."""
+        ...
+
+    @property
+    def drawn(self) -> int | None:
+        """Where peers have links to a few only: along how many a peer mixes in a round, drawn anew; None: along all; 0:
+        it has to know all peers."""
         ...
 
     def graph(self, topology: Topology) -> Topology:
@@ -72,17 +83,27 @@ class Algorithm(Protocol):
         ...
 
 
-class OfModels:
-    """The common part of the algorithms that mix models and nothing else, with m = n."""
+class Usual:
+    """The common part of the algorithms: whole vectors, from the neighbours in the graph that the user has chosen."""
 
+    own_graph = False
     splits = False
     pairs = False
+    bears_codecs = False
+    drawn: int | None = None
 
-    def begin(self, model: Tensor, parameters: int) -> Held:
-        return Held(model)
+    def graph(self, topology: Topology) -> Topology:
+        return topology
 
     def correction(self, held: Held) -> Correction | None:
         return None
+
+
+class OfModels(Usual):
+    """The common part of the algorithms that mix models and nothing else, with m = n."""
+
+    def begin(self, model: Tensor, parameters: int) -> Held:
+        return Held(model)
 
     def give(self, held: Held, update: Update) -> Tensor:
         return update.vector

@@ -9,29 +9,29 @@ neighbours of peer j have of y_j (`differences`):
 As W is symmetric, and all holders of xhat_j have the same bits, the mean of all models is left as it is. gamma below 1
 keeps the errors of the estimates from growing: the coarser the codec, the smaller. Values in the authors' code: 0.04
 for the largest 1 % of the elements, 0.34 for 16 levels, 0.45 for signs.
+
+Without a codec this is elastic averaging (EASGD; Zhang, Choromanska and LeCun, "Deep learning with elastic averaging
+SGD", NeurIPS 2015, arXiv 1412.6651) between neighbours, x_i <- y_i - sum_j alpha_ij (y_i - y_j), with the elastic rates
+alpha_ij = gamma W_ij. On a star the hub is the paper's centre variable, except that it trains too.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from ....aggregation.mixing.topology import Topology
-from ...conversation import Update
+from ...work import Update
 from .algorithm import Held, OfModels
 
 
 class Choco(OfModels):
     """CHOCO-SGD with the consensus step size gamma = `step`, above 0 and at most 1."""
 
-    own_graph = False
+    bears_codecs = True
 
     def __init__(self, step: float = 0.04) -> None:
         if not 0 < step <= 1:
             raise ValueError(f"the consensus step size is above 0 and at most 1, not {step:g}")
         self._step = step
-
-    def graph(self, topology: Topology) -> Topology:
-        return topology
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
         return Held((mixed - given).mul_(self._step).add_(update.vector))

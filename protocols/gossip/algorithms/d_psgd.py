@@ -12,15 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....aggregation.mixing.topology import Topology
 from .algorithm import OfModels
 
 
 @dataclass(frozen=True, slots=True)
 class DPSGD(OfModels):
     """D-PSGD on the graph that the user has chosen."""
-
-    own_graph = False
-
-    def graph(self, topology: Topology) -> Topology:
-        return topology

@@ -18,7 +18,7 @@ class EpidemicLearning(OfModels):
     own_graph = True
 
     def __init__(self, others: int = 2) -> None:
-        self._graph = Epidemic(others)
+        self._graph, self.drawn = Epidemic(others), others
 
     def graph(self, topology: Topology) -> Topology:
         return self._graph

@@ -26,24 +26,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....aggregation.mixing.topology import Topology
-from ...conversation import AfterStep, Correction, Update
-from .algorithm import Held
+from ...work import AfterStep, Correction, Update
+from .algorithm import Held, Usual
 
 _CORRECTION, _STEP = "correction", "step"
 
 
 @dataclass(frozen=True, slots=True)
-class GradientTracking:
+class GradientTracking(Usual):
     """Gradient tracking on the graph that the user has chosen. A vector that neighbours take is y_i [n], then the mean
     step [p]."""
-
-    own_graph = False
-    splits = False
-    pairs = False
-
-    def graph(self, topology: Topology) -> Topology:
-        return topology
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         zero = torch.zeros(parameters, dtype=model.dtype)

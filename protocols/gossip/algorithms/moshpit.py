@@ -16,6 +16,7 @@ class Moshpit(OfModels):
     """The grid has `axes` axes."""
 
     own_graph = True
+    drawn = 0
 
     def __init__(self, axes: int = 2) -> None:
         self._graph = Grid(axes)

@@ -18,29 +18,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....aggregation.mixing.topology import Topology
-from ...conversation import Correction, Update
-from .algorithm import Held
+from ...work import Update
+from .algorithm import Held, Usual
 
 _SUM = "sum"
 
 
 @dataclass(frozen=True, slots=True)
-class PushSum:
+class PushSum(Usual):
     """Stochastic gradient push on the graph that the user has chosen."""
 
-    own_graph = False
     splits = True
-    pairs = False
-
-    def graph(self, topology: Topology) -> Topology:
-        return topology
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         return Held(model, {_SUM: torch.cat((model, model.new_ones(1)))})
-
-    def correction(self, held: Held) -> Correction | None:
-        return None
 
     def give(self, held: Held, update: Update) -> Tensor:
         weighted, weight = held.tensors[_SUM][:-1], held.tensors[_SUM][-1:]

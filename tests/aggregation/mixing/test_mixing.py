@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from samovar.aggregation.mixing.edge_list import EdgeList
 from samovar.aggregation.mixing.grid import Grid
 from samovar.aggregation.mixing.random_graphs import Epidemic, RandomRegular, SmallWorld
-from samovar.aggregation.mixing.registry import TOPOLOGIES, parse_topology
+from samovar.aggregation.mixing.registry import GIVEN_BY_NAME, parse_topology
 from samovar.aggregation.mixing.regular import Complete, Exponential, OnePeerExponential, Ring, Star, Torus, Wheel
 from samovar.aggregation.mixing.slim_fly import SlimFly
 from samovar.aggregation.mixing.spectrum import rho, rounds_to
@@ -15,11 +16,13 @@ from samovar.aggregation.mixing.topology import Neighbours, Topology, is_connect
 from samovar.aggregation.mixing.weights import matrix as weights
 from samovar.aggregation.mixing.weights import row, takers
 
-ALL = {name: parse_topology(name) for name in TOPOLOGIES} | {
+ALL = {name: parse_topology(name) for name in GIVEN_BY_NAME} | {
     "grid": Grid(2),
     "grid:3": Grid(3),
     "regular:7": RandomRegular(7),
     "small_world:6:1": SmallWorld(6, 1.0),
+    "edges": EdgeList.parsed("0-1,1-2,2-3,3-0,0-5,5-40"),
+    "edges with weights": EdgeList.parsed("0-1*0.5,1-2*2,2-3*4,3-0*0.01,0-5*1,5-40*3"),
 }
 NAMES = pytest.mark.parametrize("name", sorted(ALL))
 STATIC = pytest.mark.parametrize("name", sorted(name for name, topology in ALL.items() if not topology.varies))

@@ -1,16 +1,20 @@
 """The gossip algorithms as functions, on problems whose solution is known."""
 
+import re
+
 import pytest
 import torch
+from live import ROOT
 from torch import Tensor
+from ways import WAYS
 
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.weights import matrix
-from samovar.protocols.conversation import AfterStep, Update
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
-from samovar.protocols.gossip.algorithms.registry import parse_algorithm
+from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.gossip.differences import encoded
+from samovar.protocols.work import AfterStep, Update
 
 PEERS, RATE, PERIOD = 8, 0.02, 10
 CURVES = torch.linspace(0.5, 2.0, PEERS, dtype=torch.float64)
@@ -88,7 +92,27 @@ def test_choco_needs_a_step_that_suits_the_codec() -> None:
     assert apart_after(200, "1", "top_k:0.1") > 1
 
 
-@pytest.mark.parametrize("name", ["d_psgd", "choco", "gradient_tracking", "moshpit:2", "epidemic:2"])
+def test_choco_without_a_codec_is_elastic_averaging() -> None:
+    """Zhang, Choromanska and LeCun, arXiv 1412.6651, with the neighbours' models in place of a centre variable."""
+    models, alpha = torch.randn(PEERS, 5, dtype=torch.float64), 0.3 / 3
+    ring = range(PEERS)
+    pull = [alpha * (2 * models[one] - models[one - 1] - models[(one + 1) % PEERS]) for one in ring]
+    mixed = matrix(parse_topology("ring"), PEERS, 1) @ models
+    elastic = [
+        parse_algorithm("choco:0.3").mix(Held(models[one]), Update(vector=models[one]), models[one], mixed[one]).model
+        for one in ring
+    ]
+    assert torch.allclose(torch.stack(elastic), models - torch.stack(pull), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_among_the_ways_to_train_and_on_its_page(name: str) -> None:
+    tried = {str(way.settings.get("algorithm", "d_psgd")).split(":")[0] for way in WAYS if "gossip" in way.name}
+    assert name in tried
+    assert re.search(rf"^\| `{name}[`:]", (ROOT / "docs/gossip.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_neighbour_finds_the_model_in_what_a_peer_gives(name: str) -> None:
     algorithm, model = parse_algorithm(name), torch.tensor([1.0, 2.0, 3.0])
     held = algorithm.begin(model, 2)

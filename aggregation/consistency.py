@@ -1,0 +1,85 @@
+"""Consistency of a parameter server: which updates a read must contain, and so which worker may go on.
+
+One rule on vector clocks serves all models. The clock of a worker is the number of updates that it has pushed. A read
+at clock c by worker p needs, in the clocks of what it reads,
+
+    v_q >= c - slack   for every other worker q that counts,
+    v_p >= c - own     for itself,
+
+and may contain more. A worker takes the step after clock c when such a read is there. Sources:
+
+- `bsp`, slack 0: bulk synchronous, Valiant 1990. A read at clock c contains the first c updates of all workers.
+- `ssp:s`: stale synchronous parallel, Ho et al., NIPS 2013, section 3: a worker at clock c may go on if the slowest is
+  at c - s or later, sees all updates of the clocks up to c - s - 1, and sees all of its own (read-my-writes).
+- `bounded:t`: bounded delay, Li et al., OSDI 2014, section 3.4: the task k starts when all tasks up to k - t - 1 are
+  done, a worker's own among them. So a worker goes on while up to t + 1 of its own updates are on their way.
+- `async`: eventual consistency. A read contains whatever has arrived.
+
+Invariant, at each moment: the clocks of two workers that count differ by at most slack + 1, because a worker that is at
+slack + 1 above the slowest has pushed the step that it began at slack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .options import made_of, whole
+
+W = TypeVar("W")
+
+SLACK_MAX = 1_000_000
+"""The largest finite slack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """`slack`: updates of another worker that a read may lack; `own`: those of the reader itself. None: any number."""
+
+    slack: int | None
+    own: int | None
+
+    def __post_init__(self) -> None:
+        for lacking in (self.slack, self.own):
+            if lacking is not None and not 0 <= lacking <= SLACK_MAX:
+                raise ValueError(f"a bound is 0 to {SLACK_MAX}, got {lacking}")
+
+    def required(self, reader: W, clock: int, workers: Iterable[W]) -> dict[W, int]:
+        """The clocks that a read needs. `workers`: those that count, with the reader or without it."""
+        needed: dict[W, int] = {}
+        if self.slack is not None and clock > self.slack:
+            needed = {worker: clock - self.slack for worker in workers if worker != reader}
+        if self.own is not None and clock > self.own:
+            needed[reader] = clock - self.own
+        return needed
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether no worker begins a step before all have finished the last one."""
+        return self.slack == 0
+
+
+def lacking(clocks: Mapping[W, int], required: Mapping[W, int]) -> list[W]:
+    """The workers whose updates are missing in `clocks`, in the order of `required`. Empty: the read is there."""
+    return [worker for worker, clock in required.items() if clocks.get(worker, 0) < clock]
+
+
+def spread(clocks: Iterable[int]) -> int:
+    """The difference between the fastest and the slowest clock; 0 for no clocks."""
+    known = list(clocks)
+    return max(known) - min(known) if known else 0
+
+
+CONSISTENCIES: Mapping[str, tuple[Callable[..., Consistency], int]] = {
+    "bsp": (lambda: Consistency(0, 0), 0),
+    "ssp": (lambda bound="3": Consistency(whole(bound), 0), 1),
+    "bounded": (lambda delay="8": Consistency(whole(delay), whole(delay)), 1),
+    "async": (lambda: Consistency(None, None), 0),
+}
+"""Name -> a function that makes it from its options, which are texts, and the most options it takes."""
+
+
+def parse_consistency(text: str) -> Consistency:
+    """The consistency that a user asks for, as in ``ssp:3``. Raises ValueError, in one line, on anything else."""
+    return made_of(text, CONSISTENCIES, "consistency")

@@ -1,0 +1,88 @@
+"""A random graph in which a peer has the more neighbours the more it can send.
+
+A peer with d neighbours sends d vectors in a round, which takes it d / b with the bandwidth b. Where all have the same
+number of neighbours, the slowest link sets the time of a round for all near it. Here the numbers are in proportion to
+the bandwidths, which makes the times alike, and a peer with a thin link has one neighbour:
+
+    d_i = degree b_i / median(b), at least 1, at most 4 degree
+
+The graph of these numbers is that of Havel (1955) and Hakimi (1962), then changed at random by switches that keep the
+numbers, until it is connected. Metropolis weights keep the mean of all models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from statistics import median
+
+from .edge_list import Among
+from .random_graphs import switch
+from .regular import Static
+from .topology import Edge, Neighbours, Topology, Vertex, is_connected, numbered, of_edges, parts_of
+
+_DRAWS = 50
+_MOST = 4
+"""The most neighbours, in multiples of those of a usual peer: an edge weighs the less the more neighbours it has at
+either end, so those of a hub would mix slowly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity(Static):
+    """`degree`: neighbours of a peer that can send as much as the median of all. The chance is that of `seed`, so all
+    peers draw the same graph."""
+
+    degree: int = 4
+    seed: int = 0
+    by_capacity = True
+
+    def __post_init__(self) -> None:
+        if self.degree < 2:
+            raise ValueError(f"{self.degree} neighbours of a usual peer connect no graph, at least 2 do")
+
+    def neighbours(self, count: int, round: int) -> Neighbours:
+        return self.among(tuple(numbered(count))).neighbours(count, round)
+
+    def among(self, peers: tuple[Vertex, ...]) -> Topology:
+        wished = degrees([peer.capacity for peer in peers], self.degree)
+        edges, chance = _havel_hakimi(wished), random.Random(f"capacity {wished} {self.seed}")
+        for _ in range(_DRAWS):
+            switch(edges, chance, lambda a, b: wished[a] >= self.degree or wished[b] >= self.degree)
+            if is_connected(found := of_edges(len(peers), edges)):
+                return Among(found, {})
+        firsts = [part[0] for part in parts_of(found)]
+        return Among(of_edges(len(peers), [*edges, *pairwise(firsts)]), {})
+
+
+def degrees(capacities: Sequence[int], usual: int) -> list[int]:
+    """The number of neighbours of each peer, from what it can send; 0: unknown, which counts as the median of the
+    others. `usual`: of a peer of the median. All together are an even number, and enough to connect the graph."""
+    count = len(capacities)
+    if count < 2:
+        return [0] * count
+    middle = median([one for one in capacities if one] or [1])
+    rates = [(one or middle) / middle for one in capacities]
+    most = min(_MOST * usual, count - 1)
+    found = [min(max(1, round(usual * rate)), most) for rate in rates]
+    fastest = sorted(range(count), key=lambda at: (-rates[at], at))
+    for at in cycle(fastest):
+        if sum(found) >= 2 * (count - 1) and sum(found) % 2 == 0:
+            return found
+        found[at] += found[at] < count - 1
+    raise AssertionError("a cycle has no end")
+
+
+def _havel_hakimi(wished: Sequence[int]) -> list[Edge]:
+    """Edges that give each vertex so many neighbours, or fewer where no graph has these numbers: the vertex that lacks
+    least takes those that lack most, so that thin peers hang on others than each other, and the graph is connected."""
+    lacking, edges = dict(enumerate(wished)), list[Edge]()
+    while lacking:
+        one = min(lacking, key=lambda at: (lacking[at], at))
+        count = lacking.pop(one)
+        for other in sorted(lacking, key=lambda at: (-lacking[at], at))[:count]:
+            if lacking[other] > 0:
+                lacking[other] -= 1
+                edges.append((min(one, other), max(one, other)))
+    return sorted(edges)

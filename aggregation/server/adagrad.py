@@ -1,0 +1,33 @@
+"""Adagrad: each element has a rate of its own, rate / sqrt(sum of the squares of its gradients so far).
+
+Source: Duchi et al., JMLR 2011; Dean et al., "Large scale distributed deep networks", NIPS 2012, section 4.1, where the
+state lives on the parameter server's shards alone: s <- s + g^2, x <- x - rate * g / (sqrt(s) + eps). State: s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .function import State, Takes, check_rate, check_step
+
+
+@dataclass(frozen=True, slots=True)
+class Adagrad:
+    rate: float = 0.01
+    eps: float = 1e-10
+    takes: ClassVar[Takes] = "gradient"
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+
+    def start(self, values: Tensor) -> State:
+        return {"squares": torch.zeros_like(values)}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        check_step(values, pushed, state, "squares")
+        squares = state["squares"] + pushed * pushed
+        return values - self.rate * pushed / (squares.sqrt() + self.eps), {"squares": squares}

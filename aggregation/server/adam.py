@@ -1,0 +1,45 @@
+"""Adam with bias correction (Kingma & Ba, ICLR 2015, Algorithm 1).
+
+    m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,
+    x <- x - rate * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+State: m, v, and the number t of pushes so far, which has no dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .function import State, Takes, check_rate, check_step
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    takes: ClassVar[Takes] = "gradient"
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0 <= beta < 1:
+                raise ValueError(f"{name} is 0 or more and below 1, got {beta:g}")
+
+    def start(self, values: Tensor) -> State:
+        zeros = torch.zeros_like(values)
+        return {"mean": zeros, "square": zeros.clone(), "pushes": torch.zeros((), dtype=values.dtype)}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        check_step(values, pushed, state, "mean", "square", "pushes")
+        mean = self.beta1 * state["mean"] + (1 - self.beta1) * pushed
+        square = self.beta2 * state["square"] + (1 - self.beta2) * pushed * pushed
+        pushes = state["pushes"] + 1
+        unbiased = (square / (1 - self.beta2**pushes)).sqrt() + self.eps
+        stepped = values - self.rate * (mean / (1 - self.beta1**pushes)) / unbiased
+        return stepped, {"mean": mean, "square": square, "pushes": pushes}

@@ -1,0 +1,52 @@
+"""The port of server functions.
+
+A server function is pure: it makes new values and a new state from the old ones and from what was pushed, and writes
+into none of its arguments. It acts on each element by itself, so a range of a vector has the same bits as if the whole
+vector were updated. Vectors are [..., n].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Protocol
+
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+"""The function's own tensors by name, each of the shape of the values, or without dimensions (a count)."""
+Takes = Literal["change", "gradient"]
+
+
+class ServerFunction(Protocol):
+    """A function that a server applies to its values. It keeps nothing by itself."""
+
+    takes: ClassVar[Takes]
+    """What workers push: the "change" of their local steps, y - x, or their "gradient", (x - y) / learning rate. With a
+    plain SGD in the task the latter is the sum of the gradients of these steps."""
+
+    def start(self, values: Tensor) -> State:
+        """The state before the first push, for values [..., n]."""
+        ...
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        """The values [..., n] and the state after `pushed` [..., n]. Raises ValueError where shapes or dtypes differ,
+        or where the state is another function's."""
+        ...
+
+
+def check_step(values: Tensor, pushed: Tensor, state: State, *names: str) -> None:
+    """Raises ValueError unless `pushed` and the named tensors of the state fit `values`."""
+    if set(state) != set(names):
+        have = ", ".join(sorted(state)) or "nothing"
+        raise ValueError(f"this server function keeps {', '.join(names) or 'no state'}, the state has {have}")
+    for name, tensor in (("pushed", pushed), *state.items()):
+        scalar = name != "pushed" and tensor.dim() == 0
+        if tensor.dtype != values.dtype or (tensor.shape != values.shape and not scalar):
+            got, want = f"{tensor.dtype} of {tuple(tensor.shape)}", f"{values.dtype} of {tuple(values.shape)}"
+            raise ValueError(f"{name} is {got}, the values are {want}")
+
+
+def check_rate(rate: float, most: float = 100.0) -> None:
+    """Raises ValueError unless 0 < rate <= `most`."""
+    if not 0 < rate <= most:
+        raise ValueError(f"a learning rate is above 0 and at most {most:g}, got {rate:g}")

@@ -1,0 +1,83 @@
+"""Building the parameter server from the settings: a server or a worker, by the peer's role."""
+
+from __future__ import annotations
+
+from ...protocols.channel import Channel
+from ...protocols.conversation import Conversation
+from ...protocols.members.attributes import SERVER
+from ...protocols.members.joining import Entry
+from ...protocols.members.membership import Membership
+from ...protocols.members.presence import Presence
+from ...protocols.parameter_server.chain import Chains
+from ...protocols.parameter_server.client import Client
+from ...protocols.parameter_server.intake import Intake
+from ...protocols.parameter_server.messages import PARAMETER_SERVER
+from ...protocols.parameter_server.placement import ranges_of
+from ...protocols.parameter_server.reads import Reads
+from ...protocols.parameter_server.serving import Parts, Serving, restored
+from ...protocols.parameter_server.store import Store
+from ...protocols.parameter_server.takeover import Takeover
+from ...protocols.parameter_server.tenure import Tenure
+from ...protocols.parameter_server.worker import Options, State, Worker
+from .parameter_server_settings import ParameterServerSettings
+from .registry import Registered, Setup
+
+
+def build(setup: Setup) -> Conversation:
+    """One peer's conversation. Raises ValueError for a checkpoint that does not fit."""
+    wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
+    parameters = facts.layout.size if facts.parameters is None else facts.parameters
+    ranges = ranges_of(facts.layout.size, parameters)
+    channel = Channel(endpoint, PARAMETER_SERVER)
+    membership = setup.membership
+    assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
+    presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    if membership.me.attributes.role == SERVER:
+        store = Store(ranges, facts.layout.dtype, parameters, wished.function)
+        return Serving(
+            _parts(setup, wished, store, channel), membership, presence, setup.clock, setup.settings.evaluate_every
+        )
+    options = Options(
+        algorithm=wished.algorithm.value.under(wished.bound),
+        consistency=wished.bound,
+        function=wished.function,
+        parameters=parameters,
+        steps=setup.steps,
+        evaluate_every=setup.settings.evaluate_every if "evaluation" in facts.can else 0,
+    )
+    state = State(0, 0, facts.vector)
+    if setup.resumed is not None:
+        clock, step = setup.resumed.numbers["parameter_server"]
+        state = State(clock, step, setup.resumed.tensors["parameter_server/model"])
+    if setup.steps is not None and state.step > setup.steps:
+        gone = f"this run has gone {state.step} local steps"
+        raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
+    client = Client(channel, presence, ranges, facts.layout.dtype, wished.held)
+    return Worker(client, presence, setup.clock, options, state)
+
+
+def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
+    """The parts of a server. Raises ValueError for a checkpoint that does not fit."""
+    resumed, initial = setup.resumed, setup.facts.vector
+    if resumed is not None:
+        restored(store, resumed.tensors, resumed.numbers["parameter_server"])
+    tenure = Tenure(channel, len(store.ranges), wished.held)
+    reads = Reads(channel, store, tenure, wished.bound, setup.stalls)
+    chains = Chains(channel, store, tenure, reads.look)
+    intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
+    takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
+    return Parts(store, tenure, chains, intake, reads, takeover)
+
+
+CONVERSATION = Registered(
+    settings=ParameterServerSettings,
+    build=build,
+    ends_together=False,
+    columns={
+        "change": "Norm of the change",
+        "updates": "Updates",
+        "staleness": "Staleness",
+        "ranges": "Ranges",
+    },
+    simulation="samovar.sims.conversations.parameter_server",
+)

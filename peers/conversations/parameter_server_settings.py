@@ -1,0 +1,92 @@
+"""The settings of the parameter server."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
+from ...aggregation.server.function import ServerFunction
+from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
+from ...protocols.limits import VIEW_MEMBERS_MAX
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm
+from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
+from ..settings import validators as rules
+from ..settings.common import CommonSettings
+from ..settings.fields import OwnSettings, SettingsError, setting
+from ..settings.validators import Parsed, Rule, parsed
+
+_COPIES_MAX = 8
+
+
+def _algorithm() -> Rule:
+    said = f"one of {', '.join(ALGORITHMS)}, with options as in backup:1"
+    return Rule(parsed(parse_algorithm), said, "NAME", str)
+
+
+def _consistency() -> Rule:
+    said = f"one of {', '.join(CONSISTENCIES)}, with options as in ssp:3"
+    return Rule(parsed(parse_consistency), said, "NAME", str)
+
+
+def _server_update() -> Rule:
+    said = f"one of {', '.join(SERVER_FUNCTIONS)}, with options as in sgd:0.1"
+    return Rule(parsed(parse_server_function), said, "NAME", str)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServerSettings(OwnSettings):
+    """The settings of the parameter server (``--protocol parameter-server``)."""
+
+    first: ClassVar[tuple[str, ...]] = ("servers", "algorithm", "consistency")
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Servers": ("servers", "copies", "server_update"),
+        "What workers do": ("algorithm", "consistency"),
+    }
+
+    servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
+    algorithm: Parsed[Algorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
+    consistency: Parsed[Consistency] | None = setting(
+        None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
+    )
+    server_update: Parsed[ServerFunction] | None = setting(
+        None, _server_update(), "What a push does. [default: the algorithm's]", agreed=True
+    )
+    copies: int | None = setting(
+        None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
+    )
+
+    def check(self, common: CommonSettings) -> None:
+        servers = self.servers
+        if common.peers + servers > VIEW_MEMBERS_MAX:
+            raise SettingsError(f"and --peers are {common.peers + servers}, beyond {VIEW_MEMBERS_MAX}", "servers")
+        if self.copies is not None and self.copies > servers:
+            raise SettingsError(f"must be at most the number of servers, {servers}, got {self.copies}", "copies")
+        try:
+            self.algorithm.value.under(self.bound)
+        except ValueError as error:
+            raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+
+    @property
+    def bound(self) -> Consistency:
+        """The consistency: the chosen one, or else the algorithm's usual one."""
+        usual = self.algorithm.value.usual[0]
+        return parse_consistency(usual) if self.consistency is None else self.consistency.value
+
+    @property
+    def function(self) -> ServerFunction:
+        """The server function: the chosen one, or else the algorithm's usual one."""
+        usual = self.algorithm.value.usual[1]
+        return parse_server_function(usual) if self.server_update is None else self.server_update.value
+
+    @property
+    def held(self) -> int:
+        """How many servers hold each value."""
+        return min(2, self.servers) if self.copies is None else self.copies
+
+    def server_count(self) -> int:
+        return self.servers
+
+    def tasks_only(self) -> str:
+        return "a server takes its model from a task: --protocol parameter-server trains tasks, not scripts"

@@ -1,0 +1,116 @@
+"""The charts of a run whose peers keep models of their own: each peer's loss and metrics, those of the mean model, and
+the distance of the models from their mean. The last two are known in simulations alone."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from ..records.metrics import scale_of
+from ..records.records import ExchangeRecord
+from ..records.run import Run, natural
+from ..records.units import first_metrics, loss_text, metric_label, metric_text, moment_text, number_text, plain
+from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout
+from .overview import Absence
+
+MOST_LINES = 40
+"""Of more peers, so many are drawn, evenly spaced in the order of their names."""
+_OWN_INK, _MEAN_INK, _APART_INK = "rgba(102,120,138,0.45)", "#c05a2b", "#7a5ea8"
+_Value = Callable[[ExchangeRecord], float | None]
+
+
+def own_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str, tuple[str, Figure]]:
+    """Name of a chart -> its heading and its figure, over time."""
+    found: dict[str, tuple[str, Figure]] = {}
+    found["own loss-time"] = "Each peer's own loss", _chart(run, axis, missing, "training loss", _loss, loss_text, [])
+    for name in first_metrics(dict.fromkeys(name for record in run.exchanges for name in record.metrics)):
+        found[f"own {plain(name, 40)}-time"] = _of_metric(run, axis, missing, name)
+    if run.scene and run.scene.consensus:
+        points = [(point.time_s, point.distance, f"exchange {point.version}") for point in run.scene.consensus]
+        text: Callable[[float], str] = number_text
+        line = _line(axis, points, "distance of the models from their mean", text, _APART_INK, 2)
+        layout = _layout(axis, missing, "share of the mean's norm")
+        positive = [distance for _, distance, _ in points if distance > 0]
+        if positive and max(positive) > 100 * min(positive):
+            layout["yaxis"] |= {"type": "log", "dtick": 1}
+        found["consensus-time"] = "Consensus distance", {"data": [line], "layout": layout}
+    return {name: (heading, figure) for name, (heading, figure) in found.items() if figure["data"]}
+
+
+def _of_metric(run: Run, axis: Axis, missing: Sequence[Absence], name: str) -> tuple[str, Figure]:
+    scale, label = scale_of(name, run.scales), metric_label(name)
+    mean = run.scene.consensus if run.scene else ()
+    of_mean = [(one.time_s, one.metrics[name], f"exchange {one.version}") for one in mean if name in one.metrics]
+
+    def text(value: float) -> str:
+        return metric_text(value, scale)
+
+    def of(record: ExchangeRecord) -> float | None:
+        return record.metrics.get(name)
+
+    figure = _chart(run, axis, missing, label, of, text, of_mean)
+    if scale.unit == "%":
+        figure["layout"]["yaxis"] |= {"tickformat": ".0%"}
+    also = ", and the mean model's" if of_mean else ""
+    return f"{label[:1].upper()}{label[1:]}: each peer's own{also}", figure
+
+
+def _loss(record: ExchangeRecord) -> float | None:
+    return None if record.caught_up else record.loss
+
+
+def _chart(
+    run: Run,
+    axis: Axis,
+    missing: Sequence[Absence],
+    title: str,
+    value: _Value,
+    text: Callable[[float], str],
+    of_mean: Sequence[tuple[float, float, str]],
+) -> Figure:
+    """A thin line for each peer, and a thick one for the mean model."""
+    points = defaultdict[str, list[tuple[float, float, str]]](list)
+    for record in run.exchanges:
+        if (found := value(record)) is not None and math.isfinite(found):
+            points[record.peer].append((record.time_s, found, f"exchange {record.version}"))
+    peers = sorted(points, key=natural)
+    shown = [peers[number * len(peers) // MOST_LINES] for number in range(MOST_LINES)]
+    drawn = peers if len(peers) <= MOST_LINES else shown
+    data = [_line(axis, points[peer], f"peer {peer}", text, _OWN_INK, 1) for peer in drawn]
+    if of_mean and data:
+        data.append(_line(axis, of_mean, "the mean of all models", text, _MEAN_INK, 2.5))
+    return {"data": data, "layout": _layout(axis, missing, title)}
+
+
+def _line(
+    axis: Axis,
+    points: Sequence[tuple[float, float, str]],
+    name: str,
+    text: Callable[[float], str],
+    ink: str,
+    width: float,
+) -> Figure:
+    points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
+    who = escape(plain(name, 60))
+    return {
+        "type": "scatter",
+        "x": [axis.at(time_s) for time_s, _, _ in points],
+        "y": [value for _, value, _ in points],
+        "mode": "lines" if len(points) > 40 else "lines+markers",
+        "line": {"color": ink, "width": width},
+        "marker": {"size": 3 + width},
+        "customdata": [
+            f"<b>{escape(text(value))}</b><br>{who} · {escape(what)} · {moment_text(time_s)}"
+            for time_s, value, what in points
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _layout(axis: Axis, missing: Sequence[Absence], title: str) -> Figure:
+    layout = base_layout(axis)
+    layout["yaxis"] |= {"title": {"text": escape(plain(title, 60)), "standoff": 12}, "automargin": True}
+    layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
+    return layout

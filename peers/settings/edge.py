@@ -1,0 +1,67 @@
+"""The settings of an edge peer, a small machine behind a thin link: what `--edge` stands for, and the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...protocols.addresses import NOWHERE
+from ...protocols.budget import Budget, Day
+from ...protocols.link.congestion import CHUNK_BYTES_MIN
+from ...protocols.link.flow import INBOUND_BYTES_MAX
+from .fields import SettingsError
+from .link_text import parse_rate, parse_size, rate_text
+
+if TYPE_CHECKING:
+    from .common import CommonSettings
+
+ANYWHERE: Final = "tcp://*:0"
+"""Where a peer listens, unless it is told."""
+HELD_BYTES: Final = 4 << 20
+"""The most bytes that an edge peer keeps before it uses them: see `Budget`."""
+BUDGET_LEFT: Final = "budget_left_bytes"
+"""The name in a checkpoint of what is left of the day's bytes."""
+_DAY_BYTES_MIN: Final = 1_000_000
+_MESSAGES_BYTES: Final = 512
+"""What a chunk of data takes besides its payload, at most."""
+
+
+def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The `given` common settings, by name; with `edge` those that it stands for are set. Raises SettingsError when one
+    of them is given otherwise."""
+    if given.get("edge") is not True:
+        return {**given}
+    if given.get("listen", NOWHERE) not in (NOWHERE, ANYWHERE):
+        raise SettingsError(f"must be {NOWHERE} with --edge: leave out one of the two", "listen")
+    return {**given, "listen": NOWHERE, "threads": given.get("threads") or 1}
+
+
+def check_budget(settings: CommonSettings) -> None:
+    """Raises SettingsError for a budget with which a peer cannot stay in a run."""
+    if settings.budget is not None:
+        least_Bps = (CHUNK_BYTES_MIN + _MESSAGES_BYTES) / (settings.patience_s / 4)
+        if parse_rate(settings.budget) < least_Bps:
+            least = rate_text(float(8 * -(-least_Bps // 1000) * 125))
+            raise SettingsError(
+                f"must be at least {least} with a patience of {settings.patience_s:g} s, or others take it for lost "
+                f"while it sends: allow it more, or raise --patience-s, got {settings.budget}",
+                "budget",
+            )
+    if settings.budget_per_day is not None and parse_size(settings.budget_per_day) < _DAY_BYTES_MIN:
+        raise SettingsError(f"must be at least 1MB, got {settings.budget_per_day}", "budget_per_day")
+
+
+def begin_with(budget: Budget | None, saved: Mapping[str, Any]) -> None:
+    """Go on with what the former process had left of the day's bytes, by the numbers that it `saved`."""
+    left_bytes = saved.get(BUDGET_LEFT)
+    if budget is not None and budget.day is not None and isinstance(left_bytes, float):
+        budget.day = Day(budget.day.bytes_a_day, left_bytes)
+
+
+def budget_of(settings: CommonSettings) -> Budget | None:
+    """The budget that the settings give a peer; None: none at all."""
+    if not settings.edge and settings.budget is None and settings.budget_per_day is None:
+        return None
+    day = None if settings.budget_per_day is None else Day(parse_size(settings.budget_per_day))
+    held_bytes = HELD_BYTES if settings.edge else INBOUND_BYTES_MAX
+    return Budget(None if settings.budget is None else parse_rate(settings.budget), day, held_bytes)

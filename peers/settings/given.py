@@ -1,0 +1,63 @@
+"""Settings as a user has given them, by flags or in a file, under their present or their former names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from .fields import SettingsError, Spoken
+from .names import fields_of, present_names, unknown
+from .toml_file import Entry
+
+Tell = Callable[[str], None]
+"""Receives one line for the user, when a setting was given by its former name."""
+
+
+class Given(NamedTuple):
+    """A setting's value, the flag or file and line that gave it, and its name there: the present or the former one."""
+
+    value: Any
+    place: str
+    key: str
+
+
+def of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str, Given]:
+    found: dict[str, Given] = {}
+    fields = fields_of(spoken)
+    present = present_names(fields)
+    for entry in entries:
+        key = entry.key.replace("-", "_")
+        place = f"{entry.place}: {key}"
+        if (name := present.get(key, key)) not in fields:
+            raise SettingsError(unknown(entry.key, spoken), place=f"{entry.place}:")
+        if name in found:
+            other = found[name].key
+            how = "with a dash and with an underscore" if key == other else f"as {other} and as {key}"
+            raise SettingsError(f"is given twice, {how}", place=place)
+        if key != name:
+            tell(f"{place} is called {name} now")
+        found[name] = Given(entry.value, place, key)
+    return found
+
+
+def of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, Given]:
+    found: dict[str, Given] = {}
+    fields = fields_of(spoken)
+    present = present_names(fields)
+    for key, value in flags.items():
+        if value is None:
+            continue
+        if (name := present.get(key, key)) not in fields:
+            raise SettingsError(unknown(key, spoken))
+        if name in found:
+            raise SettingsError(
+                f"is given twice, as {flag_of(found[name].key)} and as {flag_of(key)}", place=flag_of(name)
+            )
+        if key != name:
+            tell(f"{flag_of(key)} is called {flag_of(name)} now")
+        found[name] = Given(value, flag_of(key), key)
+    return found
+
+
+def flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

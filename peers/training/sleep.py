@@ -1,0 +1,59 @@
+"""The sleep of a peer whose budget of the day is used up: it leaves the run, hangs up, and comes back later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from ...protocols.members.membership import Membership
+from ...protocols.transport import PeerId
+from ..peer import Peer
+from ..records.units import bytes_text, seconds_text
+from .stop import Stop
+
+T = TypeVar("T")
+
+
+class Sleep:
+    """One peer's sleep. `stop`: asks the peer to stop, asleep or awake."""
+
+    def __init__(self, peer: Peer, stop: Stop) -> None:
+        self._peer, self._stop, self._tired = peer, stop, Stop()
+        self._day = None if peer.endpoint.budget is None else peer.endpoint.budget.day
+        if self._day is not None:
+            self._day.on_spent.append(lambda: self._tired.set())
+
+    async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """The result of `work`, or None when the peer was to stop or to sleep before it was done; `work` is then
+        cancelled."""
+        return await self._stop.unless(lambda: self._tired.unless(work))
+
+    @property
+    def is_due(self) -> bool:
+        return self._tired.flag and not self._stop.flag
+
+    async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
+        """Leave the run, await `left`, and return when the peer may be in the run again, or is to stop. The
+        conversation then finds itself expelled, and joins again. `contact`: the peer to join through when no other is
+        known."""
+        peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
+        assert day is not None, "a peer without a budget is never tired"
+        for_s = max(0.0, day.sleeps_s(now()))
+        used = f"its {bytes_text(day.bytes_a_day)} a day are used up"
+        if peer.clock.started:
+            peer.tell("asleep", why=f"{used}; it leaves, and is back in {seconds_text(for_s)}")
+        await peer.conversation.leave(used)
+        await left()
+        for other in peer.endpoint.links.peers:
+            peer.endpoint.forget(other)
+        day.asleep = True
+        while (for_s := day.sleeps_s(now())) > 0 and not self._stop.flag:
+            await self._stop.unless(lambda: asyncio.sleep(max(1.0, for_s)))
+        self._tired, day.asleep = Stop(), False
+        if not self._stop.flag:
+            if peer.clock.started:
+                peer.tell("awake", why=f"it may send and receive {bytes_text(day.left_bytes(now()))} now")
+            membership = peer.membership
+            assert isinstance(membership, Membership), "a budget of a day goes with views"
+            membership.departure.take_back(contact)

@@ -1,0 +1,154 @@
+"""What a peer may send and receive: a rate that it never exceeds, and a number of bytes a day.
+
+All bytes count as on the wire, packet headers included. Times are seconds on the running loop's clock, which is
+monotonic: a budget needs to know how long a peer has run, never what time it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .link_spec import acknowledgement_bytes, link_bytes
+
+DAY_S = 86_400.0
+_USED = 0.93
+"""The share of a rate that frames are paced to. The rest is for bytes that are not seen here: the kernel's handshakes,
+and what it sends again."""
+_LATE_S = 0.01
+"""A pacer makes up for so much lateness of its user's timers."""
+_SOON_S = 1e-6
+"""A shorter wait is none: a timer for it might come before it is over."""
+_CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
+CONNECTION_BYTES = 1500
+"""Bytes in each direction that make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
+
+
+class Pacer:
+    """Keeps frames to a rate: in any second they have at most `rate_Bps` bytes, and those of one frame more."""
+
+    def __init__(self, rate_Bps: float) -> None:
+        self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
+
+    def wait_s(self, now: float, lead_s: float = 0.0) -> float:
+        """Seconds until all but the last `lead_s` of the bytes charged so far have passed at the rate; 0: they have."""
+        wait_s = self._free_s - lead_s - now
+        return wait_s if wait_s > _SOON_S else 0.0
+
+    def charge(self, size: int, now: float) -> None:
+        """Note that `size` bytes pass now."""
+        self._free_s = max(self._free_s, now - _LATE_S) + size / self._rate_Bps
+
+
+class Day:
+    """The bytes that a peer sends and receives, of which there are at most `bytes_a_day` in any 24 hours.
+
+    A token bucket: half of a day's bytes are there at the beginning, and at most; the other half comes in over the day.
+    When little is left, the peer has to sleep until there is again half of what fits in. A process that begins anew
+    begins with what the last one had left, `left_bytes`, because no clock tells it for how long it was away.
+    """
+
+    def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
+        self.bytes_a_day = bytes_a_day
+        self.on_spent: list[Callable[[], None]] = []
+        """Called when so little is left that the peer has to sleep: enough to take its leave."""
+        self._most = bytes_a_day / 2
+        self._left = self._most if left_bytes is None else min(self._most, left_bytes)
+        self._at: float | None = None
+        self._tired = self._asleep = False
+
+    @property
+    def reserve_bytes(self) -> float:
+        """What is kept for taking leave."""
+        return min(256 * 1024, self._most / 4)
+
+    def left_bytes(self, now: float) -> float:
+        """What may be sent and received now; negative when more came than was asked for."""
+        passed_s, self._at = (0.0 if self._at is None else now - self._at), now
+        self._left = min(self._most, self._left + passed_s * (self.bytes_a_day - self._most) / DAY_S)
+        return self._left
+
+    def charge(self, size: int, now: float) -> None:
+        """Note that `size` bytes are sent or received now."""
+        self._left = self.left_bytes(now) - size
+        if not self._tired and self._left < self.reserve_bytes:
+            self._tired = True
+            for told in [*self.on_spent]:
+                told()
+
+    def sleeps_s(self, now: float) -> float:
+        """Seconds until a peer that sleeps has enough to be awake for; negative: it has."""
+        wanted = self._most / 2 - self.left_bytes(now)
+        return wanted * DAY_S / (self.bytes_a_day - self._most)
+
+    @property
+    def tired(self) -> bool:
+        """Whether the peer has to sleep."""
+        return self._tired
+
+    @property
+    def asleep(self) -> bool:
+        return self._asleep
+
+    @asleep.setter
+    def asleep(self, asleep: bool) -> None:
+        """The peer falls asleep, and sends nothing any more, or wakes, and is not tired."""
+        self._asleep = asleep
+        self._tired = self._tired and asleep
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one peer may send and receive. `rate_Bps`: bytes a second in each direction, None: any; `day`: bytes of both
+    together, None: any; `held_bytes`: bytes of data that may be here before they are used, from all peers together."""
+
+    rate_Bps: float | None
+    day: Day | None
+    held_bytes: int
+    up: Pacer | None = None
+    down: Pacer | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate_Bps is not None:
+            self.up, self.down = Pacer(self.rate_Bps), Pacer(self.rate_Bps)
+
+    @property
+    def chunk_bytes(self) -> int | None:
+        """The size of a chunk of data, in bytes, that does not hold up what comes after it; None: any."""
+        if self.rate_Bps is None:
+            return None
+        whole = int(self.rate_Bps * _CHUNK_S) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
+        return max(CHUNK_BYTES_MIN, min(_CHUNK_BYTES_MAX, whole))
+
+    @property
+    def day_bytes_left(self) -> float | None:
+        """What is left of the day's bytes; None: they are not counted."""
+        return None if self.day is None else self.day.left_bytes(asyncio.get_running_loop().time())
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing may be sent now: the day's bytes are used up, or the peer sleeps."""
+        day = self.day
+        return day is not None and (day.asleep or day.left_bytes(asyncio.get_running_loop().time()) <= 0)
+
+    def sent(self, size: int) -> None:
+        """Note that `size` bytes of a connection leave now. The other side's kernel acknowledges them."""
+        self._charge(link_bytes(size), acknowledgement_bytes(size))
+
+    def received(self, size: int) -> None:
+        """Note that `size` bytes of a connection have arrived. This side's kernel acknowledges them."""
+        self._charge(acknowledgement_bytes(size), link_bytes(size))
+
+    def connected(self) -> None:
+        """Note that a connection is made."""
+        self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
+
+    def _charge(self, up: int, down: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.up is not None and self.down is not None:
+            self.up.charge(up, now)
+            self.down.charge(down, now)
+        if self.day is not None:
+            self.day.charge(up + down, now)

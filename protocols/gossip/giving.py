@@ -1,0 +1,183 @@
+"""The giving side of the exchange with neighbours: what this peer has published, and its answers to their questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..offload import off_loop
+from ..transfer.chunks import StageId
+from ..transfer.vectors import Vectors
+from ..transport import PeerId
+from .differences import DifferenceCodec, encoded
+from .kept import Kept
+from .messages import NEWEST, Given, Published, Took, Want
+from .mixing import check_own
+from .shares import Shares
+from .showing import Showing
+
+_EPOCH = 1
+
+
+def stage_of(ask: int) -> StageId:
+    """The id of the chunks that answer the question `ask`."""
+    return _EPOCH, ask, 0
+
+
+class Giving:
+    """One peer's side. See `exchange.NeighbourExchange`."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        vectors: Vectors,
+        first: Published,
+        codec: DifferenceCodec | None,
+        shares: Shares | None,
+        *,
+        by_rounds: bool,
+    ) -> None:
+        self._channel, self._vectors, self._codec, self._shares = channel, vectors, codec, shares
+        self._by_rounds = by_rounds
+        self._kept = Kept(first, shares)
+        self.showing = Showing(channel, first.vector, self._kept, self._is_sent)
+        self._wanted: dict[PeerId, Envelope] = {}
+        """The question of each peer that waits for a round to be published: a newer one replaces it."""
+        self._sending: dict[PeerId, tuple[Published, asyncio.Task[None]]] = {}
+        self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
+        """Called with a peer that averages its vector of a round with the one that it is to get. Returns False when
+        that cannot be now, and it gets none."""
+        channel.on(Want, self._on_want)
+        channel.on(Took, self._on_took)
+
+    @property
+    def newest(self) -> Published:
+        """The vector that was published last."""
+        return self._kept.newest
+
+    async def publish(self, one: Published, takers: Iterable[PeerId]) -> Tensor:
+        """See `exchange.NeighbourExchange.publish`."""
+        before, me = self.newest, self._channel.endpoint.id
+        if self._codec is not None and one.round == before.round + 1:
+            await check_own(one.vector)
+            coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
+            vector, difference = await off_loop(2 * one.vector.nbytes, coded)
+            one = replace(one, vector=vector, difference=difference)
+        takers = list(takers)
+        self.showing.meet(takers)
+        placed = await self.showing.show(one) if self._by_rounds else None
+        if placed is None:
+            await check_own(one.vector)
+        self._kept.publish(one if placed is None else placed, takers)
+        for wanted in list(self._wanted.values()):
+            self._answer(wanted)
+        return one.vector
+
+    def show(self, one: Published) -> None:
+        """Until the next one is published, give `one` to peers that ask for the newest."""
+        self._kept.show(one)
+
+    def withdraw(self) -> None:
+        """Give none of the vectors that are published as the one of a round any more."""
+        self._kept.withdraw()
+
+    def close(self) -> None:
+        for _, task in self._sending.values():
+            task.cancel()
+        self.showing.close()
+
+    def forget(self, peer: PeerId) -> None:
+        """The link to `peer` has ended."""
+        self._wanted.pop(peer, None)
+        self._kept.forget(peer)
+        self._stop_sending(peer)
+        self.showing.forget(peer)
+
+    def _on_want(self, envelope: Envelope) -> None:
+        if (former := self._wanted.pop(envelope.sender, None)) is not None:
+            self._channel.refuse(former, "it has asked again")
+        self.showing.given_back(envelope.sender)
+        if self._shares is not None:
+            self._shares.told(envelope.sender, envelope.message.took)
+        self._wanted[envelope.sender] = envelope
+        self._answer(envelope)
+
+    def _on_took(self, envelope: Envelope) -> None:
+        self.showing.given_back(envelope.sender)
+        if self._shares is not None:
+            self._shares.took(envelope.sender, envelope.message.took)
+
+    def _answer(self, wanted: Envelope) -> None:
+        """Give the vector that is asked for, if it is published already."""
+        want: Want = wanted.message
+        if not self._kept.covers(want.round):
+            return
+        del self._wanted[wanted.sender]
+        one = self._kept.for_round(want.round, wanted.sender)
+        if one is None:
+            self._channel.refuse(wanted, "it has no share of that round for this peer")
+        elif want.meets and not self.on_meet(wanted.sender, want.meets, one):
+            self._channel.refuse(wanted, "it averages with others already")
+        else:
+            self._give(wanted, one)
+
+    def _give(self, wanted: Envelope, one: Published) -> None:
+        """Answer with a vector. A peer that asks again does not wait for its last answer any more."""
+        peer, want = wanted.sender, wanted.message
+        self._stop_sending(peer)
+        if want.looks and not self._by_rounds:
+            self._start(peer, one, self._lend(peer, want, one))
+        else:
+            self._send(peer, want, one, self.showing.number(one) if want.looks else 0)
+        if want.round != NEWEST:
+            self._kept.taken(one, peer)
+            if self._shares is not None:
+                self._shares.given(peer, want.ask, one.round, one.vector)
+
+    async def _lend(self, peer: PeerId, want: Want, one: Published) -> None:
+        self._send(peer, want, one, await self.showing.lend(peer, one))
+
+    def _send(self, peer: PeerId, want: Want, one: Published, number: int) -> None:
+        difference = one.difference if want.follows == one.round else None
+        given = Given(want.ask, one.round, one.step, one.last, difference is not None, *one.told, number)
+        vector = (one.vector if difference is None else difference).detach()
+        fits = 0 if number else self._vectors.fitting(peer, vector)
+        try:
+            waiting = self._channel.offer(peer, given, vector[:fits].view(torch.uint8).numpy().tobytes())
+        except PeerLost:
+            return  # the asking peer is gone
+        rest = vector[:0] if number else vector[fits:]
+        if waiting is not None or rest.numel():
+            self._start(peer, one, self._send_rest(peer, waiting, rest, stage_of(want.ask)))
+
+    async def _send_rest(
+        self, peer: PeerId, waiting: asyncio.Future[None] | None, rest: Tensor, stage_id: StageId
+    ) -> None:
+        with contextlib.suppress(PeerLost):
+            if waiting is not None:
+                await waiting
+            await self._vectors.send(peer, rest, stage_id)
+
+    def _start(self, peer: PeerId, one: Published, sending: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(sending, name="gossip")
+        self._sending[peer] = one, task
+        task.add_done_callback(partial(self._sent, peer))
+
+    def _sent(self, peer: PeerId, task: asyncio.Task[None]) -> None:
+        if peer in self._sending and self._sending[peer][1] is task:
+            del self._sending[peer]
+
+    def _stop_sending(self, peer: PeerId) -> None:
+        if peer in self._sending:
+            self._sending.pop(peer)[1].cancel()
+
+    def _is_sent(self, one: Published) -> bool:
+        return any(one is sent for sent, _ in self._sending.values())

@@ -1,0 +1,233 @@
+"""Showing: peers on one machine show each other their vectors on boards, and send none.
+
+Each peer writes a vector to its own board, once, however many neighbours read it. Where the neighbours of a round are
+known, they look at the board by themselves (`find`), and no message is needed. Otherwise the answer to a question tells
+the vector's place (`lend`), and a later message that the reader has it. The first vectors of a pair of peers go over
+the link, while each tells the other where its board is (Offer).
+Cost: n bytes written, and n read for each neighbour; two small messages for each pair.
+On failure: where memory cannot be shared, vectors go over the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..channel import Channel, Envelope
+from ..offload import off_loop
+from ..shared_memory.segment import SECRET_BYTES
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+from .board import ROWS, SLOTS, Board, Window
+from .kept import Kept
+from .lent import Lent, Shown
+from .messages import Offer, Published
+from .mixing import copy_finite
+
+_TWICE = "offered its memory twice"
+
+
+@dataclass(slots=True, eq=False)
+class _Placed:
+    """A published vector `of` this peer, the same as it lies `there`, on the board, and its number there; 0: it is not
+    there yet. `is_written`: nothing is written to it any more."""
+
+    of: Published
+    there: Published
+    number: int = 0
+    is_written: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Near:
+    """A peer on this machine. `row`: where this peer's board has the marks for it; `their_row`: where its board has
+    those for this peer. `window`: its board; None: it has told of none that can be read. `has_told`: whether it has
+    told."""
+
+    row: int
+    window: Window | None = None
+    their_row: int = -1
+    has_told: bool = False
+    lent: _Placed | None = None
+    """The vector that it was told to read, until it tells that it has."""
+
+
+class Showing:
+    """One peer's side. `like` [n]: of the size and dtype of all vectors. `kept`: those that this peer has published.
+    `is_sent` returns whether a published vector is being sent, so that its slot is still needed."""
+
+    def __init__(self, channel: Channel, like: Tensor, kept: Kept, is_sent: Callable[[Published], bool]) -> None:
+        self._channel, self._kept, self._is_sent = channel, kept, is_sent
+        self._like = like.new_empty(1).expand(like.numel())  # which takes no memory
+        self._board: Board | None = None
+        self._near: dict[PeerId, _Near] = {}
+        self._early: dict[PeerId, Offer] = {}
+        """Offers of peers that are not known to be here yet."""
+        self._slots: dict[int, _Placed] = {}
+        self.is_near: Callable[[PeerId], bool] = lambda peer: False
+        """Whether a peer is known to be on this machine."""
+        self.bytes_shared = 0
+        self._writing = asyncio.Lock()
+        """Held until a vector that was written is kept, or lent: its slot is needed until then."""
+        channel.on(Offer, self._on_offer)
+
+    # What this peer shows
+
+    async def show(self, one: Published) -> Published | None:
+        """Put a vector on the board. Returns it as it lies there; None: nobody would look at it, or there is no room.
+        Raises ValueError when it is not finite."""
+        if not self._near:
+            return None
+        async with self._writing:
+            placed = await self._placed(one)
+        return None if placed is None else placed.there
+
+    def number(self, one: Published) -> int:
+        """The number of a vector as it lies on the board; 0: it does not."""
+        return next((placed.number for placed in self._slots.values() if placed.there is one), 0)
+
+    async def lend(self, peer: PeerId, one: Published) -> int:
+        """Have `peer` read a vector on the board, until it is `given_back`. Returns its number; 0: it cannot."""
+        async with self._writing:
+            placed = next((placed for placed in self._slots.values() if placed.of is one and placed.number), None)
+            if placed is None:
+                with contextlib.suppress(ValueError):  # it is not finite: the reader will say so
+                    placed = await self._placed(one)
+            if placed is None or (near := self._near.get(peer)) is None:
+                return 0
+            near.lent = placed
+            return placed.number
+
+    async def _placed(self, one: Published) -> _Placed | None:
+        board, slot = self._board, self._free()
+        if board is None or slot is None:
+            return None
+        self._slots.pop(slot, None)
+        try:
+            there = board.clear(slot)
+        except OSError:
+            return None
+        self._slots[slot] = placed = _Placed(one, replace(one, vector=there))
+
+        def write() -> None:  # to the end, also when this peer does not wait for it any more
+            try:
+                copy_finite(one.vector, there)
+            finally:
+                placed.is_written = True
+
+        await off_loop(one.vector.nbytes, write)
+        placed.number = board.show(slot, one.round, one.step, one.last, one.told)
+        self.bytes_shared += one.vector.nbytes
+        return placed
+
+    def _free(self) -> int | None:
+        """A slot whose vector nobody needs any more."""
+        for peer, near in self._near.items():
+            if near.window is not None:
+                self._kept.taken_up_to(peer, near.window.mark(near.their_row))
+        lent = [near.lent for near in self._near.values()]
+        return next((slot for slot in range(SLOTS) if not self._is_needed(self._slots.get(slot), lent)), None)
+
+    def _is_needed(self, placed: _Placed | None, lent: list[_Placed | None]) -> bool:
+        if placed is None:
+            return False
+        there = placed.there
+        used = self._kept.holds(there) or self._is_sent(there) or any(placed is one for one in lent)
+        return used or not placed.is_written
+
+    def given_back(self, peer: PeerId) -> None:
+        """`peer` has read what it was lent, or needs it no more."""
+        if (near := self._near.get(peer)) is not None:
+            near.lent = None
+
+    # What others show
+
+    def meet(self, peers: Iterable[PeerId]) -> None:
+        """Tell those of these peers that are on this machine where this peer's board is."""
+        for peer in peers:
+            if peer not in self._near and self.is_near(peer):
+                self._offer(peer)
+
+    def shows(self, peer: PeerId) -> bool:
+        """Whether this peer can read the vectors of `peer` on its board."""
+        window = self._window(peer)
+        return window is not None and not window.full
+
+    def find(self, peer: PeerId, round: int) -> Shown | None:
+        """What the board of `peer` has for `round`; None: nothing yet."""
+        window = self._window(peer)
+        note = None if window is None else window.find(round)
+        if window is None or note is None:
+            return None
+        lent = Lent(window, note.slot, note.number)
+        return Shown(note.round, note.step, lent, note.told, note.last)
+
+    def borrowed(self, peer: PeerId, number: int) -> Lent | None:
+        """The vector with this number on the board of `peer`; None: it is not there."""
+        window = self._window(peer)
+        slots = [] if window is None else [slot for slot in range(SLOTS) if window.holds(slot, number)]
+        return None if window is None or not slots else Lent(window, slots[0], number)
+
+    def took(self, peer: PeerId, round: int) -> None:
+        """This peer has read a vector of `peer`, and needs none of a round up to this one any more."""
+        self.bytes_shared += self._like.nbytes
+        near = self._near.get(peer)
+        if self._board is not None and near is not None:
+            self._board.mark(near.row, round)
+
+    def _window(self, peer: PeerId) -> Window | None:
+        near = self._near.get(peer)
+        return None if near is None else near.window
+
+    # Coming and going
+
+    def _offer(self, peer: PeerId) -> None:
+        rows = {near.row for near in self._near.values()}
+        if (row := next((row for row in range(ROWS) if row not in rows), None)) is None:
+            return
+        if self._board is None:
+            try:
+                self._board = Board(self._like)
+            except OSError:
+                self.is_near = lambda peer: False  # it would be the same in each round
+                return
+        self._board.mark(row, 0)
+        self._near[peer] = _Near(row)
+        self._channel.post(peer, Offer(os.getpid(), self._board.fd, self._board.secret, row))
+        if (offer := self._early.pop(peer, None)) is not None:
+            self._attach(self._near[peer], offer)
+
+    def _on_offer(self, envelope: Envelope) -> None:
+        """Raises PeerMisbehaved for a second board."""
+        peer = envelope.sender
+        self.meet([peer])
+        if (near := self._near.get(peer)) is not None:
+            self._attach(near, envelope.message)
+        elif peer in self._early:
+            raise PeerMisbehaved(_TWICE)
+        elif len(self._early) < ROWS:
+            self._early[peer] = envelope.message
+
+    def _attach(self, near: _Near, offer: Offer) -> None:
+        if near.has_told:
+            raise PeerMisbehaved(_TWICE)
+        near.has_told = True
+        if len(offer.secret) == SECRET_BYTES and 0 <= offer.row < ROWS:
+            with contextlib.suppress(OSError):
+                near.window = Window(offer.pid, offer.fd, offer.secret, self._like)
+                near.their_row = offer.row
+
+    def forget(self, peer: PeerId) -> None:
+        """The link to `peer` has ended: a new life of it has a new board."""
+        self._near.pop(peer, None)
+        self._early.pop(peer, None)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+        self._near.clear()

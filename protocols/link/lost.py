@@ -1,0 +1,13 @@
+"""The error of a peer that cannot be reached any more."""
+
+from __future__ import annotations
+
+from ..transport import PeerId
+
+
+class PeerLost(Exception):
+    """A peer cannot be reached any more. `peer`: its id; `why`: the reason, in words."""
+
+    def __init__(self, peer: PeerId, why: str) -> None:
+        super().__init__(f"peer {peer:.12} is lost: {why}")
+        self.peer, self.why = peer, why

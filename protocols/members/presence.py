@@ -1,0 +1,105 @@
+"""Presence: a peer's stay in a run whose members share no state that all of them hold.
+
+The peer founds the run or joins it, and joins again whenever the others have gone on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ..transport import PeerId
+from .errors import Expelled, NoQuorum
+from .joining import Entry
+from .membership import Membership
+from .view import View
+
+
+class Presence:
+    """One peer's stay."""
+
+    def __init__(self, membership: Membership, entry: Entry, interval_s: float) -> None:
+        """`interval_s`: how long `pause` takes where nothing changes."""
+        self._members, self._entry, self._interval_s = membership, entry, interval_s
+        self._inside = asyncio.Lock()
+        self.returns = 0
+        """How often this peer has joined again."""
+        self._first: View | None = None
+        membership.on_view.append(self._on_view)
+
+    @property
+    def me(self) -> PeerId:
+        return self._members.me.id
+
+    @property
+    def generation(self) -> int:
+        """The number of the present view."""
+        return self._members.view.generation
+
+    @property
+    def on_view(self) -> list[Callable[[View], None]]:
+        """See `Membership.on_view`."""
+        return self._members.on_view
+
+    async def leave(self, why: str) -> None:
+        """Leave before the run is over."""
+        await self._members.leave(why)
+
+    async def enter(self, contact: PeerId | None) -> bool:
+        """Found the run or join it through `contact`, and wait until it has begun. Returns whether it had begun
+        before. Raises the errors of the membership."""
+        if contact is None:
+            self._members.found()
+        else:
+            await self._entry.enter(contact)
+        await self.view()
+        return self._first is None or self._members.me.id not in self._first.ids
+
+    def _on_view(self, view: View) -> None:
+        """Note the first view that has this peer: a newcomer to a run that has begun is a learner there."""
+        self._first = self._first or view
+
+    async def view(self) -> View:
+        """The present view, once it has begun and this peer is a member; joins again if need be. Raises the errors of
+        the membership."""
+        members = self._members
+        async with self._inside:
+            try:
+                async with asyncio.timeout(members.terms.give_up_after_s):
+                    while True:
+                        try:
+                            await members.until(lambda: members.view.started and members.me.id in members.view.ids)
+                            return members.view
+                        except Expelled as expelled:
+                            await self._entry.come_back(expelled)
+                            self.returns += 1
+            except TimeoutError:
+                raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
+
+    def has_left(self, view: View) -> bool:
+        """Whether this peer is not in `view` any more."""
+        return self._members.failed is not None or self._members.view.generation != view.generation
+
+    async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work`, and cancel it as soon as this peer is not in `view` any more. Raises the errors of the membership,
+        and those of `work`."""
+        try:
+            async with self._members.only_while(lambda: not self.has_left(view)):
+                await work()
+        except Expelled:
+            return  # `view` joins again
+
+    async def pause(self) -> None:
+        """Wait for a change of the membership, or a heartbeat's interval."""
+        try:
+            await self._members.change_within(self._interval_s)
+        except Expelled:
+            return  # `view` joins again
+
+    async def finish(self) -> None:
+        """This peer has finished: wait until all others have."""
+        while True:
+            try:
+                return await self._members.finish()
+            except Expelled as expelled:
+                await self._entry.come_back(expelled)

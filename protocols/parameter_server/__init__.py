@@ -1,0 +1,1 @@
+"""The conversation of a parameter server."""

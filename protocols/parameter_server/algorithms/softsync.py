@@ -1,0 +1,41 @@
+"""n-softsync: a server makes an update of every c = floor(workers / n) pushes that arrive, whoever they are from.
+
+Source: Zhang, Gupta, Lian & Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016, arXiv
+1511.05950, equations 3 to 5: x <- x - (1 / c) sum over c pushes of (a / tau) g. The mean staleness is about n, and
+hardly any is above 2 n. 1-softsync waits for as many pushes as there are workers, n = workers for none. At the end of
+the run, pushes that no others will join make an update by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....aggregation.consistency import Consistency
+from .algorithm import Algorithm, OnArrival
+from .staleness_aware import weight_of
+
+
+@dataclass(frozen=True, slots=True)
+class SoftSync(OnArrival):
+    """`n`: the splitting parameter."""
+
+    n: int = 1
+    usual = ("async", "add")
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError("n is 1 or more")
+
+    def under(self, consistency: Consistency) -> Algorithm:
+        if consistency.own is not None:
+            raise ValueError("a worker goes on before its push is in an update: with softsync consistency is async")
+        return self
+
+    def weight(self, staleness: int, workers: int) -> float:
+        return weight_of(staleness)
+
+    def full(self, gathered: int, missing: int, workers: int) -> bool:
+        return missing == 0 or gathered >= max(1, workers // self.n)
+
+    def divisor(self, gathered: int) -> float:
+        return float(gathered)

@@ -1,0 +1,28 @@
+"""Staleness-aware asynchronous SGD: a push counts the less, the more updates were made since its worker's pull.
+
+Source: Zhang, Gupta, Lian & Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016, arXiv
+1511.05950, equation 4: x <- x - (a / tau) g for a gradient of staleness tau > 0, and a g for tau = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....aggregation.consistency import Consistency
+from .algorithm import Algorithm, OnArrival
+
+
+def weight_of(staleness: int) -> float:
+    """The factor of the learning rate of a push with this staleness."""
+    return 1.0 / max(1, staleness)
+
+
+@dataclass(frozen=True, slots=True)
+class StalenessAware(OnArrival):
+    usual = ("async", "add")
+
+    def under(self, consistency: Consistency) -> Algorithm:
+        return self
+
+    def weight(self, staleness: int, workers: int) -> float:
+        return weight_of(staleness)

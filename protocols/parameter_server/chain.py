@@ -1,0 +1,167 @@
+"""Chain replication: an entry goes from the head of a range's chain to its tail, and is acknowledged on the way back.
+
+Source: van Renesse & Schneider, "Chain replication for supporting high throughput and availability", OSDI 2004. Each
+server applies an entry before it sends it on, so what a server has all servers before it in the chain have. A push is
+acknowledged when the tail has it; reads are answered by the tail, so what is read is on all copies.
+Cost: the pushed bytes once for each copy but the first.
+On failure: what the dead server's successors have not answered is not acknowledged; `takeover` joins the chain again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..testpoints import witness
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+from ..wire.schema import ITEMS_MAX
+from .messages import Applied, Apply
+from .store import Entry, Store, of_bytes, raw
+from .tenure import Tenure
+
+Told = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Called when `version` of the range is on all copies."""
+
+    version: int
+    told: Told
+
+
+class Chains:
+    """One server's part in the chains of its ranges. `entered` is called with each range whose copy has a new entry."""
+
+    def __init__(
+        self, channel: Channel, store: Store, tenure: Tenure, entered: Callable[[Sequence[int]], None]
+    ) -> None:
+        self._channel, self._store, self._tenure, self._entered = channel, store, tenure, entered
+        self._everywhere: dict[int, int] = {}
+        """By range, the version that all servers behind this one have."""
+        self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: list[Envelope] = []
+        """Entries that the servers behind this one have not answered yet."""
+        self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
+        """Called with ranges, of which this server is the head, whose chains have not got all entries."""
+        tenure.handler(Apply, self._on_apply)
+
+    def begin(self) -> None:
+        """A new view: entries on their way are given up, and who waits for them is not told."""
+        for task in self._tasks:
+            task.cancel()
+        self._everywhere.clear()
+        self._waiting.clear()
+        self._asked.clear()
+
+    def settled(self, range: int) -> None:
+        """All servers of the chain have the copy of `range` as this one has."""
+        self._all_have({range: self._store.copies[range].version})
+
+    def after(self, range: int, told: Told) -> None:
+        """Call `told` when all servers behind this one have all present entries of `range`."""
+        version = self._store.copies[range].version
+        if self._everywhere.get(range, -1) >= version:
+            told()
+        else:
+            self._waiting[range].append(_Waiter(version, told))
+
+    def enter(self, entries: Sequence[Entry]) -> None:
+        """Apply these entries here, and send them on."""
+        behind: defaultdict[tuple[PeerId | None, tuple[PeerId, ...], bool, bool], list[Entry]] = defaultdict(list)
+        for entry in entries:
+            self._store.enter(entry)
+            witness(self._store.entered(entry))
+            key = (self._tenure.successor(entry.range), tuple(entry.clocks), entry.pushed is None, entry.joins)
+            behind[key].append(entry)
+        for (successor, workers, *_), those in behind.items():
+            most = max(1, ITEMS_MAX // max(1, len(workers)))
+            for at in range(0, len(those), most):
+                self._send(successor, those[at : at + most])
+        self._entered([entry.range for entry in entries])
+
+    def _send(self, successor: PeerId | None, entries: Sequence[Entry]) -> None:
+        reached = {entry.range: self._store.copies[entry.range].version for entry in entries}
+        if successor is None:
+            self._all_have(reached)
+            return
+        payload = b"".join(raw(entry.pushed) for entry in entries if entry.pushed is not None)
+        clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
+        workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
+
+        def question(ask: int) -> Apply:
+            return Apply(ask, epoch, tuple(reached), tuple(reached.values()), workers, clocks, joins)
+
+        task = asyncio.create_task(self._ask(successor, question, payload, reached), name="chain")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(
+        self, successor: PeerId, question: Callable[[int], Apply], payload: bytes, reached: dict[int, int]
+    ) -> None:
+        try:
+            await self._channel.ask(successor, question, payload, answers=(Applied,))
+        except PeerLost:
+            self._break(tuple(reached))
+        else:
+            self._all_have(reached)
+
+    def _break(self, ranges: Sequence[int]) -> None:
+        """The servers behind this one have not got the last entries of these ranges."""
+        for envelope in [one for one in self._asked if not {*one.message.ranges}.isdisjoint(ranges)]:
+            self._asked.remove(envelope)
+            self._channel.refuse(envelope, "a server behind it does not answer")
+        if heads := [number for number in ranges if self._tenure.is_head(number)]:
+            self.on_broken(heads)
+
+    def _all_have(self, reached: dict[int, int]) -> None:
+        for range, version in reached.items():
+            self._everywhere[range] = max(version, self._everywhere.get(range, -1))
+            there = [one for one in self._waiting[range] if one.version <= version]
+            self._waiting[range] = [one for one in self._waiting[range] if one.version > version]
+            for one in there:
+                one.told()
+
+    def _on_apply(self, envelope: Envelope) -> None:
+        apply: Apply = envelope.message
+        values = of_bytes(envelope.payload, self._store.dtype) if len(envelope.payload) else None
+        entries = self._entries(apply, values)
+        envelope.done()
+        before = [self._store.copies[entry.range].version for entry in entries]
+        if any(version != own + 1 for version, own in zip(apply.versions, before, strict=True)):
+            self._channel.refuse(envelope, "entries before these have not come")
+            return
+        left = {entry.range for entry in entries}
+        self._asked.append(envelope)
+
+        def told(range: int) -> None:
+            left.discard(range)
+            if not left and envelope in self._asked:
+                self._asked.remove(envelope)
+                self._channel.post(envelope.sender, Applied(apply.ask))
+
+        self.enter(entries)
+        for entry in entries:
+            self.after(entry.range, partial(told, entry.range))
+
+    def _entries(self, apply: Apply, values: Tensor | None) -> list[Entry]:
+        workers, entries, at = apply.workers, list[Entry](), 0
+        if len(apply.versions) != len(apply.ranges) or len(apply.clocks) != len(apply.ranges) * len(workers):
+            raise PeerMisbehaved("sent entries that lack versions or clocks")
+        if values is not None and values.numel() != sum(map(self._store.size, apply.ranges)):
+            raise PeerMisbehaved("sent entries of another size than their ranges")
+        for place, number in enumerate(apply.ranges):
+            clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
+            pushed = None if values is None else values[at : at + self._store.size(number)]
+            at += self._store.size(number)
+            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins))
+        return entries

@@ -1,0 +1,273 @@
+"""A worker's side of push and pull. Each exchange goes on in the next view where one breaks off.
+
+A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
+server holds little for it. A push is repeated until all copies have it. The worker keeps it until then.
+On failure: `LostRange` where all copies of a range are gone; it is never silently begun anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ...aggregation.vector import Part
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..members.errors import MembershipError
+from ..members.presence import Presence
+from ..members.view import View
+from ..transport import PeerId
+from ..wire.frames import PAYLOAD_BYTES_MAX
+from ..wire.schema import ITEMS_MAX
+from .messages import Early, Enlist, Enlisted, Holdings, NotTaken, Pull, Pulled, Push, Pushed, Survey
+from .store import NOTHING, of_bytes, raw, settled_at
+from .tenure import placement_of
+
+T = TypeVar("T")
+
+
+class LostRange(MembershipError):
+    """All copies of a part of the model are gone."""
+
+
+SERVERLESS_PATIENCES = 8
+"""Patiences in which a server may come back when none is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What was pulled: the `vector` [n], the `updates` that led to each range, and the highest of the puller's own
+    clocks. `late`: the worker that was waited for last; "": none."""
+
+    vector: Tensor
+    updates: tuple[int, ...]
+    clock: int
+    late: PeerId
+
+
+_Exchange = Callable[[PeerId, int, tuple[int, ...]], Awaitable[None]]
+"""Asks a server, in the view of a generation, about these ranges."""
+
+
+class Client:
+    """One worker's pushes and pulls of a vector of `dtype`, cut into `ranges` with `copies` each."""
+
+    def __init__(
+        self, channel: Channel, presence: Presence, ranges: Sequence[Part], dtype: torch.dtype, copies: int
+    ) -> None:
+        self._channel, self._presence, self._copies = channel, presence, copies
+        self._ranges, self._dtype = tuple(ranges), dtype
+        self._acknowledged = [0] * len(ranges)
+        """By range, the number of the last push that all copies have."""
+        self._pushing: dict[int, asyncio.Task[None]] = {}
+        """The pushes under way, by number."""
+        self._known = [NOTHING] * len(ranges)
+        """By range, the standing of the last chain with which this worker has had an exchange."""
+        self._surveys: list[Envelope] = []
+        channel.on(Survey, self._on_survey)
+        presence.on_view.append(self._on_view)
+        self._news = asyncio.Event()
+        """Set when a push or a pull is over."""
+
+    async def enlist(self, clock: int) -> int:
+        """Take part from `clock` on, or from a later one that lets nobody wait. Returns it."""
+        first = await self._enlisted(clock)
+        return first if first == clock else await self._enlisted(first)
+
+    async def pull(self, clock: int) -> Values:
+        """The values that a read at `clock` needs. Raises as `at_most`: a read may wait for a push of this worker."""
+        pulling = self._begun(self._pull(clock), "pull")
+        try:
+            await self._until(pulling.done)
+            return pulling.result()
+        finally:
+            pulling.cancel()
+
+    async def _pull(self, clock: int) -> Values:
+        vector = torch.empty(self._ranges[-1].stop, dtype=self._dtype)
+        updates, clocks, late = [0] * len(self._ranges), [clock], [""]
+
+        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+            before = self._told(ranges)
+            answer = await self._channel.ask(
+                server, lambda ask: Pull(ask, epoch, clock, ranges), answers=(Pulled, NotTaken)
+            )
+            pulled: Pulled = _taken(answer.message)
+            values, at = of_bytes(answer.payload, self._dtype), 0
+            answer.done()
+            if values.numel() != sum(map(self._size, ranges)) or len(pulled.updates) != len(ranges):
+                raise PeerLost(server, f"it gave {values.numel()} elements of {len(ranges)} ranges")
+            _check(ranges, before, pulled.clocks)
+            for number, update in zip(ranges, pulled.updates, strict=True):
+                part, updates[number] = self._ranges[number], update
+                vector[part.start : part.stop] = values[at : at + self._size(number)]
+                at += self._size(number)
+            clocks.extend(pulled.clocks)
+            late.append(pulled.late)
+
+        await self._with_all(exchange, tail=True)
+        return Values(vector, tuple(updates), max(clocks), late[-1])
+
+    def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False) -> None:
+        """Begin to push `vector` [n] as the push with number `seq`. `read`: the updates of each range in the values
+        that led to it. `last`: this worker takes no more steps. The vector must not change any more."""
+        self._pushing[seq] = self._begun(self._push(seq, vector, tuple(read), last=last), "push")
+
+    async def at_most(self, pushes: int) -> None:
+        """Wait until at most so many pushes are under way. Raises LostRange, ValueError when a server does not take a
+        push, and the errors of the membership."""
+        await self._until(lambda: len(self._pushing) <= pushes)
+
+    def _begun(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(lambda done: self._news.set())
+        return task
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for `condition`, which the end of a push or pull makes true. Raises the errors of pushes."""
+        while True:
+            self._news.clear()
+            self._look()
+            if condition():
+                return
+            await self._news.wait()
+
+    def _look(self) -> None:
+        """Forget the pushes that are over. Raises their errors."""
+        for seq, task in list(self._pushing.items()):
+            if task.done():
+                del self._pushing[seq]
+                task.result()
+
+    def close(self) -> None:
+        for task in self._pushing.values():
+            task.cancel()
+
+    async def _push(self, seq: int, vector: Tensor, read: tuple[int, ...], *, last: bool) -> None:
+        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+            parts = [self._ranges[number] for number in ranges]
+            payload = b"".join(raw(vector[part.start : part.stop]) for part in parts)
+            known, before = tuple(read[number] for number in ranges), self._told(ranges)
+            answer = await self._channel.ask(
+                server,
+                lambda ask: Push(ask, epoch, seq, ranges, known, last),
+                payload,
+                answers=(Pushed, Early, NotTaken),
+            )
+            answer.done()
+            pushed = _taken(answer.message)
+            _check(ranges, before, pushed.clocks)
+            if isinstance(pushed, Early):
+                raise PeerLost(server, "an earlier push has not come")
+            for number in ranges:
+                self._acknowledged[number] = max(seq, self._acknowledged[number])
+
+        await self._with_all(exchange, tail=False)
+
+    async def _enlisted(self, clock: int) -> int:
+        clocks = [clock]
+
+        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+            before = self._told(ranges)
+            answer = await self._channel.ask(
+                server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=(Enlisted, NotTaken)
+            )
+            enlisted = _taken(answer.message)
+            _check(ranges, before, enlisted.before)
+            clocks.extend(enlisted.clocks)
+
+        await self._with_all(exchange, tail=False)
+        return max(clocks)
+
+    def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
+        """By range, the last push that was acknowledged until now: whoever is asked from now on knows it."""
+        return tuple(self._acknowledged[number] for number in ranges)
+
+    async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:
+        """Have `exchange` done once for each range, with the tail of its chain or the head, over as many views as it
+        takes."""
+        left, now = {*range(len(self._ranges))}, asyncio.get_running_loop().time
+        served_s = now()
+        while left:
+            view = await self._presence.view()
+            if placement_of(view, self._copies).servers:
+                served_s = now()
+            elif now() - served_s > SERVERLESS_PATIENCES * self._channel.endpoint.patience_s:
+                raise LostRange("no server is left, and none has come back: go on from the checkpoints with --resume")
+            await self._presence.during(view, partial(self._in_view, view, exchange, left, tail=tail))
+            if left and not self._presence.has_left(view):
+                await self._presence.pause()
+
+    async def _in_view(self, view: View, exchange: _Exchange, left: set[int], *, tail: bool) -> None:
+        of: defaultdict[PeerId, list[int]] = defaultdict(list)
+        placement = placement_of(view, self._copies)
+        for number in sorted(left):
+            if chain := placement.chain(number):
+                of[chain[-1 if tail else 0]].append(number)
+
+        async def with_one(server: PeerId) -> None:
+            try:
+                for ranges in self._batches(server, of[server]):
+                    await exchange(server, view.generation, ranges)
+                    left.difference_update(ranges)
+                    for number in ranges:
+                        self._known[number] = settled_at(view.generation)
+            except PeerLost:
+                self._channel.endpoint.retry(server)  # in this view, or without that server in the next
+
+        tasks = [asyncio.create_task(with_one(server), name="ranges") for server in of]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _on_survey(self, envelope: Envelope) -> None:
+        """Tell a head in a new view which terms this worker knows. In that view it has no exchange of a former one."""
+        if envelope.message.epoch > self._presence.generation:
+            self._surveys.append(envelope)
+        else:
+            nothing = (NOTHING,) * len(self._ranges)
+            self._channel.post(envelope.sender, Holdings(envelope.message.ask, nothing, nothing, tuple(self._known)))
+
+    def _on_view(self, view: View) -> None:
+        surveys, self._surveys = self._surveys, []
+        for envelope in surveys:
+            self._on_survey(envelope)
+
+    def _batches(self, server: PeerId, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """These ranges, as many at a time as suit the link to `server` now."""
+        at = 0
+        while at < len(numbers):
+            most = min(PAYLOAD_BYTES_MAX, self._channel.endpoint.chunk_bytes(server)) // self._dtype.itemsize
+            until, size = at + 1, self._size(numbers[at])
+            while until < min(len(numbers), at + ITEMS_MAX) and size + self._size(numbers[until]) <= most:
+                size += self._size(numbers[until])
+                until += 1
+            yield tuple(numbers[at:until])
+            at = until
+
+    def _size(self, number: int) -> int:
+        return self._ranges[number].stop - self._ranges[number].start
+
+
+def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) -> None:
+    """Raises LostRange where a range does not know a push that it had acknowledged before it was asked."""
+    for number, acknowledged, clock in zip(ranges, before, clocks, strict=False):
+        if clock < acknowledged:
+            told = f"range {number} of the model has gone back from push {acknowledged} to {clock}"
+            raise LostRange(f"{told}: its servers were lost with all copies; go on from the checkpoints")
+
+
+def _taken(message: T | NotTaken) -> T:
+    """The answer, if it is one. Raises LostRange, and ValueError for a question that this worker should not ask."""
+    if isinstance(message, NotTaken):
+        raise LostRange(message.why) if message.lost else ValueError(message.why)
+    return message

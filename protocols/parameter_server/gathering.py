@@ -1,0 +1,65 @@
+"""The pushes that the head of a range has gathered for its next update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..transport import PeerId
+from .algorithms.algorithm import Algorithm
+from .messages import FOREVER
+from .store import Copy, Entry
+
+Told = Callable[[], None]
+"""Called when all copies of the range have a push."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The running sum of pushes to one range, and who is told when they are applied. `seqs`: the last push of each
+    worker in it. It takes memory for one sum, however many workers push."""
+
+    total: Tensor | None = None
+    pushes: list[tuple[PeerId, int]] = field(default_factory=list)
+    seqs: dict[PeerId, int] = field(default_factory=dict)
+    last: set[PeerId] = field(default_factory=set)
+    told: list[Told] = field(default_factory=list)
+
+    def add(self, worker: PeerId, seq: int, pushed: Tensor, weight: float, *, last: bool) -> None:
+        """Add `weight` * `pushed` [m], the push with number `seq` of `worker`. `last`: its last one."""
+        if self.total is None:
+            self.total = pushed * weight if weight != 1.0 else pushed.clone()
+        else:
+            self.total.add_(pushed, alpha=weight)
+        self.pushes.append((worker, seq))
+        self.seqs[worker] = seq
+        if last:
+            self.last.add(worker)
+
+    def due(self, algorithm: Algorithm, copy: Copy) -> bool:
+        """Whether the pushes make an update of `copy`."""
+        counted = copy.counted()
+        missing = [worker for worker in counted if worker not in self.seqs]
+        if algorithm.by_steps:
+            missing = [worker for worker in missing if counted[worker] < self._step(copy)]
+        return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
+
+    def entry(self, range: int, algorithm: Algorithm, copy: Copy) -> Entry:
+        """The entry that applies the pushes. The clocks of workers whose pushes the step does without go on too."""
+        assert self.total is not None
+        clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
+        if algorithm.by_steps:
+            step = self._step(copy)
+            clocks |= {
+                worker: step for worker, clock in copy.counted().items() if clock < step and worker not in self.seqs
+            }
+        divisor = algorithm.divisor(len(self.pushes))
+        total = self.total if divisor == 1.0 else self.total / divisor
+        return Entry(range, total, clocks, pushes=tuple(self.pushes))
+
+    def _step(self, copy: Copy) -> int:
+        """The step that is gathered: the one after the slowest worker's clock."""
+        clocks = [*copy.counted().values()]
+        return 1 + min(clocks, default=min(self.seqs.values(), default=1) - 1)

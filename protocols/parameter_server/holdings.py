@@ -1,0 +1,53 @@
+"""Holdings: a server tells the heads of a new view what it holds, and gives them its copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..transport import PeerId
+from .messages import Copied, Fetch, Holdings, Survey
+from .store import NOTHING, Store
+from .tenure import Tenure
+
+
+class Answers:
+    """One server's answers."""
+
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self._sending: set[asyncio.Task[None]] = set()
+        tenure.handler(Survey, self._on_survey)
+        tenure.handler(Fetch, self._on_fetch)
+
+    def close(self) -> None:
+        """A new view: what is on its way to a head of the last one is not needed."""
+        for task in self._sending:
+            task.cancel()
+
+    def _on_survey(self, envelope: Envelope) -> None:
+        copies, numbers = self._store.copies, range(self._tenure.count)
+        standings = tuple(copies[one].standing if one in copies else NOTHING for one in numbers)
+        versions = tuple(copies[one].version if one in copies else NOTHING for one in numbers)
+        held = Holdings(envelope.message.ask, standings, versions, tuple(self._store.known))
+        self._channel.post(envelope.sender, held)
+
+    def _on_fetch(self, envelope: Envelope) -> None:
+        fetch: Fetch = envelope.message
+        copy = self._store.copies.get(fetch.range)
+        if copy is None:
+            self._channel.refuse(envelope, "it holds no copy of that range")
+            return
+        workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
+        enlisted = tuple(sorted(copy.enlisted))
+        told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
+        payload = self._store.packed(copy)
+        task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, to: PeerId, told: Copied, payload: bytes) -> None:
+        with contextlib.suppress(PeerLost):
+            await self._channel.send(to, told, payload)

@@ -1,0 +1,179 @@
+"""Intake: the head of a range takes the pushes of workers, each once, and gathers them into updates.
+
+A worker's push has a number, its clock. A push whose number the range has passed already is not applied again; it is
+acknowledged when all copies have what it was part of, or what went on without it. So a worker may send a push again
+whenever it does not know what became of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+
+from ...aggregation.vector import all_finite
+from ..channel import Channel, Envelope
+from ..testpoints import sometimes, witness
+from ..transport import PeerId
+from ..wire.frames import in_words
+from .algorithms.algorithm import Algorithm
+from .chain import Chains
+from .gathering import Gathering
+from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
+from .store import Copy, Entry, Store, of_bytes
+from .tenure import Tenure
+
+
+class Intake:
+    """The pushes to the ranges of which one server is the head."""
+
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Algorithm) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self._chains, self._algorithm = chains, algorithm
+        self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
+        self._asked: list[Envelope] = []
+        """Questions that are not answered yet."""
+        self.on_update: Callable[[], None] = lambda: None
+        """Called when pushes were applied."""
+        self.staleness: defaultdict[int, int] = defaultdict(int)
+        """Updates between the pull and the push of a worker -> how many pushes to a range had so many."""
+        tenure.handler(Enlist, self._on_enlist)
+        tenure.handler(Push, self._on_push)
+
+    def begin(self) -> None:
+        """A new view: whoever waits for an answer asks again, and what was gathered comes again."""
+        self._gathered.clear()
+        asked, self._asked = self._asked, []
+        for envelope in asked:
+            self._tenure.refuse(envelope)
+
+    # Taking part
+
+    def _on_enlist(self, envelope: Envelope) -> None:
+        enlist: Enlist = envelope.message
+        worker, entries = envelope.sender, []
+        before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
+        for number in enlist.ranges:
+            copy = self._store.copies[number]
+            clock = self._first_clock(copy, worker, enlist.clock)
+            entries.append(Entry(number, None, {worker: clock}, joins=True))
+        self._asked.append(envelope)
+        self._chains.enter(entries)
+
+        def answer() -> None:
+            clocks = tuple(self._clock(number, worker) for number in enlist.ranges)
+            self._channel.post(worker, Enlisted(enlist.ask, clocks, before))
+
+        told = self._answered(envelope, len(entries), answer)
+        for entry in entries:
+            self._chains.after(entry.range, told)
+        self._update(enlist.ranges)
+
+    def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
+        """The clock from which `worker` takes part: not below that of the slowest other one, which would wait for it,
+        nor one at which it has pushed. A worker that asks again, for the clock that another range has given it, gets
+        that one."""
+        known = copy.clocks.get(worker, 0)
+        others = [clock for one, clock in copy.counted().items() if one != worker]
+        least = min(others, default=0) if copy.updates and worker not in copy.enlisted else 0
+        return max(asked, known if known < FOREVER else 0, least)
+
+    def _clock(self, number: int, worker: PeerId) -> int:
+        return self._store.copies[number].clocks.get(worker, 0)
+
+    # Pushes
+
+    def _on_push(self, envelope: Envelope) -> None:
+        push, worker = envelope.message, envelope.sender
+        sizes = [self._store.size(number) for number in push.ranges]
+        wrong = self._wrong(envelope, sizes)
+        values = None if wrong else of_bytes(envelope.payload, self._store.dtype)
+        if values is not None and not all_finite(values):
+            wrong = "it has numbers that are not finite"
+        envelope.done()
+        if wrong or values is None:
+            self._channel.post(worker, NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False))
+            return
+        self._asked.append(envelope)
+
+        def answer() -> None:
+            for number in push.ranges:
+                witness(Acknowledged(number, worker, push.seq))
+            clocks = tuple(min(self._clock(number, worker), FOREVER) for number in push.ranges)
+            self._channel.post(worker, Pushed(push.ask, clocks))
+
+        if not self._algorithm.by_steps and any(map(partial(self._skips, worker, push.seq), push.ranges)):
+            sometimes("a push came before an earlier one")
+            self._asked.remove(envelope)
+            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
+            return
+        told, at = self._answered(envelope, len(push.ranges), answer), 0
+        for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
+            copy, gathering = self._store.copies[number], self._gathered[number]
+            if push.seq <= copy.clocks.get(worker, 0):
+                sometimes("a push came again")
+                self._chains.after(number, told)
+            elif push.seq <= gathering.seqs.get(worker, 0):
+                gathering.told.append(told)
+            else:
+                staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
+                weight = self._weight(number, staleness, workers)
+                gathering.add(worker, push.seq, values[at : at + size], weight, last=push.last)
+                gathering.told.append(told)
+                self.staleness[staleness] += 1
+            at += size
+        self._update(push.ranges)
+
+    def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
+        """Whether an earlier push of `worker` to this range is still on its way. A push that is sent again can be
+        behind a later one, and what is behind a clock is not applied."""
+        gathered = self._gathered[number].seqs.get(worker, 0)
+        return seq > max(gathered, self._clock(number, worker)) + 1
+
+    def _weight(self, number: int, staleness: int, workers: int) -> float:
+        """Buffers are averaged: without a step for all, each worker's change is one share of a mean."""
+        if not self._algorithm.by_steps and self._store.is_buffer(number):
+            return 1.0 / workers
+        return self._algorithm.weight(staleness, workers)
+
+    def _wrong(self, envelope: Envelope, sizes: list[int]) -> str:
+        push: Push = envelope.message
+        due = sum(sizes) * self._store.dtype.itemsize
+        if len(push.read) != len(push.ranges):
+            return f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}"
+        if len(envelope.payload) != due:
+            return f"it has {len(envelope.payload)} bytes for ranges of {due}"
+        return ""
+
+    def look(self) -> None:
+        """Workers have gone: what the others have pushed may make an update now."""
+        self._update(tuple(self._gathered))
+
+    def _update(self, ranges: tuple[int, ...]) -> None:
+        """Apply what is due of these ranges."""
+        entries, told = [], dict[int, list[Callable[[], None]]]()
+        for number in ranges:
+            copy, gathering = self._store.copies[number], self._gathered[number]
+            if gathering.due(self._algorithm, copy):
+                entries.append(gathering.entry(number, self._algorithm, copy))
+                told[number] = gathering.told
+                del self._gathered[number]
+        if entries:
+            self._chains.enter(entries)
+            self.on_update()
+            for number, waiting in told.items():
+                for one in waiting:
+                    self._chains.after(number, one)
+
+    def _answered(self, envelope: Envelope, parts: int, answer: Callable[[], None]) -> Callable[[], None]:
+        """A function that answers the question when it has been called `parts` times."""
+        left = parts
+
+        def told() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and envelope in self._asked:
+                self._asked.remove(envelope)
+                answer()
+
+        return told

@@ -1,0 +1,96 @@
+"""Placement: which servers hold which range of the model's vector.
+
+The vector is cut into ranges, which never change during a run. Each range has a place on a ring of 2^64 points, and
+each server has `POINTS` places on it (virtual nodes): consistent hashing, Karger et al., STOC 1997. The copies of a
+range are on the first k different servers clockwise from its place; the first is the head of the range's chain, the
+last its tail. All places come from hashes of ids and of numbers, so the same view gives the same placement on all
+peers. When a server joins, a chain changes only where the new server enters it; when one leaves, only where it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+
+from ...aggregation.vector import Part, parts
+from ..transport import PeerId
+
+POINTS = 64
+"""Places of a server on the ring: the shares of two servers differ by about a tenth then."""
+RANGE_ELEMENTS = 1 << 14
+"""The elements of a range of a model of usual size."""
+RANGES_MIN, RANGES_MAX = 16, 4096
+"""The least ranges, so that several servers have some of a small model; the most, so that a message can list all."""
+
+
+def ranges_of(size: int, parameters: int) -> tuple[Part, ...]:
+    """The ranges of a vector of `size` elements of which the first `parameters` are parameters. No range holds both
+    parameters and other elements."""
+    cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 2)]
+    return (*cut[0], *cut[1])
+
+
+def _cut(whole: Part, most: int) -> tuple[Part, ...]:
+    size = whole.stop - whole.start
+    if size == 0:
+        return ()
+    count = min(size, most, max(RANGES_MIN, -(-size // RANGE_ELEMENTS)))
+    return tuple(Part(whole.start + part.start, whole.start + part.stop) for part in parts(size, count))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The chains of ranges on `servers`, in any order, with `copies` of each range. `apart`: pairs of servers that
+    cannot reach each other, which are in no chain together while there are others."""
+
+    servers: tuple[PeerId, ...]
+    copies: int
+    apart: frozenset[frozenset[PeerId]] = frozenset()
+
+    def chain(self, range: int) -> tuple[PeerId, ...]:
+        """The servers that hold this range, head first: as many as there are to be copies, or all if there are fewer
+        servers; none without servers."""
+        known = self._chains
+        if range not in known:
+            known[range] = self._chain(range)
+        return known[range]
+
+    @cached_property
+    def _chains(self) -> dict[int, tuple[PeerId, ...]]:
+        return {}
+
+    @cached_property
+    def _ring(self) -> tuple[list[int], list[PeerId]]:
+        points = sorted((point, server) for server in set(self.servers) for point in _points(server))
+        return [point for point, _ in points], [server for _, server in points]
+
+    def _chain(self, range: int) -> tuple[PeerId, ...]:
+        points, servers = self._ring
+        at = bisect_right(points, _hash(f"range {range}"))
+        order = list(dict.fromkeys((*servers[at:], *servers[:at])))
+        chosen: list[PeerId] = []
+        for server in order:
+            if len(chosen) < self.copies and not any(frozenset((server, one)) in self.apart for one in chosen):
+                chosen.append(server)
+        return tuple(chosen)
+
+
+def balance(placement: Placement, sizes: Collection[int]) -> dict[PeerId, int]:
+    """The elements that each server holds, of ranges of these sizes."""
+    held = dict.fromkeys(placement.servers, 0)
+    for number, size in enumerate(sizes):
+        for server in placement.chain(number):
+            held[server] += size
+    return held
+
+
+@lru_cache(maxsize=1024)
+def _points(server: PeerId) -> tuple[int, ...]:
+    return tuple(_hash(f"server {number} {server}") for number in range(POINTS))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,123 @@
+"""Reads: a server answers a pull as soon as its copies contain what the reader's consistency asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...aggregation.consistency import Consistency, lacking
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..stalls.stalls import Stalls
+from ..testpoints import witness
+from ..transport import PeerId
+from .messages import Pull, Pulled, Read
+from .store import Store, raw
+from .tenure import Tenure
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """A pull that waits for pushes to the ranges in `missing`. `late`: the worker that it has waited for last."""
+
+    envelope: Envelope
+    missing: set[int]
+    late: PeerId = ""
+
+
+class Reads:
+    """Answers the pulls of one server. It is the tail of the ranges that it is asked for, or has all that a read
+    needs."""
+
+    def __init__(
+        self, channel: Channel, store: Store, tenure: Tenure, consistency: Consistency, stalls: Stalls
+    ) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self._consistency, self._stalls = consistency, stalls
+        self._parked: list[_Parked] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        tenure.handler(Pull, self._on_pull)
+
+    def begin(self) -> None:
+        """A new view: whoever waits asks again."""
+        parked, self._parked = self._parked, []
+        for one in parked:
+            self._tenure.refuse(one.envelope)
+        self._look_no_more()
+
+    def look(self, ranges: Sequence[int]) -> None:
+        """The copies of these ranges have new entries."""
+        changed = {*ranges}
+        for one in list(self._parked):
+            for number in one.missing & changed:
+                self._judge(one, number)
+            if not one.missing:
+                self._parked.remove(one)
+                self._answer(one)
+        if not self._parked:
+            self._look_no_more()
+
+    def awaited(self) -> set[PeerId]:
+        """The workers whose pushes are waited for."""
+        return {
+            worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
+        }
+
+    async def _look_out(self) -> None:
+        """Report who is waited for too long, until this is cancelled."""
+        with self._stalls.waiting(self.awaited):
+            await asyncio.get_running_loop().create_future()
+
+    def _look_no_more(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def close(self) -> None:
+        self._look_no_more()
+        for task in self._tasks:
+            task.cancel()
+
+    def _on_pull(self, envelope: Envelope) -> None:
+        one = _Parked(envelope, {*envelope.message.ranges})
+        for number in envelope.message.ranges:
+            self._judge(one, number)
+        if not one.missing:
+            self._answer(one)
+            return
+        self._parked.append(one)
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._look_out(), name="stalls")
+
+    def _judge(self, one: _Parked, number: int) -> None:
+        if lacks := self._lacks(one.envelope, number):
+            one.late = lacks[-1]
+        else:
+            one.missing.discard(number)
+
+    def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
+        """The workers whose pushes to this range the read lacks. Before its first update a range waits for all workers
+        of the view to take part."""
+        copy, pull = self._store.copies[number], envelope.message
+        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.enlisted]):
+            return absent
+        return lacking(copy.clocks, self._consistency.required(envelope.sender, pull.clock, copy.counted()))
+
+    def _answer(self, one: _Parked) -> None:
+        pull, reader = one.envelope.message, one.envelope.sender
+        copies = [self._store.copies[number] for number in pull.ranges]
+        for number, copy in zip(pull.ranges, copies, strict=True):
+            witness(Read(number, reader, pull.clock, copy.counted()))
+        payload = b"".join(raw(copy.values) for copy in copies)
+        clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
+        pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
+        task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, reader: PeerId, pulled: Pulled, payload: bytes) -> None:
+        with contextlib.suppress(PeerLost):
+            await self._channel.send(reader, pulled, payload)

@@ -1,0 +1,171 @@
+"""A server of the parameter server as a conversation: it has no work but to write records and checkpoints.
+
+It ends when all workers of the view have finished. Its record of an exchange tells of all pushes since the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..clock import RunClock
+from ..conversation import Came, Outcome, Position
+from ..members.membership import Membership
+from ..members.presence import Presence
+from ..members.view import View
+from ..transport import PeerId
+from ..work import Keep, Steps, Update, Work
+from .chain import Chains
+from .intake import Intake
+from .reads import Reads
+from .store import Copy, Store
+from .takeover import Takeover
+from .tenure import Tenure, workers_of
+
+_PREFIX = "range/"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a server."""
+
+    store: Store
+    tenure: Tenure
+    chains: Chains
+    intake: Intake
+    reads: Reads
+    takeover: Takeover
+
+
+class Serving:
+    """One server's side. `every`: clocks of the slowest worker between two records."""
+
+    needs = frozenset[str]()
+    bytes_shared = 0
+
+    def __init__(self, parts: Parts, membership: Membership, presence: Presence, clock: RunClock, every: int) -> None:
+        self._parts, self._members, self._presence, self._clock, self._every = parts, membership, presence, clock, every
+        self._told = 0
+        """The clock of the slowest worker at the last record."""
+        self._updates = 0
+        membership.on_view.append(self._on_view)
+        parts.takeover.on_wrong = membership.lost
+        parts.chains.on_broken = parts.takeover.repair
+        parts.intake.on_update = self._on_update
+
+    @property
+    def version(self) -> int:
+        return self._told
+
+    async def enter(self, contact: PeerId | None, steps: int) -> Came:
+        resumed = self._clock.before_s > 0.0
+        late = await self._presence.enter(contact)
+        if late:
+            self._parts.takeover.not_new()
+        else:  # if these copies are of a run before, so are the pushes in them
+            self._parts.store.begin_anew()
+        self._on_view(self._members.view)
+        self._clock.start()
+        return "resumed" if resumed else "joined" if late else "started"
+
+    async def next(self) -> Work | None:
+        while True:
+            view = await self._presence.view()
+            workers = {*workers_of(view)}
+            if workers <= self._members.finished:
+                return None
+            if self._slowest() >= self._told + self._every:
+                return Work(Keep(), Steps(0))
+            await self._presence.pause()
+
+    async def bring(self, update: Update) -> Outcome | None:
+        slowest, copies = self._slowest(), self._parts.store.copies
+        updates, held = (
+            sum(copy.updates for copy in copies.values()),
+            sum(copy.values.nbytes for copy in copies.values()),
+        )
+        outcome = Outcome(
+            version=slowest,
+            step=0,
+            loss=float("nan"),
+            members=len(workers_of(self._members.view)),
+            steps=0,
+            compute_s=0.0,
+            details={"updates": max(0, updates - self._updates), "staleness": self._staleness(), "ranges": len(copies)},
+            model_bytes=held,
+        )
+        self._told, self._updates = slowest, updates
+        return outcome
+
+    async def finish(self) -> None:
+        await self._presence.finish()
+
+    async def leave(self, why: str) -> None:
+        await self._presence.leave(why)
+
+    async def settle(self) -> None:
+        return None
+
+    def position(self) -> Position:
+        tensors, numbers = saved(self._parts.store)
+        return Position(self._told, torch.empty(0), tensors, {"parameter_server": numbers}, Keep())
+
+    def close(self) -> None:
+        parts = self._parts
+        parts.takeover.close()
+        parts.chains.begin()
+        parts.reads.close()
+
+    def _on_view(self, view: View) -> None:
+        parts = self._parts
+        if not view.started or self._members.me.id not in view.ids or view.generation == parts.tenure.epoch:
+            return
+        parts.intake.begin()
+        parts.reads.begin()
+        parts.chains.begin()
+        parts.tenure.begin(view)
+        parts.takeover.begin()
+
+    def _on_update(self) -> None:
+        if self._slowest() >= self._told + self._every:
+            self._members.notify()
+
+    def _slowest(self) -> int:
+        """The clock of the slowest worker that counts, by one of the ranges; 0: there is none."""
+        copy = next(iter(self._parts.store.copies.values()), None)
+        return 0 if copy is None else min(copy.counted().values(), default=0)
+
+    def _staleness(self) -> float:
+        """The mean staleness of pushes since the last record."""
+        known = self._parts.intake.staleness
+        count, total = sum(known.values()), sum(staleness * many for staleness, many in known.items())
+        known.clear()
+        return total / count if count else 0.0
+
+
+def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
+    """The tensors and numbers of a checkpoint of all copies."""
+    tensors, numbers = dict[str, Tensor](), []
+    for number, copy in sorted(store.copies.items()):
+        if not copy.term:
+            continue  # no chain has settled on it
+        tensors[f"{_PREFIX}{number}/values"] = copy.values
+        tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
+        numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
+    return tensors, numbers
+
+
+def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequence[Any]]) -> None:
+    """Put the copies that `saved` wrote into `store`, as ones that may be older than the others'. Raises ValueError
+    when they are of another model or server function."""
+    for number, term, past, version, updates, clocks in numbers:
+        values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
+        state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
+            raise ValueError("this run began with another model or --server-update: go on with that one")
+        copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
+        store.copies[number] = copy

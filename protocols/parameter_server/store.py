@@ -1,0 +1,162 @@
+"""The store of one server: its copies of ranges, and how an entry changes them. No messages, no waiting.
+
+All copies of a range have the same entries in the same order, so the same values to the bit. A copy's `term` grows
+whenever a chain takes the range over (`takeover`); its `version` counts the entries. Cost: the values and the server
+function's state of each range held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...aggregation.server.add import Add
+from ...aggregation.server.function import ServerFunction, State
+from ...aggregation.vector import Part
+from ..transport import PeerId
+from .messages import FOREVER, Entered, Took
+
+NOTHING = 0
+"""The standing and the version of a range of which a server has no copy."""
+
+
+_PAST_MAX = (1 << 31) - 2
+
+
+def settled_at(term: int) -> int:
+    """The standing of a copy that a chain has settled on in that term."""
+    return term << 31
+
+
+def term_of(standing: int) -> int:
+    """The term of a copy of that standing; 0: it is of a run before."""
+    return (standing + 1) >> 31
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy of a range. `term`: the view in which a chain settled on it last, 0: none has in this run. `past`: orders
+    copies of the runs before, whose checkpoints this run goes on from. `clocks`: of each worker that has taken part;
+    `enlisted`: the workers that count; `updates`: entries that changed the values. `restored`: it comes from a
+    checkpoint, so it may be older than others of its term."""
+
+    values: Tensor
+    state: State
+    term: int = 0
+    past: int = 0
+    version: int = 0
+    updates: int = 0
+    clocks: dict[PeerId, int] = field(default_factory=dict)
+    enlisted: set[PeerId] = field(default_factory=set)
+    restored: bool = False
+
+    @property
+    def standing(self) -> int:
+        """Orders copies, and 0 is below all: by term, and a restored one comes below the others of its term."""
+        return settled_at(self.term) - self.restored if self.term else min(self.past, _PAST_MAX)
+
+    def counted(self) -> dict[PeerId, int]:
+        """The clocks of the workers that count and take more steps."""
+        return {worker: clock for worker in sorted(self.enlisted) if (clock := self.clocks.get(worker, 0)) < FOREVER}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry in the history of a range: `pushed` [m] is applied (None: nothing is), and `clocks` are set. `joins`:
+    the workers of `clocks` count from now on. `pushes`: what is in `pushed`, for checkers."""
+
+    range: int
+    pushed: Tensor | None
+    clocks: Mapping[PeerId, int]
+    joins: bool = False
+    pushes: tuple[tuple[PeerId, int], ...] = ()
+
+
+class Store:
+    """One server's copies. `ranges`: of the whole vector, whose first `parameters` elements are updated by `function`,
+    and the others by adding changes."""
+
+    def __init__(self, ranges: Sequence[Part], dtype: torch.dtype, parameters: int, function: ServerFunction) -> None:
+        self.ranges, self.dtype = tuple(ranges), dtype
+        self.copies: dict[int, Copy] = {}
+        self.known = [NOTHING] * len(ranges)
+        """By range, the highest standing that a chain is known to have settled on."""
+        self._parameters, self._function, self._add = parameters, function, Add()
+
+    def function(self, range: int) -> ServerFunction:
+        """The server function of a range."""
+        return self._add if self.is_buffer(range) else self._function
+
+    def is_buffer(self, range: int) -> bool:
+        """Whether a range holds averaged buffers, which local steps do not train."""
+        return self.ranges[range].start >= self._parameters
+
+    def size(self, range: int) -> int:
+        """The elements of a range."""
+        return self.ranges[range].stop - self.ranges[range].start
+
+    def create(self, range: int, values: Tensor) -> Copy:
+        """A copy of a new range with these `values` [m], which are copied."""
+        return Copy(values.clone(), self.function(range).start(values))
+
+    def enter(self, entry: Entry) -> Copy:
+        """Apply an entry to the copy of its range."""
+        copy = self.copies[entry.range]
+        if entry.pushed is not None:
+            copy.values, copy.state = self.function(entry.range).step(copy.values, entry.pushed, copy.state)
+            copy.updates += 1
+        copy.clocks.update(entry.clocks)
+        if entry.joins:
+            copy.enlisted |= entry.clocks.keys()
+        copy.version += 1
+        return copy
+
+    def took(self, range: int, base: int) -> Took:
+        """The event that the copy of `range` holds, and went on from the term `base`."""
+        copy = self.copies[range]
+        return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
+
+    def entered(self, entry: Entry) -> Entered:
+        """The event that `entry` is in the copy of its range."""
+        copy = self.copies[entry.range]
+        return Entered(entry.range, copy.term, copy.version, entry.pushes, copy.values, copy.counted())
+
+    def begin_anew(self) -> None:
+        """A run begins with these values: no worker of it has pushed yet, and no chain has settled on them."""
+        for copy in self.copies.values():
+            copy.past, copy.term = copy.past + copy.term, 0
+            copy.clocks.clear()
+            copy.enlisted.clear()
+
+    def packed(self, copy: Copy) -> bytes:
+        """The values and the state of a copy as the payload of a message."""
+        return b"".join(raw(tensor) for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))))
+
+    def unpacked(self, range: int, names: Sequence[str], payload: bytes | bytearray | memoryview) -> Copy:
+        """The copy of `range` of which `packed` wrote the values and the state. Raises ValueError for another
+        payload."""
+        values = torch.empty(self.size(range), dtype=self.dtype)
+        shapes = self.function(range).start(values)
+        if list(names) != sorted(shapes):
+            raise ValueError(f"its state has {', '.join(names) or 'nothing'}, due is {', '.join(sorted(shapes))}")
+        tensors = [values, *(torch.empty_like(shapes[name]) for name in names)]
+        if len(payload) != sum(tensor.nbytes for tensor in tensors):
+            raise ValueError(f"it has {len(payload)} bytes, due are {sum(tensor.nbytes for tensor in tensors)}")
+        at = 0
+        for tensor in tensors:
+            tensor.reshape(-1).copy_(of_bytes(memoryview(payload)[at : at + tensor.nbytes], self.dtype))
+            at += tensor.nbytes
+        return Copy(values, dict(zip(names, tensors[1:], strict=True)))
+
+
+def raw(tensor: Tensor) -> bytes:
+    """The elements of a CPU tensor as bytes."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def of_bytes(payload: bytes | bytearray | memoryview, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote, as a tensor of its own."""
+    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)

@@ -1,0 +1,117 @@
+"""Tenure: the present view, as a server sees it, and the messages that wait until it can be acted on in this view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..channel import Channel, Envelope
+from ..members.attributes import SERVER
+from ..members.view import View
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved, in_words
+from .messages import NotTaken
+from .placement import Placement
+
+_HELD_PER_PEER_MAX = 64
+"""The most messages of one peer that wait: an honest one asks fewer questions at a time."""
+
+
+def placement_of(view: View, copies: int) -> Placement:
+    """The placement in this view: the same on all of its members."""
+    servers = tuple(one.id for one in view.members if one.attributes.role == SERVER)
+    pairs = (frozenset((edge.one, edge.other)) for edge in view.apart)
+    return Placement(servers, copies, frozenset(pair for pair in pairs if pair <= {*servers}))
+
+
+def workers_of(view: View) -> tuple[PeerId, ...]:
+    """The members that train."""
+    return tuple(one.id for one in view.members if one.attributes.role != SERVER)
+
+
+class Tenure:
+    """One server's present view. `count`: the ranges of the model; `copies`: of each range."""
+
+    def __init__(self, channel: Channel, count: int, copies: int) -> None:
+        self._channel, self._copies = channel, copies
+        self.count = count
+        self.epoch = 0
+        self.placement = Placement((), copies)
+        self.workers: tuple[PeerId, ...] = ()
+        self.ready: set[int] = set()
+        """The ranges that this server holds in this view's chains."""
+        self.lost: dict[int, str] = {}
+        """Ranges of which no copy is left, and why."""
+        self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
+
+    @property
+    def me(self) -> PeerId:
+        return self._channel.endpoint.id
+
+    def begin(self, view: View) -> None:
+        """`view` holds from now on, and no chain is settled in it yet."""
+        self.epoch, self.placement = view.generation, placement_of(view, self._copies)
+        self.workers = workers_of(view)
+        self.ready.clear()
+        self.lost.clear()
+        self.look()
+
+    def settle(self, ranges: Iterable[int]) -> None:
+        """This server holds these ranges in their chains."""
+        self.ready |= {*ranges}
+        self.look()
+
+    def unsettle(self, range: int) -> None:
+        """The chain of a range is broken: what concerns it waits until it is settled again."""
+        self.ready.discard(range)
+
+    def is_head(self, range: int) -> bool:
+        """Whether this server is the head of the chain of a range."""
+        return self.placement.chain(range)[0] == self.me
+
+    def successor(self, range: int) -> PeerId | None:
+        """The server behind this one in the chain of a range; None: this one is the tail."""
+        chain = self.placement.chain(range)
+        at = chain.index(self.me) + 1
+        return chain[at] if at < len(chain) else None
+
+    def handler(self, kind: type, handler: Callable[[Envelope], None]) -> None:
+        """Have `handler` called with each message of `kind` that is of the present view, once its ranges are settled
+        here."""
+
+        def arrived(envelope: Envelope) -> None:
+            if sum(one.sender == envelope.sender for one, _ in self._held) >= _HELD_PER_PEER_MAX:
+                raise PeerMisbehaved(f"asked {_HELD_PER_PEER_MAX} questions at a time")
+            self._admit(envelope, handler)
+
+        self._channel.on(kind, arrived)
+
+    def refuse(self, envelope: Envelope) -> None:
+        """Answer a question of a former view."""
+        envelope.done()
+        self._channel.refuse(envelope, "the view has changed")
+
+    def look(self) -> None:
+        """Handle the messages that can be acted on now."""
+        held, self._held = self._held, []
+        for envelope, handler in held:
+            self._admit(envelope, handler)
+
+    def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None]) -> None:
+        epoch = envelope.message.epoch
+        ranges = getattr(envelope.message, "ranges", ())
+        if any(not 0 <= range < self.count for range in ranges) or len({*ranges}) != len(ranges):
+            raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
+        if epoch < self.epoch:
+            self.refuse(envelope)
+        elif epoch > self.epoch:
+            self._held.append((envelope, handler))
+        elif gone := [range for range in ranges if range in self.lost]:
+            envelope.done()
+            said = NotTaken(envelope.message.ask, in_words(self.lost[gone[0]]), lost=True)
+            self._channel.post(envelope.sender, said)
+        elif all(range in self.ready for range in ranges):
+            handler(envelope)
+        elif any(self.me not in self.placement.chain(range) for range in ranges):
+            self.refuse(envelope)  # it is not ours to hold
+        else:
+            self._held.append((envelope, handler))

@@ -1,0 +1,253 @@
+"""A worker of the parameter server as a conversation.
+
+    next                         bring
+    pull; Load, Steps(period)    push what the algorithm makes of the steps; the next pull may wait for the clocks
+    Evaluate(pulled)             the first of the workers evaluates now and then, and each its last model
+
+A worker waits for servers and for clocks, never for a view's decision. A newcomer, and a worker that the others have
+gone on without, takes part from the slowest other clock on, and begins from what it pulls then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...aggregation.consistency import Consistency
+from ...aggregation.server.function import ServerFunction
+from ..clock import RunClock
+from ..conversation import Came, Outcome, Position
+from ..members.presence import Presence
+from ..transport import PeerId
+from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
+from .algorithms.algorithm import Algorithm
+from .client import Client, Values
+from .messages import FOREVER
+from .tenure import workers_of
+
+_UNBOUNDED_PUSHES = 4
+"""The most pushes of a worker under way where its consistency sets no limit: each takes memory for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
+    replica cannot evaluate. `parameters`: the first so many elements of the model are trained."""
+
+    algorithm: Algorithm
+    consistency: Consistency
+    function: ServerFunction
+    parameters: int
+    steps: int | None
+    evaluate_every: int
+
+    def pushed(self, change: Tensor, learning_rate: float) -> Tensor:
+        """What the server function takes of a `change` [n] of local steps. Raises ValueError without a rate."""
+        if self.function.takes == "change":
+            return change
+        if not learning_rate > 0:
+            raise ValueError("this --server-update takes gradients, and the optimizer tells no learning rate above 0")
+        pushed = change.clone()
+        pushed[: self.parameters].div_(-learning_rate)
+        return pushed
+
+
+@dataclass(slots=True)
+class State:
+    """A worker's place: its clock, its local steps in the run, and its model [n]; `read`: the updates in its last
+    pull."""
+
+    clock: int
+    step: int
+    model: Tensor
+    read: tuple[int, ...] = ()
+    over: bool = False
+    outcome: Outcome | None = field(default=None)
+    """The outcome of a turn whose model is to be evaluated."""
+
+
+class Worker:
+    """One worker's side. `state`: where it begins."""
+
+    needs = frozenset({"steps"})
+    bytes_shared = 0
+
+    def __init__(self, client: Client, presence: Presence, clock: RunClock, options: Options, state: State) -> None:
+        self._client, self._presence, self._clock, self._options = client, presence, clock, options
+        self.state = state
+        self._begin: Begin = Keep()
+        self._job: Job = Steps(0)
+        self._pulled: Values | None = None
+        """What the present turn began from, or the last one that pulled."""
+        self._taken = 0
+        """Local steps of the next turn that a resumed replica has taken already."""
+        self._waited: tuple[float, PeerId] = (0.0, "")
+        """Seconds of the last pull, and the worker that it has waited for."""
+        self._returns = 0
+        self._done = False
+        """Whether all servers know that this worker takes no more steps."""
+
+    @property
+    def version(self) -> int:
+        return self.state.clock
+
+    # Coming and going
+
+    async def enter(self, contact: PeerId | None, steps: int) -> Came:
+        resumed = self._clock.before_s > 0.0
+        late = await self._presence.enter(contact)
+        self._returns = self._presence.returns
+        await self._enlist()
+        if resumed and not late:
+            self._taken = steps
+        self._clock.start()
+        return "resumed" if resumed else "joined" if late else "started"
+
+    async def _enlist(self) -> None:
+        """Take part, from a later clock than this worker's own if the others are far ahead."""
+        clock = await self._client.enlist(self.state.clock)
+        if clock > self.state.clock:
+            self.state.step += (clock - self.state.clock) * self._options.algorithm.period
+            self.state.clock, self._taken = clock, 0
+        self._pulled = None
+
+    async def finish(self) -> None:
+        await self._presence.finish()
+
+    async def leave(self, why: str) -> None:
+        await self._presence.leave(why)
+
+    async def settle(self) -> None:
+        return None
+
+    def position(self) -> Position:
+        state = self.state
+        numbers: dict[str, Any] = {"parameter_server": [state.clock, state.step]}
+        return Position(state.clock, state.model, {"parameter_server/model": state.model}, numbers, self._begin)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # Turns
+
+    async def next(self) -> Work | None:
+        state, options = self.state, self._options
+        if self._presence.returns != self._returns and not self._done:
+            await self._come_back()
+        if state.outcome is not None:
+            state.model = (await self._pull()).vector
+            self._begin, self._job = Load(state.model), Evaluate(state.model)
+            return Work(self._begin, self._job)
+        if self._is_over:
+            await self._end()
+            return None
+        algorithm, first = options.algorithm, self._pulled is None
+        if first or (not algorithm.meets and state.clock % algorithm.pulls_every == 0):
+            self._pulled = await self._first_pull() if first else await self._pull()
+            if self._is_over:
+                await self._end()
+                return None
+            own = state.model if state.read else None
+            state.read = self._pulled.updates
+            self._begin = algorithm.begin(self._pulled.vector, own)
+        else:
+            self._begin = Load(state.model) if algorithm.meets else Keep()
+        if isinstance(self._begin, Load):
+            state.model = self._begin.vector
+        left = algorithm.period
+        if options.steps is not None:
+            left = min(left, options.steps - state.step)
+        self._job = Steps(left - self._taken, self._taken, left, state.step + self._taken)
+        return Work(self._begin, self._job)
+
+    async def _first_pull(self) -> Values:
+        """The values from which this worker begins: after a warm start, if there is one, unless it is the first."""
+        while True:
+            pulled, view = await self._pull(), await self._presence.view()
+            first = workers_of(view)[0] == self._presence.me
+            if first or min(pulled.updates) >= self._options.algorithm.warm_start:
+                return pulled
+            await self._presence.pause()
+
+    async def _end(self) -> None:
+        """This worker's last model is the one that it pulls after its last push. Nobody waits for its clock any more,
+        also where the last step went on without it."""
+        if self._done:
+            return
+        await self._client.enlist(FOREVER)
+        self._done = True
+        if not isinstance(self._job, Evaluate):
+            self.state.model = (await self._pull()).vector
+            self._begin = Load(self.state.model)
+
+    async def _come_back(self) -> None:
+        """The others have gone on without this worker: what it has pushed is to be in the model before it goes on."""
+        await self._client.at_most(0)
+        self._returns = self._presence.returns
+        await self._enlist()
+
+    async def _pull(self) -> Values:
+        began_s = self._now()
+        pulled = await self._client.pull(self.state.clock)
+        self._waited = self._now() - began_s, pulled.late
+        if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
+            self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period
+            self.state.clock = pulled.clock
+        return pulled
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state.over or (self._options.steps is not None and self.state.step >= self._options.steps)
+
+    async def bring(self, update: Update) -> Outcome | None:
+        state, options = self.state, self._options
+        if isinstance(self._job, Evaluate):
+            outcome, state.outcome = state.outcome, None
+            return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
+        assert self._pulled is not None
+        taken_before, self._taken, state.over = self._taken, 0, update.final
+        began_s, begun = self._now(), state.model
+        if options.algorithm.meets:
+            self._pulled = await self._pull()
+            state.read = self._pulled.updates
+        change = options.algorithm.change(self._pulled.vector, begun, update.vector)
+        pushed = options.pushed(change, update.learning_rate)
+        state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
+        state.clock, state.step = state.clock + 1, state.step + update.steps
+        self._client.push(state.clock, pushed, state.read, last=self._is_over)
+        own = options.consistency.own
+        await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
+        wait_s, late = self._waited
+        outcome = Outcome(
+            version=state.clock,
+            step=state.step,
+            loss=update.loss,
+            members=len(workers_of(await self._presence.view())),
+            steps=update.steps - taken_before,
+            compute_s=update.seconds,
+            wait_s=wait_s,
+            transfer_s=self._now() - began_s,
+            waited_for=late or None,
+            details={"change": float(torch.linalg.vector_norm(change[: options.parameters]))},
+            model_bytes=change.nbytes,
+            last=self._is_over,
+        )
+        if not await self._is_due(outcome):
+            return outcome
+        state.outcome = outcome
+        return None
+
+    async def _is_due(self, outcome: Outcome) -> bool:
+        """Whether the model is evaluated after this turn: the last one by each worker, others by the first alone."""
+        every = self._options.evaluate_every
+        if not every or not (outcome.last or outcome.version % every == 0):
+            return False
+        view = await self._presence.view()
+        return outcome.last or next(iter(workers_of(view)), None) == self._presence.me
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,146 @@
+"""A relay: it carries streams between two peers that cannot be dialled, over the links that they have to it.
+
+It passes on what it can neither read nor change unnoticed. It carries for members only, and for each of them a bounded
+number of streams, each with a bounded number of bytes under way, at a bounded rate if it is given one.
+
+Cost: what two peers say to each other takes their bytes of this peer's down-link and of its up-link, and about 60 bytes
+more for each piece of at most 16 KiB. A stream has at most 256 KiB under way in each direction.
+On failure: when one end is lost, the other is told that the stream is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..testpoints import sometimes
+from ..transport import PeerId
+from ..wire.frames import Buffer, PeerMisbehaved, in_words
+from .messages import PIECE_BYTES_MAX, WINDOW_BYTES, Called, Carry, Over, Piece, Taken
+from .stream import send
+from .throttle import Throttle
+
+STREAMS_MAX, STREAMS_OF_ONE_MAX = 512, 128
+"""The most streams that a relay carries, and that it carries of one caller."""
+
+
+@dataclass(slots=True, eq=False)
+class _Leg:
+    """A stream on the link to `peer`. `came`: bytes from that peer; `passed`: bytes to it; `taken`: bytes that it has
+    taken of these."""
+
+    peer: PeerId
+    number: int
+    caller: PeerId
+    came: int = 0
+    passed: int = 0
+    taken: int = 0
+
+
+class Relay:
+    """`outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes a second that are carried from
+    each of them; None: any."""
+
+    def __init__(
+        self, channel: Channel, outbound: Callable[[], Container[PeerId]], rate_Bps: float | None = None
+    ) -> None:
+        self._channel, self._outbound, self._rate_Bps = channel, outbound, rate_Bps
+        self._others: dict[_Leg, _Leg] = {}
+        """For each leg: the other leg of its stream."""
+        self._legs: dict[tuple[PeerId, int], _Leg] = {}
+        """By peer and number."""
+        self._throttles: dict[PeerId, Throttle] = {}
+        self._last = 1
+        self.carried_bytes = 0
+        endpoint = channel.endpoint
+        endpoint.on_lost.append(lambda peer, why: self._lost(peer))
+        endpoint.on_ended.append(self._lost)
+        channel.on(Carry, self._on_carry)
+        channel.on(Piece, self._on_piece)
+        channel.on(Taken, self._on_taken)
+        channel.on(Over, self._on_over)
+
+    def _on_carry(self, envelope: Envelope) -> None:
+        caller, carry = envelope.sender, envelope.message
+        if (caller, carry.stream) in self._legs or carry.stream % 2:
+            raise PeerMisbehaved(f"began a stream with the number {carry.stream}, which is not free")
+        if why := self._why_not(caller, carry.to):
+            self._channel.post(caller, Over(carry.stream, in_words(why)))
+            return
+        self._channel.endpoint.retry(carry.to)  # it may be lost, and have connected again
+        self._last += 2
+        near, far = _Leg(caller, carry.stream, caller), _Leg(carry.to, self._last, caller)
+        self._others |= {near: far, far: near}
+        self._legs |= {(leg.peer, leg.number): leg for leg in (near, far)}
+        self._channel.post(far.peer, Called(far.number, caller))
+        sometimes("a relay carried a stream")
+
+    def _why_not(self, caller: PeerId, to: PeerId) -> str:
+        """Why a stream of `caller` to `to` is not carried; "": it is."""
+        outbound = self._outbound()
+        if caller not in outbound or to not in outbound or caller == to:
+            return "streams are carried between two members that cannot be dialled"
+        if (why := self._channel.endpoint.trouble(to)) is not None:
+            return f"the relay cannot reach it: {why}"
+        of_one = Counter(leg.caller for leg in self._legs.values())[caller] // 2
+        if of_one >= STREAMS_OF_ONE_MAX or len(self._legs) >= 2 * STREAMS_MAX:
+            return f"the relay carries {STREAMS_OF_ONE_MAX} streams of one peer and {STREAMS_MAX} of all, no more"
+        return ""
+
+    def _on_piece(self, envelope: Envelope) -> None:
+        if (leg := self._of(envelope)) is None:
+            return
+        leg.came += (size := len(envelope.payload))
+        if leg.came - self._others[leg].taken > WINDOW_BYTES + PIECE_BYTES_MAX:
+            self._end(leg, "it sent more than its window")
+            raise PeerMisbehaved(f"sent more of a stream than its window of {WINDOW_BYTES} bytes")
+        if self._rate_Bps is None:
+            self._pass_on(leg, envelope.payload)
+            return
+        throttle = self._throttles.setdefault(leg.peer, Throttle(self._rate_Bps))
+        throttle.take(size, lambda: self._pass_on(leg, envelope.payload))
+
+    def _pass_on(self, leg: _Leg, data: Buffer) -> None:
+        if (to := self._others.get(leg)) is None:
+            return  # it has ended while these bytes waited
+        to.passed += len(data)
+        self.carried_bytes += len(data)
+        try:
+            send(self._channel, to.peer, Piece(to.number), data)
+        except PeerLost as lost:
+            self._end(leg, lost.why)
+
+    def _on_taken(self, envelope: Envelope) -> None:
+        if (leg := self._of(envelope)) is None:
+            return
+        if (total := envelope.message.total) > leg.passed:
+            raise PeerMisbehaved("took more of a stream than was sent")
+        leg.taken, back = max(leg.taken, total), self._others[leg]
+        self._channel.post(back.peer, Taken(back.number, leg.taken))
+
+    def _on_over(self, envelope: Envelope) -> None:
+        if (leg := self._legs.get((envelope.sender, envelope.message.stream))) is not None:
+            self._end(leg, envelope.message.why, tell=False)
+
+    def _of(self, envelope: Envelope) -> _Leg | None:
+        """The leg of a message; None, and its sender is told, when there is none."""
+        leg = self._legs.get((envelope.sender, envelope.message.stream))
+        if leg is None:
+            self._channel.post(envelope.sender, Over(envelope.message.stream, "the relay has no such stream"))
+        return leg
+
+    def _lost(self, peer: PeerId) -> None:
+        for leg in [leg for leg in self._legs.values() if leg.peer == peer]:
+            self._end(leg, "the relay has lost its other end", tell=False)
+        self._throttles.pop(peer, None)
+
+    def _end(self, leg: _Leg, why: str, *, tell: bool = True) -> None:
+        """End the stream of `leg`, and tell its other end; `tell`: also the peer of this one."""
+        if (other := self._others.pop(leg, None)) is None:
+            return
+        del self._others[other], self._legs[leg.peer, leg.number], self._legs[other.peer, other.number]
+        for one in (leg, other) if tell else (other,):
+            self._channel.post(one.peer, Over(one.number, in_words(why)))

@@ -1,0 +1,114 @@
+"""One end of a stream: it moves bytes between a pipe and the link to the relay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..channel import Channel
+from ..link.link import PeerLost
+from ..pipes import Pipe, PipeUser
+from ..transport import PeerId
+from ..wire.frames import Buffer, PeerMisbehaved
+from .messages import PIECE_BYTES_MAX, WINDOW_BYTES, Over, Piece, Taken
+
+_TELL_BYTES, _TELL_S = WINDOW_BYTES // 4, 0.02
+"""What was taken is told after so many bytes, or so many seconds."""
+
+
+def send(channel: Channel, to: PeerId, piece: Piece, data: Buffer) -> None:
+    """Send a piece, of which nobody waits to hear. Raises PeerLost."""
+    posted = channel.offer(to, piece, data)
+    if posted is not None:
+        posted.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+@dataclass(slots=True)
+class _Count:
+    """Bytes since the stream began: `sent` to the relay, `taken` by the far end of these; `came` from the relay, `told`
+    to it that they were taken."""
+
+    sent: int = 0
+    taken: int = 0
+    came: int = 0
+    told: int = 0
+
+
+class Stream:
+    """One end of the stream with that `number` on the link to `relay`. `far`: the peer at its other end; `ended` is
+    called once, with the reason, when `pipe` has ended here."""
+
+    def __init__(
+        self, channel: Channel, relay: PeerId, number: int, far: PeerId, pipe: Pipe, ended: Callable[[Stream], None]
+    ) -> None:
+        self.relay, self.number, self.far = relay, number, far
+        self._channel, self._pipe, self._ended = channel, pipe, ended
+        self._unsent, self._count = bytearray(), _Count()
+        self._telling: asyncio.TimerHandle | None = None
+        self._open = True
+        pipe.begin(PipeUser(self._read, self._drained, self._pipe_ended))
+
+    @property
+    def works(self) -> bool:
+        """Whether anything has come from the far end."""
+        return self._count.came > 0
+
+    def _read(self, data: bytes) -> None:
+        self._unsent += data
+        self._send_on()
+
+    def _send_on(self) -> None:
+        count = self._count
+        while self._unsent and count.sent - count.taken < WINDOW_BYTES and self._open:
+            data = bytes(self._unsent[:PIECE_BYTES_MAX])
+            del self._unsent[: len(data)]
+            count.sent += len(data)
+            try:
+                send(self._channel, self.relay, Piece(self.number), data)
+            except PeerLost:
+                return  # the loss of the relay ends the stream
+        self._pipe.hold(bool(self._unsent))
+
+    def arrived(self, data: Buffer) -> None:
+        """A piece has come. Raises PeerMisbehaved when it is more than the window allows."""
+        self._count.came += len(data)
+        if self._count.came - self._count.told > WINDOW_BYTES + PIECE_BYTES_MAX:
+            raise PeerMisbehaved(f"sent more of a stream than its window of {WINDOW_BYTES} bytes")
+        self._pipe.write(data)
+        self._drained()
+
+    def taken(self, total: int) -> None:
+        """The far end has taken so many bytes. Raises PeerMisbehaved when they were never sent."""
+        if total > self._count.sent:
+            raise PeerMisbehaved("took more of a stream than was sent")
+        self._count.taken = max(self._count.taken, total)
+        self._send_on()
+
+    def _drained(self) -> None:
+        owed = self._count.came - self._pipe.waiting_bytes - self._count.told
+        if owed >= _TELL_BYTES:
+            self._tell()
+        elif owed and self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_TELL_S, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        self._count.told = self._count.came - self._pipe.waiting_bytes
+        self._channel.post(self.relay, Taken(self.number, self._count.told))
+
+    def _pipe_ended(self) -> None:
+        if self._open:
+            self._ended(self)
+            self._channel.post(self.relay, Over(self.number, "its end was closed"))
+            self.close()
+
+    def close(self) -> None:
+        """End the pipe. A second call is harmless."""
+        self._open = False
+        self._unsent.clear()
+        if self._telling is not None:
+            self._telling.cancel()
+        self._pipe.close()

@@ -1,0 +1,34 @@
+"""A throttle: lets at most so many bytes a second pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+_BURST_S = 0.1
+"""What was not used of so long may be used at once."""
+
+
+class Throttle:
+    """Calls functions at once or later, in order, so that the bytes they stand for keep to `rate_Bps`."""
+
+    def __init__(self, rate_Bps: float) -> None:
+        self._rate_Bps, self._free_s = rate_Bps, 0.0
+        self._waiting = deque[tuple[int, Callable[[], None]]]()
+
+    def take(self, size: int, do: Callable[[], None]) -> None:
+        """Call `do`, which stands for `size` bytes, when those before it have passed."""
+        self._waiting.append((size, do))
+        if len(self._waiting) == 1:
+            self._pass()
+
+    def _pass(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            if (wait_s := self._free_s - loop.time()) > 0:
+                loop.call_later(wait_s, self._pass)
+                return
+            size, do = self._waiting.popleft()
+            self._free_s = max(self._free_s, loop.time() - _BURST_S) + size / self._rate_Bps
+            do()

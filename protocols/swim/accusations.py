@@ -1,0 +1,65 @@
+"""Accusations: a peer whose suspicions are refuted over and over loses its word on others.
+
+Only what the accuser itself has said to this peer counts against it: whoever passes a word on may have made up its
+author. An accusation that is refuted long after it was made counts for nothing either: a partition may have healed.
+On failure: an accuser that spreads its accusations over very many peers is found by each of them later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..transport import PeerId
+
+_MOST = 16
+"""So many refuted accusations cost a peer its word; below half as many it has it again."""
+_FORGIVE = 8
+"""Each peer is forgiven one in so many periods."""
+_OPEN_MAX, _TALLIED_MAX = 512, 256
+
+
+class Accusations:
+    """The accusations that one peer has heard from the accusers themselves. `prompt`: periods within which a refutation
+    counts."""
+
+    def __init__(self, prompt: int) -> None:
+        self._prompt = prompt
+        self._open: dict[tuple[PeerId, PeerId], int] = {}
+        """Accused and accuser -> the period in which it was heard."""
+        self._tally = Counter[PeerId]()
+        self._distrusted: set[PeerId] = set()
+
+    def distrusts(self, peer: PeerId) -> bool:
+        """Whether the word of `peer` on others no longer counts."""
+        return peer in self._distrusted
+
+    def heard(self, accuser: PeerId, accused: PeerId, period: int) -> None:
+        """`accuser` has said that `accused` does not answer."""
+        if len(self._open) < _OPEN_MAX or (accused, accuser) in self._open:
+            self._open[accused, accuser] = period
+
+    def refuted(self, accused: PeerId, period: int) -> list[PeerId]:
+        """`accused` has refuted all accusations so far. Returns the accusers that lose their word by it."""
+        lost = []
+        for key in [key for key in self._open if key[0] == accused]:
+            if period - self._open.pop(key) > self._prompt:
+                continue
+            accuser = key[1]
+            if len(self._tally) < _TALLIED_MAX or accuser in self._tally:
+                self._tally[accuser] = min(self._tally[accuser] + 1, 2 * _MOST)
+            if self._tally[accuser] >= _MOST and accuser not in self._distrusted:
+                self._distrusted.add(accuser)
+                lost.append(accuser)
+        return lost
+
+    def end_period(self, period: int) -> None:
+        """Forget old accusations, and forgive some that were refuted."""
+        if period % _FORGIVE:
+            return
+        self._open = {key: since for key, since in self._open.items() if period - since <= self._prompt}
+        for peer in list(self._tally):
+            self._tally[peer] -= 1
+            if self._tally[peer] <= _MOST // 2:
+                self._distrusted.discard(peer)
+            if self._tally[peer] <= 0:
+                del self._tally[peer]

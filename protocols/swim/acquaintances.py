@@ -1,0 +1,105 @@
+"""Acquaintances: the peers that one with few links knows beside its neighbours, and whose keys it lets in.
+
+These are its neighbours' neighbours, and those that came by a walk or have knocked: a neighbour has vouched for each.
+Their number is bounded; the oldest are let in no more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Collection
+
+from ..members.view import Member
+from ..transport import PeerId
+from .book import Book
+from .dials import Dials
+from .outside import Outside
+
+_VOUCHED_MAX = 256
+"""The most peers beside neighbours and their neighbours that are let in because a neighbour has vouched for them."""
+
+
+class Acquaintances:
+    """One peer's acquaintances. Its neighbours are the members in `book`."""
+
+    def __init__(self, book: Book, outside: Outside, dials: Dials, chance: random.Random) -> None:
+        self._book, self._outside, self._dials, self._chance = book, outside, dials, chance
+        self._near: dict[PeerId, tuple[Member, ...]] = {}
+        """The neighbours of each neighbour, as it has told."""
+        self._vouched: OrderedDict[PeerId, Member] = OrderedDict()
+        """Peers that came by a walk, have knocked, or are former neighbours or neighbours of these: the latest last."""
+        self._called: set[PeerId] = set()
+        """Peers without a link to which this one has opened a connection."""
+        self._let_in: set[PeerId] = set()
+        self._new = False
+        """Whether keys were let in since the oldest were looked at."""
+
+    def vouch(self, member: Member) -> None:
+        """A neighbour vouches for `member`: let it in."""
+        if member.id == self._book.me.id or member.id in self._book.entries:
+            return
+        self._vouched[member.id], self._new = member, True
+        self._vouched.move_to_end(member.id)
+        self._outside.reach(member)
+        if len(self._vouched) > _VOUCHED_MAX:
+            self._vouched.popitem(last=False)
+
+    def near(self, neighbour: PeerId, members: tuple[Member, ...]) -> None:
+        """`neighbour` has links with these, and vouches for them."""
+        self._near[neighbour], self._new = members, True
+        for member in members:
+            if member.id != self._book.me.id and member.id not in self._book.entries:
+                self._outside.reach(member)
+
+    def linked(self, peer: PeerId) -> None:
+        """There is a link with `peer` now."""
+        self._vouched.pop(peer, None)
+        self._called.discard(peer)
+        self._new = True
+
+    def vouched(self, peer: PeerId) -> bool:
+        """Whether `peer` is known by a walk, or has knocked."""
+        return peer in self._vouched
+
+    def knows(self, peer: PeerId) -> bool:
+        """Whether `peer` is one of the run's members, as far as this peer has heard."""
+        known = peer in self._book.entries or peer in self._vouched or peer in self._book.graves
+        return known or any(one.id == peer for members in self._near.values() for one in members)
+
+    def candidates(self, taken: Collection[PeerId]) -> list[Member]:
+        """Peers to ask for a link, without those that are `taken`."""
+        known = {peer: grave.member for peer, grave in self._book.graves.items() if not grave.left} | self._vouched
+        return [member for peer, member in known.items() if peer not in taken]
+
+    def helpers(self, target: PeerId, count: int) -> list[PeerId]:
+        """Other neighbours of `target`, which may help to probe it: those first to which there is a connection."""
+        near = [member.id for member in self._near.get(target, ()) if member.id != self._book.me.id]
+        self._chance.shuffle(near)
+        near.sort(key=lambda peer: peer not in self._book.entries and peer not in self._called)
+        return [peer for peer in near[:count] if self.may_call(peer)]
+
+    def may_call(self, peer: PeerId) -> bool:
+        """Whether to send to `peer` now: a new connection counts."""
+        if peer in self._book.entries or peer in self._called:
+            return True
+        if not self._dials.take(self._outside.now()):
+            return False
+        self._called.add(peer)
+        return True
+
+    def settle(self) -> None:
+        """Once a period: forget what was of former neighbours, and let in no more keys than due."""
+        entries = self._book.entries
+        gone = [peer for peer in self._near if peer not in entries]
+        if not gone and not self._new:
+            return
+        for peer in gone:
+            for member in self._near.pop(peer):
+                self.vouch(member)
+        due = {*entries, *self._vouched, *self._book.graves}
+        due.update(member.id for members in self._near.values() for member in members)
+        for peer in sorted(self._let_in - due):
+            self._called.discard(peer)
+            self._outside.lapse(peer)
+        self._let_in, self._new = due, False

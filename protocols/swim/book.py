@@ -1,0 +1,157 @@
+"""The book: the members that one peer knows, and a bounded number of those that it has lost.
+
+Where a peer has links to a few others only, these are its members here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ..members.view import Member
+from ..transport import PeerId
+from .words import Kind, Word, alive, mark
+
+_GRAVES_MAX = 64
+"""The most lost members that are remembered: so that old words do not bring them back, and to look for them again."""
+
+
+class Status(IntEnum):
+    """`DOUBTED`: another peer has declared it dead, and this one has not probed it since."""
+
+    ALIVE = 0
+    SUSPECT = 1
+    DOUBTED = 2
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A member. `incarnation`: the highest by its own word; `described`: that in which it told what is in `member`;
+    `accused`: that of the last word against it. `failed`:
+    this peer's failed probes of it since the last sign of life, the first of them in the period `since`. `proven`: this
+    peer has heard of it by itself. `bringer`: the peer that told of it. `told`: this peer's suspicion was told to
+    others. `came`: the period in which it was entered."""
+
+    member: Member
+    incarnation: int
+    bringer: PeerId = ""
+    described: int = 0
+    status: Status = Status.ALIVE
+    accused: int = 0
+    accuser: PeerId = ""
+    failed: int = 0
+    since: int = 0
+    proven: bool = False
+    told: bool = False
+    came: int = 0
+    digest: int = 0
+
+    @property
+    def accuses(self) -> int:
+        """1 + the incarnation for which this peer takes it for a suspect or dead; 0: it does not."""
+        return 0 if self.status == Status.ALIVE else self.accused + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """A member that was lost, or has left."""
+
+    member: Member
+    incarnation: int
+    by: PeerId
+    left: bool
+
+    @property
+    def word(self) -> Word:
+        return Word(Kind.DEAD, self.member.id, self.member.life, self.incarnation, self.by)
+
+
+class Book:
+    """One peer's book. `room`: the most members beside this peer."""
+
+    def __init__(self, me: Member, room: int) -> None:
+        self.me, self.incarnation, self.room = me, 0, room
+        self.entries: dict[PeerId, Entry] = {}
+        self.graves: dict[PeerId, Grave] = {}
+        self.forgotten: list[PeerId] = []
+        """Lost members that are remembered no more; emptied by whoever looks at it."""
+        self.shunned: dict[PeerId, float] = {}
+        """Peers that this peer's conversation cannot work with, and until when."""
+        self.digest = 0
+        """XOR of the marks of all lives in it, this peer's own too."""
+        self._own = 0
+        self.take(me)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries.values())
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def take(self, me: Member, incarnation: int = 0) -> None:
+        """From now on this peer is `me`."""
+        self.digest ^= self._own
+        self._own = mark(me.id, me.life)
+        self.digest ^= self._own
+        self.me, self.incarnation = me, incarnation
+
+    def add(self, member: Member, incarnation: int, bringer: PeerId, period: int) -> Entry:
+        """Enter a member that is not in it, in this period."""
+        assert member.id not in self.entries
+        self.graves.pop(member.id, None)
+        entry = Entry(member, incarnation, bringer, incarnation, digest=mark(member.id, member.life), came=period)
+        self.entries[member.id] = entry
+        self.digest ^= entry.digest
+        return entry
+
+    def drop(self, entry: Entry, by: PeerId, *, left: bool = False, grave: bool = True) -> None:
+        """Strike out a member. `grave`: remember it as lost, or as having `left`."""
+        peer = entry.member.id
+        del self.entries[peer]
+        self.digest ^= entry.digest
+        if grave:
+            self.graves.pop(peer, None)
+            incarnation = max(entry.incarnation, entry.accused)
+            self.graves[peer] = Grave(entry.member, incarnation, by, left)
+            if len(self.graves) > _GRAVES_MAX:
+                self.forgotten.append(oldest := next(iter(self.graves)))
+                del self.graves[oldest]
+
+    def vacant(self, bringer: PeerId) -> bool:
+        """Whether there is room for one more member that `bringer` tells of. Of those that this peer has not heard by
+        itself, one bringer may tell at most half."""
+        if len(self.entries) >= self.room:
+            return False
+        unproven = sum(one.bringer == bringer and not one.proven for one in self)
+        return unproven < max(1, self.room // 2)
+
+    def shun(self, peer: PeerId, now_s: float, until_s: float) -> None:
+        """Leave `peer` alone until then."""
+        self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}
+
+    def shuns(self, peer: PeerId, now_s: float) -> bool:
+        """Whether this peer leaves `peer` alone."""
+        return self.shunned.get(peer, now_s) > now_s
+
+    def next_grave(self) -> Grave | None:
+        """One of the lost members, each in turn; None: there is none that has not left by itself."""
+        for peer in list(self.graves):
+            grave = self.graves.pop(peer)
+            self.graves[peer] = grave
+            if not grave.left:
+                return grave
+        return None
+
+    @property
+    def own_word(self) -> Word:
+        return alive(self.me, self.incarnation)
+
+    def words(self) -> tuple[Word, ...]:
+        """What this peer knows of all, itself first."""
+        entries = (alive(one.member, one.incarnation) for one in self)
+        return (self.own_word, *entries, *(grave.word for grave in self.graves.values()))
+
+    def describe(self, entry: Entry, member: Member, incarnation: int) -> None:
+        """The member, in the same life, tells something else of itself than before, such as another address."""
+        entry.member, entry.described = member, incarnation

@@ -1,0 +1,154 @@
+"""The failure detector: whom a peer probes in each period, and through which helpers.
+
+Each peer probes one member in a period, in a random order that it draws anew when it has come round: so the time
+between two probes of a member by one peer is bounded, by 2n - 1 periods. Suspects are probed beside that one in turn.
+A probe without an answer is repeated through helpers, whose ways to the member may work where this peer's do not.
+Source: Das, Gupta and Motivala, DSN 2002, sections 3.1 and 4.3.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ..transport import PeerId
+from .tempo import Tempo
+
+_ERRANDS_MAX = 64
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One probe. `helpers`: those that were asked; `helped`: one of them has answered, whatever it said."""
+
+    number: int
+    target: PeerId
+    began_s: float
+    answered: bool = False
+    helpers: tuple[PeerId, ...] = ()
+    helped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """This peer probes `target` for `asker`, which gave it `number`, until `until_s`."""
+
+    asker: PeerId
+    number: int
+    target: PeerId
+    until_s: float
+
+
+class Detector:
+    """One peer's probes."""
+
+    def __init__(self, tempo: Tempo, chance: random.Random) -> None:
+        self._tempo, self._chance = tempo, chance
+        self._order: list[PeerId] = []
+        self._urgent: dict[PeerId, None] = {}
+        """Members to be probed beside the regular order, each in turn."""
+        self._number = chance.getrandbits(30)
+        self._open: dict[int, Attempt] = {}
+        self._errands: OrderedDict[int, Errand] = OrderedDict()
+        self.probes = 0
+        """Probes so far, without those for others."""
+
+    # Whom
+
+    def joins(self, peer: PeerId) -> None:
+        """A new member gets a random place in the present order."""
+        self._order.insert(self._chance.randint(0, len(self._order)), peer)
+
+    def hasten(self, peer: PeerId) -> None:
+        """Probe `peer` beside the regular order until `calm`."""
+        self._urgent.setdefault(peer)
+
+    def calm(self, peer: PeerId) -> None:
+        """Probe `peer` in its turn only."""
+        self._urgent.pop(peer, None)
+
+    def targets(self, members: Collection[PeerId]) -> list[PeerId]:
+        """The members to probe in a new period."""
+        chosen: list[PeerId] = []
+        while members and not chosen:
+            if not self._order:
+                self._order = list(members)
+                self._chance.shuffle(self._order)
+            if (peer := self._order.pop()) in members:
+                chosen.append(peer)
+        for peer in list(self._urgent):
+            if len(chosen) > self._tempo.extra:
+                break
+            del self._urgent[peer]
+            if peer in members:
+                self._urgent[peer] = None  # the last in turn
+                chosen += [] if peer in chosen else [peer]
+        return chosen
+
+    # Probes
+
+    def begin(self, target: PeerId, now_s: float) -> int:
+        """Begin to probe `target`. Returns the probe's number."""
+        self._number += 1
+        self._open[self._number] = Attempt(self._number, target, now_s)
+        self.probes += 1
+        return self._number
+
+    def unanswered(self) -> list[Attempt]:
+        """The probes of this period without an answer so far."""
+        return [one for one in self._open.values() if not one.answered]
+
+    def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
+        """`sender` has answered the probe `number`. `known`: by the life of it that this peer knows. Returns the errand
+        that the probe was for; None: it was this peer's own, or none at all."""
+        attempt = self._open.get(number)
+        if attempt is not None and attempt.target == sender and known:
+            attempt.answered = True
+        errand = self._errands.get(number)
+        if errand is None or errand.target != sender:
+            return None
+        return self._errands.pop(number)
+
+    def asked_for(self, number: int, helper: PeerId) -> PeerId | None:
+        """The target of the probe `number`, if `helper` was asked for help with it."""
+        attempt = self._open.get(number)
+        return None if attempt is None or helper not in attempt.helpers else attempt.target
+
+    def helped(self, number: int, *, there: bool) -> None:
+        """A helper has told whether the target of the probe `number` is `there`."""
+        attempt = self._open[number]
+        attempt.helped = True
+        attempt.answered = attempt.answered or there
+
+    def end(self) -> list[Attempt]:
+        """The period is over: returns its probes."""
+        ended = list(self._open.values())
+        self._open.clear()
+        return ended
+
+    def choose_helpers(self, attempt: Attempt, among: Iterable[PeerId]) -> None:
+        """Draw the helpers of a probe among these peers."""
+        others = [peer for peer in among if peer != attempt.target]
+        attempt.helpers = tuple(self._chance.sample(others, min(len(others), self._tempo.helpers)))
+
+    # For others
+
+    def errand(self, asker: PeerId, number: int, target: PeerId, now_s: float) -> int | None:
+        """Probe `target` for `asker`. Returns the number to probe with; None: this peer has too many to probe."""
+        if len(self._errands) >= _ERRANDS_MAX:
+            return None
+        self._number += 1
+        self._errands[self._number] = Errand(asker, number, target, now_s + self._tempo.direct * self._tempo.period_s)
+        return self._number
+
+    def in_vain(self, now_s: float) -> list[Errand]:
+        """The errands whose time is over by now."""
+        over = [number for number, errand in self._errands.items() if errand.until_s <= now_s]
+        return [self._errands.pop(number) for number in over]
+
+    @property
+    def next_errand_s(self) -> float | None:
+        """When the next errand is over."""
+        return next((errand.until_s for errand in self._errands.values()), None)

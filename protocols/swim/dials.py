@@ -1,0 +1,23 @@
+"""Dials: a bound on the new connections that a peer opens a minute."""
+
+from __future__ import annotations
+
+_BURST = 0.5
+"""The share of a minute's dials that may be made at once."""
+
+
+class Dials:
+    """One peer's dials: `a_minute`, and half as many at once."""
+
+    def __init__(self, a_minute: int) -> None:
+        self._a_minute = a_minute
+        self._left, self._at_s = _BURST * a_minute, 0.0
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more connection may be opened now. If so, it counts."""
+        self._left = min(_BURST * self._a_minute, self._left + (now_s - self._at_s) * self._a_minute / 60.0)
+        self._at_s = now_s
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True

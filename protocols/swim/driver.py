@@ -1,0 +1,155 @@
+"""The driver: it runs the state machine of SWIM over a channel, with timers of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable
+
+from ..channel import Channel, Envelope
+from ..members.neighbours import UNLINKED
+from ..members.view import Member
+from ..testpoints import buggify
+from ..transport import PeerId
+from ..wire.frames import Lane, lane_of
+from .book import Book
+from .judge import ANEW
+from .messages import (
+    Ack,
+    AskProbe,
+    Found,
+    Instead,
+    Link,
+    Linked,
+    Near,
+    Probe,
+    Probed,
+    Table,
+    Tell,
+    Unlink,
+    Vouch,
+    Walk,
+)
+from .swim import Swim
+from .tempo import Tempo
+
+_KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Table, Tell, Unlink, Vouch, Walk)
+
+
+class Driver:
+    """One peer's state machine and its world (`outside`). `changed` is called after each step that has changed who is
+    a member."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        book: Book,
+        tempo: Tempo,
+        *,
+        founders: int,
+        links: int | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._channel, self._loop = channel, asyncio.get_running_loop()
+        chance = random.Random(channel.endpoint.draw())
+        self.swim = Swim(book, tempo, self, chance, founders=founders, links=links)
+        self.on_departed: list[Callable[[Member, str, bool], None]] = []
+        """Called with a member that was lost, why, and whether it left of its own will."""
+        self.on_joined: list[Callable[[Member], None]] = []
+        self.on_unknown: list[Callable[[PeerId], None]] = []
+        """Called with a member that does not know this peer."""
+        self._changed, self._is_changed = changed, False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        for kind in _KINDS:
+            channel.on(kind, self._on_message)
+
+    def begin(self) -> None:
+        """Begin to probe."""
+        self.do(self.swim.begin)
+
+    def do(self, step: Callable[[], object]) -> None:
+        """Do a step of the state machine, and wake it when it is next due."""
+        if self._closed:
+            return
+        try:
+            step()
+        finally:
+            self._set_timer()
+            if self._is_changed:
+                self._is_changed = False
+                self._changed()
+
+    def has_ended(self, peer: PeerId) -> bool:
+        """Whether the process of `peer` is proven to have ended."""
+        return self._channel.endpoint.has_ended(peer)
+
+    def close(self) -> None:
+        """Probe nobody any more, and answer nobody."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        wake_s, timer = self.swim.wake_s, self._timer
+        if wake_s == math.inf or (timer is not None and not timer.cancelled() and timer.when() <= wake_s):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = self._loop.call_at(wake_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.do(self.swim.tick)
+
+    def _on_message(self, envelope: Envelope) -> None:
+        endpoint, sender = self._channel.endpoint, envelope.sender
+        if self._closed:
+            return
+        if endpoint.is_lost(sender) is not None:
+            endpoint.retry(sender)  # it is there again
+        self.do(lambda: self.swim.heard(sender, envelope.message))
+
+    # The world of the state machine
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def send(self, to: PeerId, message: object) -> None:
+        if lane_of(message) is not Lane.LOOSE:
+            self._channel.post(to, message)
+        elif not buggify("a probe is lost"):
+            self._channel.tell(to, message)
+
+    def reach(self, member: Member) -> None:
+        self._channel.endpoint.dial(member.id, member.address)
+
+    def lapse(self, peer: PeerId) -> None:
+        self._channel.endpoint.lapse(peer)
+
+    def joined(self, member: Member) -> None:
+        self._is_changed = True
+        for told in self.on_joined:
+            told(member)
+
+    def departed(self, member: Member, why: str, *, left: bool) -> None:
+        self._is_changed = True
+        if why not in (ANEW, UNLINKED) and not left:
+            self._loop.call_soon(self._forget, member)  # who waits for it is told so
+        for told in self.on_departed:
+            told(member, why, left)
+
+    def _forget(self, member: Member) -> None:
+        if member.id not in self.swim.book.entries:
+            self._channel.endpoint.forget(member.id)
+
+    def unknown_to(self, peer: PeerId) -> None:
+        for told in self.on_unknown:
+            told(peer)
+
+    def distrusts(self, peer: PeerId) -> None:
+        self._channel.endpoint.report(peer, "suspects others that answer; what it says of others no longer counts")
+
+    def starts(self) -> None:
+        self._is_changed = True

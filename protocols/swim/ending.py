@@ -1,0 +1,96 @@
+"""Ending: how a peer leaves of its own will, and how peers that have finished wait for each other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ..channel import Channel, Envelope
+from ..members.states import Moved, State
+from ..members.view import Member
+from ..members.waiting import Waiting
+from ..testpoints import witness
+from ..transport import PeerId
+from ..wire.frames import in_words
+from .driver import Driver
+from .messages import Done, Goes
+
+_FINISHED_MAX = 1024
+_TOLD_MAX = 16
+"""A peer that leaves tells so many itself, and these tell the others."""
+
+
+class Ending:
+    """One peer's side of this. `waiting` is told of each change."""
+
+    def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
+        self._channel, self._driver, self._waiting = channel, driver, waiting
+        self.finished: set[PeerId] = set()
+        """Members that have finished, this peer among them."""
+        self.leaves = False
+        """Whether this peer leaves."""
+        self._state = State.MEMBER
+        driver.on_joined.append(self._joined)
+        channel.on(Goes, self._on_goes)
+        channel.on(Done, self._on_done)
+
+    @property
+    def _others(self) -> list[PeerId]:
+        return list(self._driver.swim.book.entries)
+
+    async def leave(self, why: str) -> None:
+        """Tell others that this peer leaves. Returns when they have heard, or after two patiences."""
+        if self.leaves:
+            return
+        self.leaves = True
+        self._moves(State.LEAVING)
+        self._driver.do(self._driver.swim.leave)
+        for peer in self._others[:_TOLD_MAX]:
+            self._channel.post(peer, Goes(in_words(why)))
+        self._driver.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * self._channel.endpoint.patience_s):
+                await self._channel.endpoint.drain()
+
+    async def finish(self, me: PeerId) -> None:
+        """This peer has finished. Returns when all the members that it knows have finished too, or are gone: until then
+        one of them may need what only this peer has."""
+        self.finished.add(me)
+        self._moves(State.FINISHED)
+        if self._driver.swim.overlay is not None:
+            self._driver.swim.overlay.rests = True
+        for peer in self._others:
+            self._channel.post(peer, Done())
+        await self._waiting.until(lambda: self.finished.issuperset(self._others))
+
+    def _moves(self, to: State) -> None:
+        if self._state is not to:
+            before, self._state = self._state, to
+            witness(Moved(before, to))
+
+    def over(self, me: PeerId) -> bool:
+        """Whether this peer and all the members that it knows have finished."""
+        return me in self.finished and self.finished.issuperset(self._others)
+
+    def departed(self, peer: PeerId) -> bool:
+        """`peer` is a member no more. Returns whether it had finished."""
+        had = peer in self.finished
+        self.finished.discard(peer)
+        return had
+
+    def _joined(self, member: Member) -> None:
+        if self._driver.swim.book.me.id in self.finished:
+            self._channel.post(member.id, Done())
+
+    def _on_goes(self, envelope: Envelope) -> None:
+        swim = self._driver.swim
+        entry = swim.book.entries.get(envelope.sender)
+        if entry is not None:
+            why = in_words(envelope.message.why)
+            self._driver.do(lambda: swim.judge.bury(entry, why, told=True, left=True))
+
+    def _on_done(self, envelope: Envelope) -> None:
+        self.finished.add(envelope.sender)  # this peer may hear only next that it has a link with that one
+        if len(self.finished) > _FINISHED_MAX:
+            self.finished &= {*self._others, self._driver.swim.book.me.id}
+        self._waiting.notify()

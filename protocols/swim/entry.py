@@ -1,0 +1,60 @@
+"""Entry: how a peer gets into a run whose membership is by SWIM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING
+
+from ..endpoint import Endpoint
+from ..link.link import PeerLost
+from ..members.errors import Expelled, MembershipError
+from ..members.roster import TRY_FOR
+from ..transport import PeerId
+from .membership import SwimMembership
+
+if TYPE_CHECKING:
+    from ..members.port import Way
+
+
+class SwimEntry:
+    """Takes one peer into the run."""
+
+    def __init__(self, endpoint: Endpoint, membership: SwimMembership) -> None:
+        self._endpoint, self._membership = endpoint, membership
+        self._chance = random.Random(endpoint.id)
+
+    async def enter(self, contact: PeerId) -> None:
+        """Join through `contact`, which is asked again while it is there and has not let this peer in. Raises
+        JoinRefused, PeerLost; MembershipError when the contact has let this peer in and was lost before there was a
+        link with anybody."""
+        endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
+        until_s = clock() + TRY_FOR * endpoint.patience_s
+        let_in = False
+        while True:
+            endpoint.retry(contact)
+            try:
+                await membership.knock(contact)
+                let_in = True
+            except PeerLost:
+                if not let_in and clock() >= until_s:
+                    raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(endpoint.interval_s * self._chance.uniform(0.5, 1.5)):
+                    await membership.until(lambda: membership.view.generation > 0)
+                    return
+            if clock() >= until_s:
+                raise MembershipError(
+                    f"let in by {contact:.12}, but no peer makes a link with it: join through another one"
+                )
+
+    async def come_back(self, expelled: Expelled) -> None:
+        """Nobody decides for all by SWIM, so no peer is expelled. Raises MembershipError."""
+        raise MembershipError(str(expelled))
+
+
+if TYPE_CHECKING:
+
+    def _is_of_the_port(entry: SwimEntry) -> Way:
+        return entry

@@ -1,0 +1,124 @@
+"""The run's invitation where there is no view to decide on it: members tell each other.
+
+Each change of the invitation has a number, and the highest counts. The marks of the keys that an invitation has let in
+are told to all too, and counted as its uses. A member lets in no more keys than the invitation allows, as far as it has
+heard: newcomers that ask different members in the same moment may together be more, at most as many for each of these.
+Cost: a message along each link when the invitation changes, or lets in a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ..channel import Channel, Envelope
+from ..members.invitation import KEYS_MAX, Invitation, mark
+from ..members.invites import Invites
+from ..members.messages import MEMBERS
+from ..members.view import View
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+from .messages import Invited, Welcome
+from .words import ID_LETTERS_MAX
+
+_AHEAD_MAX = 1024
+_MORE_MAX = 2 * KEYS_MAX
+
+
+class InvitedKeys:
+    """One peer's knowledge of the invitation. `view`: this peer's own view; `others`: the peers to tell."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        invitation: Invitation | None,
+        view: Callable[[], View],
+        others: Callable[[], Iterable[PeerId]],
+    ) -> None:
+        self._channel, self._view, self._others = channel, view, others
+        members = Channel(channel.endpoint, MEMBERS)
+        self.invites = Invites(members, invitation, members=lambda: self._view().ids)
+        self._number = 0
+        self._used: dict[int, None] = {}
+        """Marks of the keys that the present invitation has let in."""
+        self._earlier: dict[int, None] = {}
+        channel.on(Invited, self._on_invited)
+
+    @property
+    def present(self) -> Invitation | None:
+        return self.invites.present
+
+    async def replace(self, invitation: Invitation | None) -> None:
+        """Replace the present invitation, None: by none. Keys that were let in stay."""
+        if self.invites.guest == ("" if invitation is None else invitation.guest):
+            return
+        self._begin(self._number + 1, invitation)
+        self._tell()
+
+    def why_not(self, key: PeerId) -> str:
+        """Why `key` is not let in; "" if it may be."""
+        return self.invites.why_not(key, self.invites.came_by(key))
+
+    def let_in(self, key: PeerId) -> None:
+        """`key` is a member now: if it came by the invitation, that is one use of it."""
+        guest = self.invites.came_by(key)
+        if guest and guest == self.invites.guest and mark(key) not in {*self._used, *self._earlier}:
+            self._used[mark(key)] = None
+            self.take()
+            self._tell()
+
+    def told(self) -> Invited:
+        """All that this peer knows of it."""
+        return Invited(self._number, self.invites.present, tuple(self._used), tuple(self._earlier))
+
+    def enter(self, welcome: Welcome) -> None:
+        """A member has let this peer in, and tells of the invitation."""
+        self._learn(welcome.invited)
+
+    def take(self) -> None:
+        """This peer's view has changed, or what it knows of the invitation: the keys that are let in follow."""
+        present = self.invites.present
+        if present is not None:
+            present = replace(present, keys=len(self._used))
+        self.invites.take(replace(self._view(), invitation=present, let_in=(*self._earlier, *self._used)))
+
+    def _begin(self, number: int, invitation: Invitation | None) -> None:
+        self._earlier = dict.fromkeys([*self._earlier, *self._used][-KEYS_MAX:])
+        self._used, self._number = {}, number
+        self.invites.take(replace(self._view(), invitation=invitation, let_in=tuple(self._earlier)))
+
+    def _tell(self, but: PeerId = "") -> None:
+        for peer in self._others():
+            if peer != but:
+                self._channel.post(peer, self.told())
+
+    def _on_invited(self, envelope: Envelope) -> None:
+        if envelope.sender in self._view().ids and self._learn(envelope.message):
+            self._tell(but=envelope.sender)
+
+    def _learn(self, told: Invited) -> bool:
+        """Take what a member has told. Returns whether it was news. Raises PeerMisbehaved for what no honest peer can
+        tell."""
+        _check(told, self._number)
+        if told.number < self._number:
+            return False
+        guest = "" if told.invitation is None else told.invitation.guest
+        news = told.number > self._number or guest > self.invites.guest
+        if news:
+            self._begin(told.number, told.invitation)
+        elif guest != self.invites.guest:
+            return False
+        more = [one for one in told.used if one not in self._used][: KEYS_MAX - len(self._used)]
+        self._used |= dict.fromkeys(more)
+        self._earlier = dict.fromkeys([*self._earlier, *told.earlier][-KEYS_MAX:])
+        self.take()
+        return news or bool(more)
+
+
+def _check(told: Invited, number: int) -> None:
+    invitation = told.invitation
+    sound = max(len(told.used), len(told.earlier)) <= KEYS_MAX and told.number <= number + _AHEAD_MAX
+    if invitation is not None:
+        sound = sound and 0 < len(invitation.guest) <= ID_LETTERS_MAX and (invitation.seconds or 0.0) >= 0.0
+    if not sound:
+        raise PeerMisbehaved(f"told of change {told.number} of the invitation, after {number}")

@@ -1,0 +1,273 @@
+"""The judge: what a peer believes of the members, by its own probes and by the words of others.
+
+Only a peer whose own probes have failed declares a member dead. Another peer that hears of it believes it as soon as
+one probe of its own has failed too. So words alone, true or not, remove nobody that answers.
+
+                     a word against it, or a failed probe          3 periods of failed probes
+    alive ------------------------------------------> suspect ----------------------------------> lost
+      ^                                                  |                                          ^
+      |   a higher incarnation, by its own word          |                                          |
+      +--------------------------------------------------+                                          |
+      |                                                                          one failed probe   |
+      +<------------------------------------------- doubted ----------------------------------------+
+                                                 (declared dead by another)
+"""
+
+from __future__ import annotations
+
+from ..members.neighbours import UNLINKED
+from ..members.view import Member
+from ..testpoints import sometimes, witness
+from ..transport import PeerId
+from .accusations import Accusations
+from .book import Book, Entry, Status
+from .detector import Detector
+from .messages import Beat
+from .outside import DeclaredDead, HeardDead, Outside, Refuted, Suspected
+from .rumours import Rumours
+from .tempo import Tempo
+from .words import AHEAD_MAX, INCARNATION_MAX, Kind, Word
+
+ANEW = "it was restarted"
+LEFT = "it has left"
+
+
+class Judge:
+    """One peer's beliefs. `whole`: it knows all members; False: it has links to a few."""
+
+    def __init__(
+        self, book: Book, tempo: Tempo, detector: Detector, rumours: Rumours, outside: Outside, *, whole: bool
+    ) -> None:
+        self._book, self._tempo, self._detector = book, tempo, detector
+        self._rumours, self._outside, self._whole = rumours, outside, whole
+        self._accusations = Accusations(3 * tempo.suspicion)
+        self.period = 0
+        """The number of periods so far."""
+        self.changed = False
+        """Whether members have come or gone; set back by whoever looks at it."""
+        self._refuted_in = -1
+        """The period in which this peer has refuted a word last."""
+
+    # Probes
+
+    def succeeded(self, entry: Entry) -> None:
+        """A probe of the member was answered, or it was heard of in another way."""
+        entry.failed, entry.proven = 0, True
+        if entry.status == Status.ALIVE:
+            self._detector.calm(entry.member.id)
+        elif entry.accuser == self._book.me.id and not entry.told:
+            self._clear(entry)  # nobody else has heard of the suspicion
+
+    def failed(self, entry: Entry, *, alone: bool) -> None:
+        """A probe of the member has failed. `alone`: no helper was heard of either, though there were some: then this
+        peer may be the one that is cut off. It accuses nobody, and gives the member up for itself, later."""
+        entry.failed += 1
+        peer, me = entry.member.id, self._book.me.id
+        if entry.failed == 1:
+            entry.since = self.period
+            witness(Suspected(peer, entry.member.life))
+        if entry.status == Status.DOUBTED and (not alone or entry.failed > 1):
+            why = LEFT if entry.accuser == peer else "others found it dead, and it does not answer"
+            self.bury(entry, why, told=not alone)
+            return
+        if entry.status == Status.ALIVE:
+            sometimes("a member was suspected")
+            self._suspect(entry, Status.SUSPECT, entry.incarnation, me)
+        if entry.accuser == me and not entry.told and entry.failed > 1 and not alone and self._whole:
+            entry.told = True  # after the first it asks the member alone, which may well have an answer
+            self._spread(Word(Kind.SUSPECT, peer, entry.member.life, entry.accused, me))
+        lasting = self.period - entry.since
+        if entry.failed > 1 and lasting >= (2 if alone else 1) * self._tempo.suspicion:
+            silent_s = (lasting + 1) * self._tempo.period_s
+            entry.accuser = me
+            self.bury(entry, f"it has answered no probe for {silent_s:.1f} s, nor by helpers", told=not alone)
+
+    def bury(self, entry: Entry, why: str, *, told: bool, left: bool = False) -> None:
+        """The member is lost, or has `left`. `told`: others are told so."""
+        member, by = entry.member, entry.member.id if left else entry.accuser or self._book.me.id
+        left = left or by == member.id
+        self._detector.calm(member.id)
+        self.changed = True
+        self._book.drop(entry, by, left=left)
+        if told:
+            if by == self._book.me.id:
+                witness(DeclaredDead(member.id, member.life))
+            self._rumours.add(Word(Kind.DEAD, member.id, member.life, max(entry.incarnation, entry.accused), by))
+        self._outside.departed(member, why, left=left)
+
+    # Words
+
+    def hear(self, word: Word, bringer: PeerId) -> None:
+        """Take the word that `bringer` has brought for what it is worth."""
+        book = self._book
+        accuses = word.kind != Kind.ALIVE
+        if accuses and (self._accusations.distrusts(word.by) or self._accusations.distrusts(bringer)):
+            return
+        if word.by == book.me.id:
+            return  # this peer knows by itself whom it accuses
+        if accuses and word.by == bringer:
+            self._accusations.heard(bringer, word.id, self.period)
+        if word.id == book.me.id:
+            self._hear_of_me(word)
+        elif (entry := book.entries.get(word.id)) is None:
+            self._hear_of_stranger(word, bringer)
+        elif entry.member.life != word.life:
+            self._hear_of_new_life(entry, word, bringer)
+        elif word.incarnation <= max(entry.incarnation, entry.accused) + AHEAD_MAX:
+            self._hear_of_member(entry, word, bringer)
+
+    def _hear_of_member(self, entry: Entry, word: Word, bringer: PeerId) -> None:
+        if word.member is not None:
+            if word.incarnation > entry.described:
+                self._book.describe(entry, word.member, word.incarnation)
+                self._outside.reach(entry.member)
+                self._spread(word, bringer)
+            if word.incarnation > entry.incarnation:
+                self._renew(entry, word.incarnation)
+            return
+        status = Status(word.kind)
+        if word.incarnation < entry.incarnation or status <= (entry.status if word.incarnation <= entry.accused else 0):
+            return
+        if status == Status.DOUBTED:
+            witness(HeardDead(word.id, word.life))
+        self._suspect(entry, status, word.incarnation, word.by)
+        self._spread(word, bringer)
+
+    def _hear_of_new_life(self, entry: Entry, word: Word, bringer: PeerId) -> None:
+        """The word is on another life of a member. Only a higher incarnation makes it the newer one."""
+        if word.member is None or not entry.incarnation < word.incarnation <= entry.incarnation + AHEAD_MAX:
+            return
+        sometimes("a member began a new life")
+        self._replace(entry)
+        self._enter(word.member, word.incarnation, bringer)
+        self._spread(word, bringer)
+
+    def _hear_of_stranger(self, word: Word, bringer: PeerId) -> None:
+        book = self._book
+        if not self._whole:
+            if word.kind == Kind.DEAD and self._rumours.add(word, bringer):
+                witness(HeardDead(word.id, word.life))
+            return
+        grave = book.graves.get(word.id)
+        if word.member is None or (grave is not None and word.incarnation <= grave.incarnation):
+            return
+        if book.vacant(bringer):
+            self._enter(word.member, word.incarnation, bringer)
+            self._spread(word, bringer)
+
+    def _hear_of_me(self, word: Word) -> None:
+        """Refute what others say of this peer, or of a former life under its key. Only its own word of its present
+        incarnation needs no answer."""
+        if word.incarnation > self._book.incarnation or word.member != self._book.me:
+            self.refute(word.incarnation)
+
+    def refute(self, incarnation: int) -> None:
+        """Rise above `incarnation`, in which this peer was said to be suspect, dead or somebody else. At most once in a
+        period: whoever goes on saying so is told later."""
+        book, rises = self._book, min(incarnation + 1, INCARNATION_MAX)
+        sensible = book.incarnation < rises <= book.incarnation + AHEAD_MAX + 1
+        if not sensible or self._refuted_in == self.period:
+            return
+        self._refuted_in, book.incarnation = self.period, rises
+        sometimes("a suspicion was refuted")
+        witness(Refuted(rises))
+        self._refutation_of(book.me.id)
+        self._spread(book.own_word)
+
+    # Signs of life
+
+    def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
+        """`sender` itself has sent a beat. Returns its entry; None: it is no member, as far as this peer knows."""
+        entry = self._book.entries.get(sender)
+        if beat.accuses:
+            self.refute(beat.accuses - 1)
+        if entry is None:
+            entry = self._risen(sender, beat)
+        elif entry.member.life != beat.life:
+            return None  # a former life, or a new one, whose address is still to come
+        if entry is None:
+            return None
+        if not entry.proven and beat.incarnation < entry.incarnation and entry.status == Status.ALIVE:
+            entry.incarnation = beat.incarnation  # by its own word: whoever told of it before has lied
+        if beat.incarnation > entry.incarnation:
+            self._renew(entry, beat.incarnation)
+        self.succeeded(entry)
+        return entry
+
+    def heard_of(self, entry: Entry, incarnation: int) -> None:
+        """A helper has heard of the member, by this incarnation."""
+        if entry.incarnation < incarnation <= max(entry.incarnation, entry.accused) + AHEAD_MAX:
+            self._renew(entry, incarnation)
+        self.succeeded(entry)
+
+    def _risen(self, sender: PeerId, beat: Beat) -> Entry | None:
+        """A lost member, which has heard that it is, is back."""
+        grave = self._book.graves.get(sender)
+        if grave is None or not self._whole or grave.member.life != beat.life or beat.incarnation <= grave.incarnation:
+            return None
+        if len(self._book) >= self._book.room:
+            return None
+        sometimes("a lost member is back")
+        entry = self._enter(grave.member, beat.incarnation, sender)
+        self._spread(Word(Kind.ALIVE, sender, beat.life, beat.incarnation, "", grave.member))
+        return entry
+
+    # Changes of the book
+
+    def enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
+        """`member` is let in, or has made a link with this peer. A former life of it is over."""
+        if (entry := self._book.entries.get(member.id)) is not None:
+            self._replace(entry)
+        return self._enter(member, incarnation, bringer)
+
+    def _enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
+        entry = self._book.add(member, incarnation, bringer, self.period)
+        self.changed = True
+        self._detector.joins(member.id)
+        self._outside.reach(member)
+        self._outside.joined(member)
+        return entry
+
+    def _replace(self, entry: Entry) -> None:
+        self._detector.calm(entry.member.id)
+        self._drop(entry, ANEW)
+
+    def unlink(self, entry: Entry) -> None:
+        """The link with this member is given up. It stays in the run."""
+        self._detector.calm(entry.member.id)
+        self._drop(entry, UNLINKED)
+
+    def _drop(self, entry: Entry, why: str) -> None:
+        self.changed = True
+        self._book.drop(entry, "", grave=False)
+        self._outside.departed(entry.member, why, left=False)
+
+    def _suspect(self, entry: Entry, status: Status, incarnation: int, by: PeerId) -> None:
+        entry.status, entry.accused, entry.accuser, entry.told = status, incarnation, by, False
+        self._detector.hasten(entry.member.id)
+
+    def _renew(self, entry: Entry, incarnation: int) -> None:
+        """The member has raised its incarnation."""
+        entry.incarnation = incarnation
+        if entry.status != Status.ALIVE and incarnation > entry.accused:
+            self._refutation_of(entry.member.id)
+            self._clear(entry)
+
+    def _clear(self, entry: Entry) -> None:
+        entry.status, entry.accused, entry.accuser = Status.ALIVE, 0, ""
+        entry.failed, entry.told = 0, False
+        self._detector.calm(entry.member.id)
+
+    def _refutation_of(self, accused: PeerId) -> None:
+        for accuser in self._accusations.refuted(accused, self.period):
+            sometimes("an accuser lost its word")
+            self._outside.distrusts(accuser)
+
+    def _spread(self, word: Word, bringer: PeerId = "") -> None:
+        """Pass on a word. Where peers have links to a few only, words on the living concern these alone."""
+        if self._whole or word.kind == Kind.DEAD:
+            self._rumours.add(word, bringer)
+
+    def end_period(self) -> None:
+        self.period += 1
+        self._accusations.end_period(self.period)

@@ -1,0 +1,204 @@
+"""The membership of a run by SWIM: the port of memberships (`members.port`) over the state machine.
+
+Each peer has a view of its own: itself and the members that it knows, or has links to. No two peers need to have the
+same view, there is no coordinator, and nobody decides for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..channel import Channel, Envelope
+from ..link.link import BEGAN_ANEW
+from ..members.backoff import Backoff
+from ..members.invitation import Invitation
+from ..members.neighbours import UNLINKED, UNREACHABLE, Neighbours
+from ..members.removals import RemovalLog, removal_of
+from ..members.states import Moved, State
+from ..members.terms import Terms
+from ..members.view import NOBODY, Member, View
+from ..members.waiting import Waiting
+from ..testpoints import witness
+from ..transport import PeerId
+from .book import Book
+from .door import Door
+from .driver import Driver
+from .ending import Ending
+from .invited import InvitedKeys
+from .tempo import Tempo
+
+if TYPE_CHECKING:
+    from ..members.port import RunMembers
+
+WHOLE_ROOM = 255
+"""The most other members that a peer knows where each knows all."""
+
+
+class SwimMembership(Waiting):
+    """One peer's membership. `links`: how many links it wishes; None: each peer knows all members."""
+
+    def __init__(
+        self, channel: Channel, me: Member, terms: Terms, links: int | None, invitation: Invitation | None = None
+    ) -> None:
+        super().__init__()
+        endpoint = channel.endpoint
+        self.terms, self.neighbours, self.removals = terms, Neighbours(), RemovalLog()
+        self.on_view: list[Callable[[View], None]] = []
+        self.view = NOBODY
+        """This peer and its neighbours. The generation counts this peer's own views."""
+        book = Book(replace(me, life=endpoint.draw(), since=1), WHOLE_ROOM)
+        self._driver = Driver(
+            channel,
+            book,
+            Tempo(period_s=endpoint.interval_s),
+            founders=terms.founders,
+            links=links,
+            changed=self._refresh,
+        )
+        self._ending = Ending(channel, self._driver, self)
+        self.inviting = InvitedKeys(channel, invitation, lambda: self.view, lambda: list(book.entries))
+        self._door = Door(channel, self._driver, terms, self.inviting, self._ending, lambda: self.view.generation > 0)
+        self._let_go = Backoff[PeerId](endpoint.patience_s)
+        self._went: dict[PeerId, str] = {}
+        """Members that went since the last view, and why."""
+        self._driver.on_departed.append(self._departed)
+        self._driver.on_unknown.append(self._unknown_to)
+        endpoint.on_lost.append(self._lost)
+
+    @property
+    def me(self) -> Member:
+        return self._driver.swim.book.me
+
+    @property
+    def knows_all(self) -> bool:
+        return self._driver.swim.overlay is None
+
+    @property
+    def leaders(self) -> tuple[PeerId, ...]:
+        """Each peer decides for itself."""
+        return tuple(self.view.by_seniority)[:2]
+
+    # Waiting
+
+    async def at_least(self, count: int) -> None:
+        """Wait until there are at least `count` neighbours."""
+        await self.until(lambda: len(self.neighbours.now) >= count)
+
+    # Coming and going
+
+    def found(self) -> None:
+        """Found a run: this peer is its first member."""
+        self._driver.begin()
+        self._refresh(enters=True)
+
+    async def knock(self, contact: PeerId) -> None:
+        """Have `contact` let this peer in. Raises JoinRefused, or PeerLost when it may be asked again, or another."""
+        welcome = await self._door.knock(contact)
+        if not self.view.generation:
+            self._driver.begin()
+        self._door.enter(welcome, contact)
+        if self._driver.swim.overlay is None:
+            self._refresh(enters=True)
+
+    def leave(self, why: str) -> asyncio.Task[None]:
+        """Leave of one's own will. The returned task is done when others have heard of it, or after two patiences."""
+        return asyncio.create_task(self._ending.leave(why), name="leaving")
+
+    async def finish(self) -> None:
+        """This peer has finished: see `Ending.finish`."""
+        await self._ending.finish(self.me.id)
+
+    def close(self) -> None:
+        self._door.close()
+        self._driver.close()
+
+    def lost(self, peer: PeerId, why: str) -> None:
+        """This peer cannot work with `peer`: leave it alone for a while, each time for twice as long."""
+        self._shun(peer, self._let_go.again(peer), why)
+
+    def suspect(self, peer: PeerId, why: str) -> None:
+        """Go on without `peer` for a while."""
+        self.lost(peer, why)
+
+    def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
+        """Leave `peer` alone for so many seconds."""
+        self._shun(peer, seconds, why)
+
+    def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
+        """Any number of peers go on."""
+        return True
+
+    def current(self, envelope: Envelope, generation: int) -> bool:
+        """Whether the sender is a neighbour: each counts its own views."""
+        return envelope.sender in self.view.ids
+
+    def _shun(self, peer: PeerId, seconds: float, why: str) -> None:
+        book, now, overlay = self._driver.swim.book, self._now(), self._driver.swim.overlay
+        entry = book.entries.get(peer)
+        if entry is None:
+            return
+        if not book.shuns(peer, now):
+            self.removals.add(removal_of(entry.member, now, why, left=False))
+        book.shun(peer, now, max(now + seconds, book.shunned.get(peer, now)))
+        asyncio.get_running_loop().call_at(book.shunned[peer], self._refresh)
+        if overlay is not None:
+            self._driver.do(lambda: overlay.unlink(entry))
+        self._went[peer] = UNREACHABLE
+        self._refresh()
+
+    # What the state machine tells
+
+    def _lost(self, peer: PeerId, why: str) -> None:
+        """The endpoint has lost `peer`."""
+        swim = self._driver.swim
+        if (entry := swim.book.entries.get(peer)) is None:
+            return
+        if self._driver.has_ended(peer):
+            self._driver.do(lambda: swim.judge.bury(entry, why, told=True))
+        else:
+            swim.detector.hasten(peer)
+            if why != BEGAN_ANEW:
+                self.lost(peer, why)
+
+    def _departed(self, member: Member, why: str, left: bool) -> None:
+        done = self._ending.departed(member.id)
+        self._went[member.id] = why
+        if why != UNLINKED and not self._driver.swim.book.shuns(member.id, self._now()):
+            why = f"left: {why}" if left else "left: it has finished" if done else why
+            self.removals.add(removal_of(member, self._now(), why, left=left or done))
+
+    def _unknown_to(self, peer: PeerId) -> None:
+        """A member does not know this peer: a partition has lasted very long, perhaps."""
+        self._door.knock_again(peer)
+
+    def _refresh(self, *, enters: bool = False) -> None:
+        """Members have come or gone, or the run has started: go on to the next view."""
+        swim, now = self._driver.swim, self._now()
+        book = swim.book
+        if not (enters or self.view.generation or book.entries):
+            return
+        if not self.view.generation:
+            witness(Moved(State.OUTSIDE, State.MEMBER))
+        others = [entry.member for entry in book if not book.shuns(entry.member.id, now)]
+        me = replace(book.me, since=0)  # to itself each peer is the most senior: it decides for itself
+        members = tuple(sorted((me, *others), key=lambda member: member.rank))
+        if (members, swim.gathering.started) != (self.view.members, self.view.started):
+            self.view = View(self.view.generation + 1, members, swim.gathering.started)
+            self.inviting.take()
+            went, self._went = self._went, {}
+            self.neighbours.become(others, lambda member: went.get(member.id, UNREACHABLE))
+            for told in self.on_view:
+                told(self.view)
+        self.notify()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+if TYPE_CHECKING:
+
+    def _is_of_the_port(membership: SwimMembership) -> RunMembers:
+        return membership

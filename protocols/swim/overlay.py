@@ -1,0 +1,252 @@
+"""The overlay: which few others a peer has links to, where there are too many to know all.
+
+Each peer wishes `links` links, and has two more, or six for a moment. Each link is one for both of its ends. A peer
+probes the others at its links alone, and a conversation works with these alone. Each knows its neighbours' neighbours
+too: they help to probe, and take the place of neighbours that are lost (`acquaintances`).
+
+    a newcomer                                  asks its contact first                 Link, Linked
+    a peer with too few links                   looks for others by walks (`walks`)    Walk, Found
+    a peer that is asked, and has enough        puts the other amid one of its links   Instead, Unlink
+      or, when very many ask at once            refers it to a neighbour               Vouch
+    when the links of a peer change             its neighbours hear of each other      Near
+
+Source: Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based broadcast", DSN 2007,
+whose active view these links are. Its passive view, which is filled by shuffles, are the neighbours' neighbours here:
+both keys of such a pair were vouched for, so each can call the other.
+Cost: a walk of at most 6 steps for a lost link; 1 + `links` descriptions of peers to each neighbour for a changed one.
+On failure: a walk that is lost is begun anew in the next period. A peer without any link asks those that it knew.
+"""
+
+from __future__ import annotations
+
+import random
+
+from ..members.view import Member
+from ..testpoints import sometimes
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+from .acquaintances import Acquaintances
+from .book import Book, Entry
+from .dials import Dials
+from .judge import Judge
+from .messages import Found, Instead, Link, Linked, Near, Unlink, Vouch, Walk
+from .outside import Outside
+from .walks import Walks
+from .words import INCARNATION_MAX, check_member
+
+SLACK, MOST = 2, 6
+"""So many links more than it wishes a peer may have, and for a moment."""
+_TRIES = 2
+"""Walks that a peer begins in a period, at most."""
+_IN_VAIN = 4
+"""In so many periods a peer without links enough asks one that it knew, in place of a walk."""
+_PATIENCE, _WAY_IN = 3, 16
+"""Periods that a peer waits for the answer to Link, and in which it asks its contact for one at all."""
+_YOUNG = 4
+"""Periods in which the other end of a new link may not know of it yet."""
+_INSTEAD_MAX = 16
+
+
+class Overlay:
+    """One peer's links, which are the members in its `book`. `links`: how many it wishes."""
+
+    def __init__(
+        self, book: Book, judge: Judge, outside: Outside, dials: Dials, chance: random.Random, links: int
+    ) -> None:
+        self._book, self._judge, self._outside, self._chance, self.links = book, judge, outside, chance, links
+        self.acquaintances = Acquaintances(book, outside, dials, chance)
+        self._walks = Walks(book, self.acquaintances, outside, chance, self._found)
+        self._asked: dict[PeerId, int] = {}
+        """The peers that this one has asked for a link, and the period in which it did."""
+        self._instead: dict[PeerId, PeerId] = {}
+        """Peer that is to ask for a link -> the neighbour whose link it is to replace."""
+        self._way_in: Member | None = None
+        """The peer through which this one has come in, until there is a link with it."""
+        self._lacks = 0
+        """For how many periods this peer has had too few links; below 0: too many."""
+        self.rests = False
+        """Whether this peer needs no more links, because it has finished."""
+
+    def begin(self, contact: Member) -> None:
+        """This peer has been let in by `contact`. Its first link is with that one: of two newcomers that make one with
+        each other before, neither would be linked to the run."""
+        self.acquaintances.vouch(contact)
+        self._way_in = contact
+        self._ask(contact)
+
+    # Period by period
+
+    def begin_period(self) -> None:
+        """Look for links if there are too few, and tell neighbours of changes."""
+        entries, period = self._book.entries, self._judge.period
+        self._walks.begin_period()
+        self.acquaintances.settle()
+        if self._judge.changed:
+            self._judge.changed = False
+            near = Near(tuple(entry.member for entry in self._book))
+            for peer in entries:
+                self._outside.send(peer, near)
+        self._asked = {peer: since for peer, since in self._asked.items() if period - since < _PATIENCE}
+        missing = self.links - len(entries) - len(self._asked)
+        if missing > 0:
+            self._lacks = max(0, self._lacks) + 1
+        else:
+            self._lacks = min(0, self._lacks) - 1 if len(entries) > self.links + SLACK else 0
+        if -self._lacks > _PATIENCE:
+            self.unlink(self._chance.choice(list(entries.values())))
+        if self._way_in is not None and self._way_in.id not in self._asked:
+            self._ask(self._way_in)
+            self._way_in = None if self._lacks > _WAY_IN else self._way_in
+        for _ in range(0 if self.rests else min(missing, _TRIES)):
+            self._seek()
+
+    def _seek(self) -> None:
+        """Look for one more link: by a walk; or at a peer that this one knew, where walks lead nowhere."""
+        if self._book.entries and self._lacks % _IN_VAIN:
+            self._walks.begin()
+        elif candidates := self.acquaintances.candidates({*self._asked, *self._book.entries}):
+            sometimes("a peer asks one that it knew for a link")
+            self._ask(self._chance.choice(candidates))
+
+    def look_for_lost(self) -> None:
+        """Ask a lost neighbour for a link again: a partition may have healed."""
+        grave = self._book.next_grave()
+        if grave is not None and grave.member.id not in self._asked:
+            self._ask(grave.member)
+
+    def _ask(self, member: Member) -> None:
+        if self.acquaintances.may_call(member.id):
+            self._asked[member.id] = self._judge.period
+            self._outside.reach(member)
+            self._outside.send(member.id, Link(self._book.me, self._book.incarnation, len(self._book)))
+
+    def _found(self, finder: Member) -> None:
+        wishes = len(self._book) + len(self._asked) < self.links
+        if wishes and finder.id not in (*self._book.entries, *self._asked):
+            self._ask(finder)
+
+    # Messages
+
+    def heard(self, sender: PeerId, message: object) -> None:
+        """Take a message of the overlay. Raises PeerMisbehaved for one that no honest peer can send."""
+        if isinstance(message, Walk):
+            self._walks.walk(sender, message)
+        elif isinstance(message, Found):
+            self._walks.found(sender, message)
+        elif isinstance(message, Link):
+            self._link(sender, message)
+        elif isinstance(message, Linked):
+            self._linked(sender, message)
+        elif isinstance(message, Instead):
+            self._take_instead(sender, message)
+        elif isinstance(message, Near):
+            self._take_near(sender, message)
+        elif isinstance(message, Vouch):
+            check_member(message.newcomer)
+            if sender in self._book.entries:
+                self.acquaintances.vouch(message.newcomer)
+        elif isinstance(message, Unlink) and (entry := self._book.entries.get(sender)) is not None:
+            self._give_up(entry)
+
+    def _link(self, sender: PeerId, link: Link) -> None:
+        _check(sender, link.member, link.incarnation)
+        entry, beside, count = self._book.entries.get(sender), None, len(self._book)
+        yes = self.acquaintances.knows(sender) and not self._book.shuns(sender, self._outside.now())
+        if yes and (entry is None or entry.member.life != link.member.life):
+            if sender in self._instead:
+                yes = count < self.links + MOST
+            elif count >= self.links + SLACK:
+                wishes = link.links < self.links or sender in self._book.graves
+                yes = wishes and count < self.links + 2 * SLACK
+                beside = self._give_way(link.member) if yes else self._refer(link.member) if wishes else None
+            if yes:
+                self._enter(link.member, link.incarnation)
+        self._outside.send(sender, Linked(yes, self._book.me, self._book.incarnation, beside))
+        if yes:
+            self._changes_links(sender)
+
+    def _give_way(self, newcomer: Member) -> Member:
+        """Put `newcomer` in the midst of a link of this peer, which has enough. The link is given up once both of the
+        new ones are there, so whoever was connected stays so."""
+        entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
+        self._outside.send(entry.member.id, Instead(newcomer))
+        return entry.member
+
+    def _refer(self, newcomer: Member) -> Member:
+        """Refer `newcomer` to a neighbour: very many come at once."""
+        entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
+        self._outside.send(entry.member.id, Vouch(newcomer))
+        return entry.member
+
+    def _take_instead(self, sender: PeerId, instead: Instead) -> None:
+        check_member(instead.newcomer)
+        newcomer = instead.newcomer.id
+        if sender in self._book.entries and newcomer not in (sender, self._book.me.id):
+            self.acquaintances.vouch(instead.newcomer)
+            self._instead[newcomer] = sender
+            if len(self._instead) > _INSTEAD_MAX:
+                del self._instead[next(iter(self._instead))]
+            if newcomer in self._book.entries:
+                self._changes_links(newcomer)
+
+    def _changes_links(self, newcomer: PeerId) -> None:
+        """There is a link with `newcomer`: the one whose place it takes is given up."""
+        entry = self._book.entries.get(self._instead.pop(newcomer, ""))
+        if entry is not None and len(self._book) > self.links:
+            self.unlink(entry)
+
+    def _linked(self, sender: PeerId, linked: Linked) -> None:
+        _check(sender, linked.member, linked.incarnation)
+        if linked.beside is not None:
+            check_member(linked.beside)
+        if self._asked.pop(sender, None) is None:
+            return
+        entry, beside = self._book.entries.get(sender), linked.beside
+        if linked.yes and (entry is None or entry.member.life != linked.member.life):
+            if entry is None and len(self._book) >= self.links + 2 * SLACK:
+                self._outside.send(sender, Unlink())
+                return
+            self._enter(linked.member, linked.incarnation)
+            self._changes_links(sender)
+        most = self.links + SLACK if linked.yes else self.links - len(self._asked)
+        if beside is not None and len(self._book) < most:
+            self.acquaintances.vouch(beside)
+            if beside.id not in (*self._book.entries, *self._asked):
+                self._ask(beside)
+
+    def _enter(self, member: Member, incarnation: int) -> None:
+        if self._way_in is not None and self._way_in.id == member.id:
+            self._way_in = None
+        self._asked.pop(member.id, None)
+        self._judge.enter(member, incarnation, member.id)
+        self.acquaintances.linked(member.id)
+
+    def unlink(self, entry: Entry) -> None:
+        """Give up a link."""
+        self._outside.send(entry.member.id, Unlink())
+        self._give_up(entry)
+
+    def _give_up(self, entry: Entry) -> None:
+        self._judge.unlink(entry)
+        self.acquaintances.vouch(entry.member)
+
+    def unknown_to(self, peer: PeerId) -> None:
+        """A neighbour does not know of its link with this peer."""
+        entry = self._book.entries.get(peer)
+        if entry is not None and self._judge.period - entry.came > _YOUNG:
+            self._give_up(entry)
+
+    def _take_near(self, sender: PeerId, near: Near) -> None:
+        most = self.links + MOST
+        if len(near.members) > most:
+            raise PeerMisbehaved(f"has {len(near.members)} links, at most {most} can be")
+        for member in near.members:
+            check_member(member)
+        if sender in self._book.entries:
+            self.acquaintances.near(sender, near.members)
+
+
+def _check(sender: PeerId, member: Member, incarnation: int) -> None:
+    check_member(member)
+    if member.id != sender or incarnation > INCARNATION_MAX:
+        raise PeerMisbehaved(f"speaks of a link of incarnation {incarnation} in the name of {member.id:.12}")

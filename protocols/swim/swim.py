@@ -1,0 +1,294 @@
+"""SWIM as a state machine: one peer's membership without IO. Messages and the passing of time go in; messages, and the
+members that come and go, come out (`outside`).
+
+    each period                 a probe of one member, and of some suspects                      Probe
+      after a third of it       those without an answer again, through three helpers             AskProbe, Probed
+      at its end                without an answer: suspected, later declared dead (`judge`)
+    on a probe                  an answer                                                        Ack
+    on fresh words              told to three members at once, and then on probes and answers    Tell
+
+Source: Das, Gupta and Motivala, DSN 2002, with suspicion (section 4.2) and round-robin probes (section 4.3). That a
+death is believed only after a failed probe of one's own, and the eager telling, are this library's.
+Cost: a probe, an answer and at most 6 words with each, a period; beside failures nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..members.view import Member
+from ..testpoints import witness
+from ..transport import PeerId
+from .book import Book
+from .detector import Attempt, Detector
+from .dials import Dials
+from .gathering import Gathering
+from .judge import Judge
+from .messages import WORDS_SENT, Ack, AskProbe, Beat, Probe, Probed, Table, Tell, check_beat
+from .outside import Known, Outside
+from .overlay import Overlay
+from .rumours import Rumours
+from .telling import Telling
+from .tempo import Tempo
+from .words import Kind, Word, alive, mark
+
+_REUNION = 8
+"""In so many periods a peer looks for one of the members that it has lost."""
+
+
+class Swim:
+    """One peer's membership. Makes up the state of the peer in `book`. `founders`: how many peers gather before the run
+    starts. `links`: how many links each peer wishes; None: each knows all."""
+
+    def __init__(
+        self,
+        book: Book,
+        tempo: Tempo,
+        outside: Outside,
+        chance: random.Random,
+        *,
+        founders: int,
+        links: int | None = None,
+    ) -> None:
+        self.book, self._tempo, self._outside, self._chance = book, tempo, outside, chance
+        self.gathering = Gathering(founders, chance, marks=links is not None)
+        self.detector = Detector(tempo, chance)
+        self.telling = Telling(book, tempo, outside, chance, self.beat)
+        self.rumours = Rumours(lambda: max(len(book) + 1, founders if links else 0), self.telling.fresh)
+        self.judge = Judge(book, tempo, self.detector, self.rumours, outside, whole=links is None)
+        self.overlay: Overlay | None = None
+        if links is not None:
+            self.overlay = Overlay(book, self.judge, outside, Dials(tempo.dials), chance, links)
+        self._end_s = self._ask_s = math.inf
+        """When the period ends, and when helpers are asked, on the clock."""
+
+    def begin(self) -> None:
+        """Begin to probe, at a random moment of the period."""
+        book = self.book
+        self.gathering.add((mark(book.me.id, book.me.life),))
+        self._end_s = self._outside.now() + self._chance.random() * self._tempo.period_s
+
+    @property
+    def wake_s(self) -> float:
+        """When `tick` is due."""
+        errand_s = self.detector.next_errand_s
+        return min(self._end_s, self._ask_s, self.telling.flush_s, math.inf if errand_s is None else errand_s)
+
+    # Time
+
+    def tick(self) -> None:
+        """Do what is due now."""
+        now_s, period_s = self._outside.now(), self._tempo.period_s
+        if now_s >= self.telling.flush_s:
+            self.telling.flush()
+        for errand in self.detector.in_vain(now_s):
+            self._outside.send(errand.asker, Probed(errand.number, 0, 0))
+        if now_s >= self._ask_s:
+            self._ask_s = math.inf
+            for attempt in self.detector.unanswered():
+                self._ask_helpers(attempt)
+        if now_s >= self._end_s:
+            stood_still = now_s - self._end_s > period_s / 2
+            self._end_period(forgiven=stood_still)
+            self._end_s = now_s + period_s if stood_still else self._end_s + period_s
+            self._ask_s = now_s + self._tempo.direct * period_s
+            self.telling.begin_period()
+            self._begin_period(now_s)
+
+    def _end_period(self, *, forgiven: bool) -> None:
+        """Judge by the probes of the period; not if this process stood still: then nothing that came was taken."""
+        for attempt in self.detector.end():
+            entry = self.book.entries.get(attempt.target)
+            if entry is None or forgiven:
+                continue
+            if attempt.answered:
+                self.judge.succeeded(entry)
+            else:
+                self.judge.failed(entry, alone=bool(attempt.helpers) and not attempt.helped)
+        for peer in self.book.forgotten if self.overlay is None else ():
+            self._outside.lapse(peer)
+        self.book.forgotten.clear()
+        self.judge.end_period()
+        witness(Known(len(self.book), len(self.book.graves), len(self.rumours)))
+
+    def _begin_period(self, now_s: float) -> None:
+        for target in self.detector.targets(self.book.entries):
+            self._outside.send(target, Probe(self.detector.begin(target, now_s), self.beat(target)))
+        if self.overlay is not None:
+            self.overlay.begin_period()
+        if (self.judge.period + self.book.me.life) % _REUNION == 0 or not self.book.entries:
+            self._look_for_lost()
+
+    def _look_for_lost(self) -> None:
+        """Probe one of the lost members: a partition may have healed. If it answers, it is told that it was lost, and
+        refutes that."""
+        if self.overlay is not None:
+            self.overlay.look_for_lost()
+        elif (grave := self.book.next_grave()) is not None:
+            self._outside.reach(grave.member)
+            self._outside.send(grave.member.id, Probe(0, self.beat(grave.member.id)))
+
+    def _ask_helpers(self, attempt: Attempt) -> None:
+        entry = self.book.entries.get(attempt.target)
+        if entry is None:
+            return
+        if self.overlay is not None:
+            attempt.helpers = tuple(self.overlay.acquaintances.helpers(attempt.target, self._tempo.helpers))
+        else:
+            self.detector.choose_helpers(attempt, self.book.entries)
+        for helper in attempt.helpers:
+            self._outside.send(helper, AskProbe(attempt.number, attempt.target, entry.accuses))
+
+    # Messages
+
+    def heard(self, sender: PeerId, message: object) -> None:
+        """`sender` has sent a message. Raises PeerMisbehaved for one that no honest peer can send."""
+        if isinstance(message, Probe | Ack | Tell):
+            check_beat(message.beat)
+        if isinstance(message, Probe):
+            self._take(sender, message.beat)
+            self._outside.send(sender, Ack(message.number, self.beat(sender)))
+        elif isinstance(message, Ack):
+            self._acked(sender, message)
+        elif isinstance(message, Tell):
+            self._take(sender, message.beat)
+        elif isinstance(message, AskProbe):
+            self._help(sender, message)
+        elif isinstance(message, Probed):
+            self._helped(sender, message)
+        elif isinstance(message, Table):
+            if self.overlay is None:
+                self.telling.take(sender, message, self.judge)
+        elif self.overlay is not None:
+            self.overlay.heard(sender, message)
+
+    def _take(self, sender: PeerId, beat: Beat) -> None:
+        known = sender in self.book.entries
+        if self.judge.sign(sender, beat) is None:
+            return
+        for word in beat.words:
+            self.judge.hear(word, sender)
+        self._counts()
+        self._started(self.gathering.add(beat.marks))
+        if beat.started:
+            self._hear_of_start(sender)
+        if not known:
+            self._sync(sender)  # a partition has healed, perhaps: then others are back too
+        elif beat.digest not in (0, self.book.digest) and not len(self.rumours):
+            self._sync(sender)  # and no words are under way that might be the difference
+
+    def _acked(self, sender: PeerId, ack: Ack) -> None:
+        entry = self.book.entries.get(sender)
+        known = entry is not None and entry.member.life == ack.beat.life  # another life has not answered for this one
+        if (errand := self.detector.answered(ack.number, sender, known=known)) is not None:
+            self._outside.send(errand.asker, Probed(errand.number, ack.beat.life, ack.beat.incarnation))
+        self._take(sender, ack.beat)
+        if not ack.beat.knows and sender in self.book.entries:
+            if ack.beat.accuses:
+                self._outside.send(
+                    sender, Tell(self.beat(sender))
+                )  # it took this peer for dead: here is the refutation
+            elif self.overlay is not None:
+                self.overlay.unknown_to(sender)
+            else:
+                self._outside.unknown_to(sender)
+
+    def _help(self, asker: PeerId, asked: AskProbe) -> None:
+        """Probe the target for a member. A helper has links to the target already, or knows it as a member."""
+        if asker not in self.book.entries and self.overlay is None:
+            return
+        entry = self.book.entries.get(asked.target)
+        number = None
+        if entry is not None:
+            number = self.detector.errand(asker, asked.number, asked.target, self._outside.now())
+        if number is None:
+            self._outside.send(asker, Probed(asked.number, 0, 0))
+            return
+        beat = self.beat(asked.target)
+        self._outside.send(asked.target, Probe(number, replace(beat, accuses=max(beat.accuses, asked.accuses))))
+
+    def _helped(self, helper: PeerId, probed: Probed) -> None:
+        if (target := self.detector.asked_for(probed.number, helper)) is None:
+            return
+        entry = self.book.entries.get(target)
+        there = entry is not None and entry.member.life == probed.life
+        self.detector.helped(probed.number, there=there)
+        if entry is not None and there:
+            self.judge.heard_of(entry, probed.incarnation)
+
+    def beat(self, to: PeerId) -> Beat:
+        """What this peer tells `to` now."""
+        book, entry = self.book, self.book.entries.get(to)
+        grave = None if entry is not None else book.graves.get(to)
+        accuses = entry.accuses if entry is not None else 0 if grave is None else grave.incarnation + 1
+        return Beat(
+            life=book.me.life,
+            incarnation=book.incarnation,
+            accuses=accuses,
+            knows=entry is not None,
+            started=self.gathering.started,
+            digest=book.digest if self.overlay is None else 0,
+            words=self.rumours.pick(to, WORDS_SENT),
+            marks=() if self.gathering.started else self.gathering.pick(),
+        )
+
+    # Coming in
+
+    def let_in(self, newcomer: Member) -> int:
+        """A newcomer is let in by this peer. Returns the incarnation with which it begins: above those of its former
+        lives, as far as this peer knows."""
+        peer, incarnation = newcomer.id, 0
+        if self.overlay is not None:
+            self.overlay.acquaintances.vouch(newcomer)
+            return incarnation
+        if (entry := self.book.entries.get(peer)) is not None:
+            incarnation = max(entry.incarnation, entry.accused) + 1
+        elif (grave := self.book.graves.get(peer)) is not None:
+            incarnation = grave.incarnation + 1
+        self.judge.enter(newcomer, incarnation, self.book.me.id)
+        self.rumours.add(alive(newcomer, incarnation))
+        self._counts()
+        return incarnation
+
+    def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
+        """`contact` has let this peer in, with this incarnation, and tells `words` on the members that it knows."""
+        self.book.take(self.book.me, max(incarnation, self.book.incarnation))
+        for word in words:
+            if self.overlay is not None and word.member is not None and word.id == contact:
+                self.overlay.begin(word.member)
+                break
+            known = word.id in self.book.entries or word.id == self.book.me.id
+            if word.member is not None and not known and len(self.book) < self.book.room:
+                self.judge.enter(word.member, word.incarnation, contact)
+        self._counts()
+        if started:
+            self._hear_of_start(contact)
+
+    def leave(self) -> None:
+        """Tell some members that this peer leaves: they pass it on."""
+        book = self.book
+        self.rumours.add(Word(Kind.DEAD, book.me.id, book.me.life, book.incarnation, book.me.id))
+        self.telling.flush()
+
+    # What members know
+
+    def _counts(self) -> None:
+        """Members have come: have enough gathered?"""
+        self._started(self.gathering.count(len(self.book) + 1))
+
+    def _hear_of_start(self, teller: PeerId) -> None:
+        self._started(self.gathering.hear(self.judge.period, len(self.book) + 1))
+        if not self.gathering.started:
+            self._sync(teller)
+
+    def _started(self, now: bool) -> None:
+        if now:
+            self.telling.fresh()
+            self._outside.starts()
+
+    def _sync(self, peer: PeerId) -> None:
+        if self.overlay is None:
+            self.telling.sync(peer, self.judge.period)

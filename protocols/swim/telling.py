@@ -1,0 +1,65 @@
+"""Telling: fresh words at once to a few members, and all that a peer knows to one that knows something else."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+from ..transport import PeerId
+from .book import Book
+from .judge import Judge
+from .messages import TABLE_MAX, Beat, Table, Tell, check_words
+from .outside import Outside
+from .tempo import Tempo
+
+_FLUSH, _FLUSHES_MAX = 1 / 16, 4
+"""Share of a period that fresh words wait for each other, and how often in a period they are told at once."""
+_SYNC = 8
+"""In so many periods a peer asks for another one's table once at most."""
+
+
+class Telling:
+    """One peer's telling. `beat`: makes the beat for a peer."""
+
+    def __init__(
+        self, book: Book, tempo: Tempo, outside: Outside, chance: random.Random, beat: Callable[[PeerId], Beat]
+    ) -> None:
+        self._book, self._tempo, self._outside, self._chance, self._beat = book, tempo, outside, chance, beat
+        self.flush_s = math.inf
+        """When fresh words are due to be told, on the clock."""
+        self._flushes = 0
+        self._synced = -_SYNC
+
+    def fresh(self) -> None:
+        """There is a fresh word: tell it soon, with others that may come until then."""
+        if self._tempo.eager and self.flush_s == math.inf and self._flushes < _FLUSHES_MAX:
+            self.flush_s = self._outside.now() + _FLUSH * self._tempo.period_s
+            self._flushes += 1
+
+    def begin_period(self) -> None:
+        self._flushes = 0
+
+    def flush(self) -> None:
+        """Tell fresh words to some members."""
+        self.flush_s = math.inf
+        members = list(self._book.entries)
+        for peer in self._chance.sample(members, min(len(members), max(1, self._tempo.eager))):
+            self._outside.send(peer, Tell(self._beat(peer)))
+
+    def sync(self, peer: PeerId, period: int) -> None:
+        """Compare with a member that knows other members than this peer: tell it all, and ask for all."""
+        if period >= self._synced + _SYNC:
+            self._synced = period
+            self._outside.send(peer, Table(self._book.words(), True))
+
+    def take(self, sender: PeerId, table: Table, judge: Judge) -> None:
+        """A member tells all that it knows. Raises PeerMisbehaved when no honest peer can say that."""
+        check_words(table.words, TABLE_MAX)
+        if sender not in self._book.entries:
+            return
+        for word in table.words:
+            judge.hear(word, sender)
+        if table.answer:
+            self._synced = judge.period
+            self._outside.send(sender, Table(self._book.words(), False))

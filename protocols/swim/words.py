@@ -1,0 +1,81 @@
+"""Words: what peers say of each other. A word on a peer counts only if it is newer than what is known of that peer.
+
+A word names a life of a peer and an incarnation of that life, a number that the peer alone raises, so as to refute a
+word that it is suspected or dead. Of two words on a life, that with the higher incarnation is newer. With the same
+incarnation SUSPECT overrides ALIVE, and DEAD both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from ..members.view import NAME_LETTERS_MAX, Member
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved
+
+INCARNATION_MAX = 1 << 48
+AHEAD_MAX = 1024
+"""How far the incarnation in a word may be above the one that is known. A peer that is refuted, and accused again, for
+so long has lost its word before (`accusations`)."""
+ID_LETTERS_MAX, ADDRESS_LETTERS_MAX, MACHINE_LETTERS_MAX = 64, 300, 128
+
+
+class Kind:
+    """The kinds of words. `DEAD` by the peer itself: it has left."""
+
+    ALIVE: Final = 0
+    SUSPECT: Final = 1
+    DEAD: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of this `kind` on the `life` of the peer `id`. `by`: the peer whose probes it did not answer; "": the word
+    is ALIVE. `member`: how to reach it; None unless the word is ALIVE."""
+
+    kind: int
+    id: PeerId
+    life: int
+    incarnation: int
+    by: PeerId = ""
+    member: Member | None = None
+
+
+def alive(member: Member, incarnation: int) -> Word:
+    """The word that `member` is alive."""
+    return Word(Kind.ALIVE, member.id, member.life, incarnation, "", member)
+
+
+def check(word: Word) -> None:
+    """Raises PeerMisbehaved for a word that no honest peer can say."""
+    if word.kind > Kind.DEAD or word.incarnation > INCARNATION_MAX or word.life == 0:
+        raise PeerMisbehaved(f"spoke of incarnation {word.incarnation} of a life in the state {word.kind}")
+    if not 0 < len(word.id) <= ID_LETTERS_MAX or len(word.by) > ID_LETTERS_MAX or "/" in word.id:
+        raise PeerMisbehaved(f"spoke of a peer {word.id!r:.80}")
+    if (word.member is None) is (word.kind == Kind.ALIVE) or (word.by == "") is not (word.kind == Kind.ALIVE):
+        raise PeerMisbehaved("told that a peer is alive, but not where, or that it is not, but not by whose probes")
+    if word.member is not None:
+        check_member(word.member)
+        if (word.member.id, word.member.life) != (word.id, word.life):
+            raise PeerMisbehaved("told where another peer is than the one that it spoke of")
+
+
+def check_member(member: Member) -> None:
+    """Raises PeerMisbehaved for a description of a peer that no honest peer can give."""
+    sound = (
+        0 < len(member.id) <= ID_LETTERS_MAX
+        and "/" not in member.id
+        and len(member.name) <= NAME_LETTERS_MAX
+        and len(member.address) <= ADDRESS_LETTERS_MAX
+        and len(member.machine) <= MACHINE_LETTERS_MAX
+        and member.life > 0
+    )
+    if not sound:
+        raise PeerMisbehaved(f"spoke of a peer {member.name!r:.80} at {member.address!r:.80}")
+
+
+def mark(peer: PeerId, life: int) -> int:
+    """A life of a peer as 62 bits."""
+    return int.from_bytes(hashlib.blake2b(f"{peer} {life}".encode(), digest_size=8).digest(), "big") >> 2

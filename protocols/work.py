@@ -1,0 +1,153 @@
+"""Work: what a conversation asks of a replica, and the update that answers it.
+
+A work has a beginning, from where the replica goes on, and a job. The vectors are those of one layout [n]. The table in
+`conversation` tells which works an algorithm has.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..aggregation.vector import Part
+from .filling import Filling
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """From the replica's model as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """From `vector` [n]; a replica that has just brought this very tensor need not copy it. `fresh_optimizer`: the
+    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept. `grown`: the
+    parameters in the vectors of this begin that were frozen when the run began (`aggregation.growth`)."""
+
+    vector: Tensor
+    fresh_optimizer: bool = False
+    amid: bool = False
+    grown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`.
+    `grown`: see `Load`."""
+
+    change: Tensor
+    part: Part
+    grown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`. `grown`: see `Load`."""
+
+    vector: Tensor
+    share: float
+    part: Part
+    grown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepWith:
+    """After one step of the optimizer with this `gradient` [n]; None: with the replica's own."""
+
+    gradient: Tensor | None
+
+
+Begin = Keep | Load | Add | Blend | StepWith
+
+
+@dataclass(frozen=True, slots=True)
+class AfterStep:
+    """x + `change` after each step, for the first elements of the vector: as many as `change` has."""
+
+    change: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class OnGradient:
+    """The gradient g becomes g + `shift` + `pull` * (x - `center`) before the optimizer's step, for the first elements
+    of the vector. None: no such term. FedProx: pull and center; SCAFFOLD as printed: shift; FedDyn: all three."""
+
+    shift: Tensor | None = None
+    pull: float = 0.0
+    center: Tensor | None = None
+
+
+Correction = AfterStep | OnGradient
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
+    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local steps of a peer
+    in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the update also
+    carries the model after half of the steps. `portion`: another shard of the data than the peer's own. `unfreeze`:
+    frozen parameters that the replica is to train from now on, and it may unfreeze others (`Update.grown`); None: what
+    was frozen when the run began stays so."""
+
+    count: int
+    taken: int = 0
+    total: int = 0
+    step: int | None = None
+    halfway: bool = False
+    correction: Correction | None = None
+    portion: tuple[int, int] | None = None
+    unfreeze: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One gradient. The update may be brought while backward still fills its vector (`Update.filling`)."""
+
+    portion: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """The metrics of the model `vector` [n]. Training is not affected."""
+
+    vector: Tensor
+
+
+Job = Steps | Gradient | Evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next task of a replica. If two works in a row have the same object as `begin`, it is applied once.
+    `cancelled`: set when the update is no longer needed; the replica may then bring an incomplete one."""
+
+    begin: Begin
+    job: Job
+    cancelled: Future[None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: samples behind it; `loss`: their mean
+    loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
+    of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
+    replica takes no more steps. `epochs`: passes over the data since the round began, with the fraction where the
+    number of batches is known. `grown`: the parameters in `vector` that were frozen when the run began; `base`: by
+    name, the values [k] that those of them had while frozen which no begin has named yet."""
+
+    vector: Tensor
+    weight: float = 0.0
+    loss: float = 0.0
+    learning_rate: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+    halfway: Tensor | None = None
+    filling: Filling | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    final: bool = False
+    epochs: float = 0.0
+    grown: tuple[str, ...] = ()
+    base: Mapping[str, Tensor] = field(default_factory=dict)

@@ -1,0 +1,184 @@
+"""Pipes of sockets: how a peer that cannot be dialled gives its connections to others of its kind to a relay.
+
+A connection to such a peer is a DEALER that connects to a doorstep, a listening socket on the loopback of this machine,
+which is behind what comes in a pipe. A call of such a peer is a pipe into this peer's own inbox, which is bound to the
+loopback. What goes through is ZMTP with CURVE, between the two peers themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from ..addresses import split_address
+from ..pipes import Pipe, PipeUser
+from ..transport import PeerId
+from ..wire.frames import Buffer
+
+LOOPBACK = "tcp://127.0.0.1:0"
+"""Where the inbox of a peer is bound that cannot be dialled: only this machine reaches it."""
+
+
+class SocketPipe(asyncio.Protocol):
+    """A pipe whose other end is a stream socket. What is written before the socket is connected waits. `gone` is called
+    when the pipe has ended, whoever ended it."""
+
+    def __init__(self, gone: Callable[[SocketPipe], None]) -> None:
+        self._gone = gone
+        self._user: PipeUser | None = None
+        self._transport: asyncio.Transport | None = None
+        self._held = self._closed = False
+        self._early: list[bytes] = []
+
+    @property
+    def waiting_bytes(self) -> int:
+        early = sum(map(len, self._early))
+        return early + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def begin(self, user: PipeUser) -> None:
+        if self._closed:
+            asyncio.get_running_loop().call_soon(user.ended)
+            return
+        self._user = user
+        if self._transport is not None:
+            self._read_on()
+
+    def write(self, data: Buffer) -> None:
+        if self._closed:
+            return
+        if self._transport is not None:
+            self._transport.write(data)
+        else:
+            self._early.append(bytes(data))
+
+    def hold(self, held: bool) -> None:
+        self._held = held
+        if self._transport is not None and not self._closed:
+            self._read_on()
+
+    def close(self) -> None:
+        self._user = None
+        self.end()
+
+    def end(self) -> None:
+        """End the connection when what was written is in the socket, and tell the user, if there is one."""
+        if self._transport is not None:
+            self._transport.close()
+        self.connection_lost(None)
+
+    def _read_on(self) -> None:
+        """Read if there is somebody who takes it, or pause."""
+        assert self._transport is not None
+        if self._held or self._user is None:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # Called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closed:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(0)  # so that resume_writing tells whenever the socket has taken all
+        self._read_on()
+        for data in self._early:
+            self._transport.write(data)
+        self._early.clear()
+        if self._user is not None and not self.waiting_bytes:
+            self._user.drained()
+
+    def data_received(self, data: bytes) -> None:
+        if self._user is not None:
+            self._user.arrived(data)
+
+    def resume_writing(self) -> None:
+        if self._user is not None:
+            self._user.drained()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended, or none could be made."""
+        self._early.clear()
+        user, self._user, self._closed = self._user, None, True
+        self._gone(self)
+        if user is not None:
+            user.ended()
+
+
+class Doorstep:
+    """A listening socket on the loopback. `came` is called with each connection to it, as a pipe."""
+
+    def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
+        """Raises OSError when there is no descriptor for it."""
+        self._loop, self._pipes, self._came = asyncio.get_running_loop(), pipes, came
+        self._socket = socket.socket()
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(("127.0.0.1", 0))
+            self._socket.listen(1)
+        except OSError:
+            self._socket.close()
+            raise
+        self.address = f"tcp://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except OSError:  # it has gone again, or there is no descriptor for it
+            return
+        accepted.setblocking(False)
+        self._came(self._pipes.opened(lambda made: self._loop.connect_accepted_socket(made, accepted)))
+
+    def close(self) -> None:
+        """Accept no more. A second call is harmless."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+
+class SocketPipes:
+    """The pipes of one transport (`protocols.pipes.Pipes`)."""
+
+    def __init__(self) -> None:
+        self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()
+        self._inbox = LOOPBACK
+        self._opening, self._open = set[asyncio.Task[object]](), set[SocketPipe]()
+
+    def lead_to(self, bound: str) -> None:
+        """From now on inlets lead to the inbox that is bound to this address."""
+        self._inbox = bound
+
+    def doorstep(self, peer: PeerId) -> Doorstep:
+        """A doorstep whose connections go to `peer`. Raises OSError when there is no descriptor for it."""
+        return Doorstep(self, lambda pipe: self.wanted(peer, pipe))
+
+    def inlet(self) -> Pipe:
+        loop, (host, port) = asyncio.get_running_loop(), split_address(self._inbox)
+        return self.opened(lambda made: loop.create_connection(made, host, port))
+
+    def opened(self, connect: Callable[[Callable[[], SocketPipe]], Coroutine[Any, Any, object]]) -> SocketPipe:
+        """A pipe over the connection that `connect` makes."""
+        pipe = SocketPipe(self._open.discard)
+        self._open.add(pipe)
+
+        async def connected() -> None:
+            try:
+                await connect(lambda: pipe)
+            except OSError as error:
+                pipe.connection_lost(error)
+
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(connected(), name="opening a pipe")
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return pipe
+
+    def close(self) -> None:
+        """End all pipes, and tell their users so."""
+        for task in self._opening:
+            task.cancel()
+        for pipe in list(self._open):
+            pipe.end()

@@ -1,0 +1,143 @@
+"""The promises of the parameter server, as predicates over the event log of a simulation."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...aggregation.consistency import spread
+from ...peers.conversations.parameter_server_settings import ParameterServerSettings
+from ...protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
+from ...protocols.transport import PeerId
+from ..scenarios.scenario import Scenario
+from ..world.event_log import Entry, Gone, Resumed
+from .common import Check
+
+Push = tuple[PeerId, int]
+"""A worker, and the number of its push."""
+
+
+@dataclass(slots=True)
+class _Term:
+    """What is known of a range in one term: the `pushes` that each version has added, those that it went on with
+    (`before`), and the lives that hold it."""
+
+    before: Counter[Push] = field(default_factory=Counter)
+    pushes: dict[int, list[Push]] = field(default_factory=dict)
+    lives: set[str] = field(default_factory=set)
+
+    def content(self, version: float = float("inf")) -> Counter[Push]:
+        """The pushes in the range up to that version."""
+        found = Counter(self.before)
+        for number, pushes in self.pushes.items():
+            if number <= version:
+                found.update(pushes)
+        return found
+
+
+class _Histories:
+    """The history of each range, read entry by entry."""
+
+    def __init__(self) -> None:
+        self.terms: dict[tuple[int, int], _Term] = {}
+        self.present: dict[tuple[str, int], int] = {}
+        """By life and range, the term of its copy."""
+
+    def took(self, life: str, event: Took) -> _Term | None:
+        """Returns the term if it is new."""
+        key, new = (event.range, event.term), None
+        if key not in self.terms:
+            base = self.terms.get((event.range, event.base), _Term())
+            new = self.terms[key] = _Term(base.content(event.version))
+        self.terms[key].lives.add(life)
+        self.present[life, event.range] = event.term
+        return new
+
+    def entered(self, event: Entered) -> _Term:
+        term = self.terms.setdefault((event.range, event.term), _Term())
+        if event.pushes:
+            term.pushes[event.version] = [*event.pushes]
+        return term
+
+
+def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A push that was acknowledged is in the range then, unless its step went on without it, and in every later term of
+    the range, as long as one of the servers that held it then is there."""
+    backup = bool(getattr(ParameterServerSettings.of(scenario.settings).algorithm.value, "backup", 0))
+    histories, gone = _Histories(), set[str]()
+    kept: defaultdict[int, list[tuple[Push, int, frozenset[str]]]] = defaultdict(list)
+    for _, life, event in entries:
+        if isinstance(event, Resumed):
+            histories, kept = _Histories(), defaultdict(list)
+        elif isinstance(event, Gone):
+            gone.add(life)
+        elif isinstance(event, Entered):
+            histories.entered(event)
+        elif isinstance(event, Acknowledged):
+            number = histories.present[life, event.range]
+            term, push = histories.terms[event.range, number], (event.worker, event.seq)
+            if push in term.content():
+                kept[event.range].append((push, number, frozenset(term.lives)))
+            elif not backup:
+                yield f"{life} acknowledged push {event.seq} of {event.worker} to range {event.range} without it"
+        elif isinstance(event, Took) and (new := histories.took(life, event)) is not None:
+            for push, since, lives in kept[event.range]:
+                if event.term > since and push not in new.before and not lives <= gone:
+                    yield f"range {event.range} has lost push {push[1]} of {push[0]} in term {event.term} at {life}"
+
+
+def nothing_is_applied_twice(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Each push of a worker is in a range at most once."""
+    histories = _Histories()
+    for _, life, event in entries:
+        if isinstance(event, Resumed):
+            histories = _Histories()
+        elif isinstance(event, Took):
+            histories.took(life, event)
+        elif isinstance(event, Entered) and event.pushes:
+            content = histories.entered(event).content()
+            for worker, seq in event.pushes:
+                if content[worker, seq] > 1:
+                    yield f"{life} applied push {seq} of {worker} to range {event.range} {content[worker, seq]} times"
+
+
+def the_clocks_of_workers_keep_the_bound(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """At each event the clocks of the workers that count differ by at most the bound and the running step, and a read
+    has what it may not lack."""
+    slack = ParameterServerSettings.of(scenario.settings).bound.slack
+    if slack is None:
+        return
+    for _, life, event in entries:
+        if isinstance(event, Resumed):
+            return  # workers go on from checkpoints of different clocks
+        if isinstance(event, Entered) and spread(event.counted.values()) > slack + 1:
+            yield f"{life} counts {event.counted} in range {event.range}, beyond {slack} and a step"
+        elif isinstance(event, Read):
+            late = [one for one, clock in event.counted.items() if clock < event.clock - slack and one != event.reader]
+            if late:
+                yield f"{life} gave range {event.range} to {event.reader} at {event.clock} without {', '.join(late)}"
+
+
+def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """All copies of a range have the same values, to the bit, in the same version of a term."""
+    known: dict[tuple[int, int, int], Tensor] = {}
+    for _, life, event in entries:
+        if isinstance(event, Resumed):
+            known.clear()
+        elif isinstance(event, Took | Entered):
+            values = known.setdefault((event.range, event.term, event.version), event.values)
+            if not torch.equal(values, event.values):
+                yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
+
+
+PARAMETER_SERVER: tuple[Check, ...] = (
+    an_acknowledged_push_is_never_lost,
+    nothing_is_applied_twice,
+    the_clocks_of_workers_keep_the_bound,
+    the_copies_of_a_range_agree,
+)
+"""The promises that are checked in every simulation of the parameter server."""

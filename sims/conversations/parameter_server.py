@@ -1,0 +1,48 @@
+"""The parameter server in simulations: its promises, rare places and drawn settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...aggregation.consistency import parse_consistency
+from ...peers.conversations.parameter_server_settings import ParameterServerSettings
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm
+from ...protocols.parameter_server.algorithms.registry import parse_algorithm
+from ..checkers.parameter_server import PARAMETER_SERVER
+from ..scenarios.scenario import Group
+from .simulation import Simulation
+
+_CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
+_ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "softsync:2", "easgd:0.2:2")
+_UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
+
+
+def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
+    """The own settings of the parameter server in the scenario of `seed`."""
+    servers = chance.choice((1, 2, 2, 3))
+    drawn: dict[str, Any] = {"servers": servers, "algorithm": chance.choice(_ALGORITHMS)}
+    drawn["copies"] = chance.choice((None, None, 1, servers))
+    algorithm = parse_algorithm(drawn["algorithm"])
+    drawn["consistency"] = chance.choice([text for text in _CONSISTENCIES if _goes_with(algorithm, text)])
+    drawn["server_update"] = chance.choice(_UPDATES)
+    return drawn
+
+
+def _goes_with(algorithm: Algorithm, consistency: str) -> bool:
+    try:
+        algorithm.under(parse_consistency(consistency))
+    except ValueError:
+        return False
+    return True
+
+
+SIMULATION = Simulation(
+    checkers=PARAMETER_SERVER,
+    places=("a push came again", "a range has moved"),
+    messages=("Push", "Pushed", "Pull", "Pulled", "Apply", "Applied", "Install", "Settled", "Survey", "Holdings"),
+    draw=draw,
+    steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
+    simpler=({"copies": None}, {"algorithm": "sync"}, {"consistency": None}, {"server_update": None}),
+)

@@ -1,0 +1,197 @@
+"""A crowd: many memberships of SWIM, whose state machines are those of real peers, on a lean network."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+
+from ...protocols.members.view import Attributes, Member
+from ...protocols.swim.book import Book
+from ...protocols.swim.messages import SWIM
+from ...protocols.swim.swim import Swim
+from ...protocols.swim.tempo import Tempo
+from ...protocols.testpoints import WITNESS
+from ...protocols.transport import PeerId
+from .lean_network import LeanNetwork
+
+_AGAIN_S = 1.0
+
+
+class Bystander:
+    """One process of a peer of a crowd: `index` is the number of the peer, `life` that of the process, from 1 on. It is
+    the world of its state machine (`protocols.swim.outside`)."""
+
+    def __init__(self, crowd: Crowd, index: int, life: int = 1) -> None:
+        self.index, self.here, self._crowd = index, True, crowd
+        member = Member(f"{index:064x}", str(index), f"sim://{index}", Attributes(data_shard=index), 0, "", life)
+        chance = random.Random(f"{crowd.seed} {index} {life}")
+        self.swim = Swim(
+            Book(member, crowd.room), crowd.tempo, self, chance, founders=crowd.founders, links=crowd.links
+        )
+        self.let_in: set[PeerId] = set()
+        """Keys that members have vouched for: nothing else arrives."""
+        self.departures: list[tuple[str, str, bool]] = []
+        """Name, reason and whether it was of its own will, of each member that went."""
+        self.distrusted: list[PeerId] = []
+        self.due_s, self.still_until_s = math.inf, 0.0
+
+    @property
+    def id(self) -> PeerId:
+        return self.swim.book.me.id
+
+    def now(self) -> float:
+        return self._crowd.network.now_s
+
+    def send(self, to: PeerId, message: object) -> None:
+        self._crowd.network.carry(self.id, to, message, SWIM)
+
+    def reach(self, member: Member) -> None:
+        self.let_in.add(member.id)
+
+    def lapse(self, peer: PeerId) -> None:
+        self.let_in.discard(peer)
+
+    def joined(self, member: Member) -> None:
+        pass
+
+    def departed(self, member: Member, why: str, *, left: bool) -> None:
+        self.departures.append((member.name, why, left))
+
+    def unknown_to(self, peer: PeerId) -> None:
+        self._crowd.network.at(self.now(), self._crowd.let_in, self, self._crowd.by_id[peer])
+
+    def distrusts(self, peer: PeerId) -> None:
+        self.distrusted.append(peer)
+
+    def starts(self) -> None:
+        pass
+
+
+class Crowd:
+    """`count` peers. `loss`: of loose messages. `room`: the most members that each knows; `links`: how many links each
+    wishes, None: each knows all. `founders`: how many are to gather."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        tempo: Tempo,
+        seed: int = 0,
+        loss: float = 0.0,
+        room: int = 1 << 20,
+        founders: int = 1,
+        links: int | None = None,
+    ) -> None:
+        self.tempo, self.seed, self.room, self.founders, self.links = tempo, seed, room, founders, links
+        self.network = LeanNetwork(self._arrive, loss=loss, seed=seed)
+        self.events: list[tuple[float, int, object]] = []
+        """The events of all peers: the time, the number of the peer, the event."""
+        self.peers = [Bystander(self, index) for index in range(count)]
+        self.by_id = {peer.id: peer for peer in self.peers}
+        self._running = 0
+
+    def acquaint(self) -> None:
+        """All know each other from the start, and begin to probe."""
+        for peer in self.peers:
+            others = [other.swim.book.own_word for other in self.peers if other is not peer]
+            self.inside(peer, partial(peer.swim.enter, 0, others, "", started=True))
+            self.begin(peer)
+
+    def begin(self, peer: Bystander) -> None:
+        """The peer begins to probe."""
+        self.inside(peer, peer.swim.begin)
+
+    def run(self, until_s: float) -> None:
+        """Go on until this time."""
+        self.network.run(until_s)
+
+    # Coming and going
+
+    def join(self, index: int, contact: int) -> None:
+        """The peer with this number joins through another one, and begins to probe."""
+        self.let_in(self.peers[index], self.peers[contact])
+        self.begin(self.peers[index])
+
+    def let_in(self, newcomer: Bystander, contact: Bystander) -> None:
+        """The newcomer knocks at the contact. While that has no room, it knocks again."""
+        if len(contact.swim.book) >= contact.swim.book.room and self.links is None:
+            self.network.at(self.network.now_s + _AGAIN_S, self.let_in, newcomer, contact)
+            return
+        words = contact.swim.book.words() if self.links is None else (contact.swim.book.own_word,)
+        incarnation = 0
+
+        def admit() -> None:
+            nonlocal incarnation
+            incarnation = contact.swim.let_in(newcomer.swim.book.me)
+
+        self.inside(contact, admit)
+        started = contact.swim.gathering.started
+        self.inside(newcomer, lambda: newcomer.swim.enter(incarnation, words, contact.id, started=started))
+
+    def restart(self, index: int, contact: int) -> Bystander:
+        """The peer with this number is restarted under its key, and joins again."""
+        before = self.peers[index]
+        before.here = False
+        peer = self.peers[index] = Bystander(self, index, before.swim.book.me.life + 1)
+        self.by_id[peer.id] = peer
+        self.join(index, contact)
+        return peer
+
+    def end(self, index: int) -> None:
+        """The process of this peer ends without a word."""
+        self.peers[index].here = False
+
+    def leave(self, index: int) -> None:
+        """The peer says that it leaves, and ends."""
+        self.inside(self.peers[index], self.peers[index].swim.leave)
+        self.peers[index].here = False
+
+    def pause(self, index: int, for_s: float) -> None:
+        """The process of this peer stands still for so long. What arrives meanwhile waits."""
+        self.peers[index].still_until_s = self.network.now_s + for_s
+
+    # Running the peers' code
+
+    def inside(self, peer: Bystander, do: Callable[[], object]) -> None:
+        """Run code of one peer. Its events are recorded, and it is woken when it wants to be."""
+        self._running = peer.index
+        token = WITNESS.set(self)
+        try:
+            do()
+        finally:
+            WITNESS.reset(token)
+        wake_s = peer.swim.wake_s
+        if wake_s < peer.due_s:
+            peer.due_s = wake_s
+            self.network.at(max(self.network.now_s, wake_s), self._tick, peer, wake_s)
+
+    def saw(self, event: object) -> None:
+        self.events.append((self.network.now_s, self._running, event))
+
+    def sometimes(self, what: str) -> None:
+        pass
+
+    def buggify(self, site: str) -> bool:
+        return False
+
+    def _arrive(self, sender: PeerId, to: PeerId, message: object) -> None:
+        receiver = self.by_id.get(to)
+        if receiver is None or not receiver.here or self._stands_still(receiver, self._arrive, sender, to, message):
+            return
+        if sender in receiver.let_in:
+            self.inside(receiver, lambda: receiver.swim.heard(sender, message))
+
+    def _tick(self, peer: Bystander, due_s: float) -> None:
+        if peer.due_s == due_s and not self._stands_still(peer, self._tick, peer, due_s):
+            peer.due_s = math.inf
+            if peer.here:
+                self.inside(peer, peer.swim.tick)
+
+    def _stands_still(self, peer: Bystander, do: Callable[..., None], *what: object) -> bool:
+        """Whether the peer stands still; then the work is put off until it goes on."""
+        if self.network.now_s < peer.still_until_s:
+            self.network.at(peer.still_until_s, do, *what)
+            return True
+        return False

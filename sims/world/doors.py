@@ -1,0 +1,49 @@
+"""Who may send to whom on a virtual network: the peers that each peer lets in, and the connections of those that cannot
+be dialled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...protocols.transport import PeerId, key_of
+from .ways import Port
+
+
+class Doors:
+    """The doors of one network's peers. `outbound`: peers that cannot be dialled. Frames to such a peer go only on a
+    connection that it has made: a frame of it has arrived, and neither end has closed its port since."""
+
+    def __init__(self) -> None:
+        self.outbound: set[PeerId] = set()
+        self._admitted: dict[PeerId, set[PeerId]] = {}
+        self._calls: dict[tuple[PeerId, PeerId], tuple[Port, Port]] = {}
+        """(caller, called) -> the ports that the connection joins."""
+
+    def admit(self, at: PeerId, peer: PeerId) -> None:
+        """Deliver frames of `peer` to `at` from now on."""
+        self._admitted.setdefault(at, set()).add(peer)
+
+    def dismiss(self, at: PeerId, peer: PeerId) -> None:
+        """Drop frames of `peer` to `at` from now on."""
+        self._admitted.get(at, set()).discard(peer)
+
+    def close(self, peer: PeerId) -> None:
+        """Let nobody in to `peer`, whose port is closed."""
+        self._admitted.pop(peer, None)
+
+    def lets_in(self, at: PeerId, sender: PeerId) -> bool:
+        return not self._admitted.get(at, set()).isdisjoint((sender, key_of(sender)))
+
+    def call(self, caller: PeerId, called: PeerId, ports: tuple[Port, Port]) -> bool:
+        """A frame of `caller`, which cannot be dialled, has arrived: it has a connection. Returns whether it is new."""
+        before, self._calls[caller, called] = self._calls.get((caller, called)), ports
+        return before != ports
+
+    def hang_up(self, caller: PeerId, called: PeerId) -> None:
+        """`caller` closes its connection to `called`."""
+        self._calls.pop((caller, called), None)
+
+    def joined(self, caller: PeerId, called: PeerId, ports: Mapping[PeerId, Port]) -> bool:
+        """Whether `caller` has a connection to `called`. `ports`: the open ports."""
+        call = self._calls.get((caller, called))
+        return call is not None and call == (ports.get(caller), ports.get(called))

@@ -1,0 +1,68 @@
+"""The algorithms of the parameter server: each is its paper's formula, and each trains in a simulation."""
+
+import pytest
+import torch
+from test_simulated_runs import TASKS, simulate
+
+from samovar.aggregation.consistency import parse_consistency
+from samovar.protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
+from samovar.protocols.parameter_server.worker import Worker
+
+UNION = TASKS / "union.py"
+
+
+def test_a_stale_push_counts_less() -> None:
+    algorithm = parse_algorithm("staleness_aware")
+    assert [algorithm.weight(staleness, 8) for staleness in (0, 1, 2, 5)] == [1, 1, 0.5, 0.2]
+
+
+def test_softsync_makes_an_update_of_c_pushes_whoever_they_are_from() -> None:
+    algorithm = parse_algorithm("softsync:4")
+    assert [algorithm.full(gathered, 9, 14) for gathered in (1, 2, 3)] == [False, False, True]
+    assert algorithm.divisor(3) == 3
+    assert algorithm.full(1, 0, 14), "nobody else will push"
+
+
+def test_elastic_averaging_moves_worker_and_center_towards_each_other() -> None:
+    algorithm = parse_algorithm("easgd:0.25:2")
+    center, after = torch.zeros(2), torch.full((2,), 4.0)
+    change = algorithm.change(center, torch.ones(2), after)
+    assert change.tolist() == [1, 1]
+    assert algorithm.after(center, after, change).tolist() == [3, 3]
+
+
+def test_downpour_pushes_and_fetches_at_its_own_paces() -> None:
+    algorithm = parse_algorithm("downpour:2:6")
+    assert (algorithm.period, algorithm.pulls_every, algorithm.usual) == (2, 3, ("async", "adagrad"))
+
+
+TOGETHER = [("backup:1", "async"), ("softsync:1", "ssp:2"), ("downpour:1:1:50", "bsp"), ("downpour:1:2", "ssp:1")]
+
+
+@pytest.mark.parametrize(("algorithm", "consistency"), TOGETHER)
+def test_what_does_not_go_together_is_refused(algorithm: str, consistency: str) -> None:
+    with pytest.raises(ValueError, match="consistency is"):
+        parse_algorithm(algorithm).under(parse_consistency(consistency))
+
+
+@pytest.mark.parametrize("text", ["downpour:2:3", "softsync:0", "easgd:1.5", "hogwash", "sync:1"])
+def test_bad_options_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be|takes no|there is no"):
+        parse_algorithm(text)
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "downpour:2:4:6"])
+def test_every_algorithm_brings_all_workers_to_the_end(name: str) -> None:
+    own = {"protocol": "parameter-server", "servers": 2, "peers": 3, "steps": 24, "algorithm": name}
+    _, records, world = simulate(UNION, server_update="add", **own)
+    workers = [life.peer.conversation for life in world.lives if not life.role]
+    assert all(isinstance(worker, Worker) and worker.state.step == 24 for worker in workers)
+    assert records
+
+
+def test_a_warm_start_lets_the_first_worker_go_ahead() -> None:
+    own = {"protocol": "parameter-server", "peers": 3, "steps": 30, "algorithm": "downpour:1:1:20"}
+    _, records, _ = simulate(UNION, server_update="add", **own)
+    first = {peer: min(one.time_s for one in records if one.peer == peer and hasattr(one, "step")) for peer in "012"}
+    ahead = [one for one in records if one.peer == "0" and hasattr(one, "step") and one.step == 18]
+    assert ahead[0].time_s < min(first["1"], first["2"])

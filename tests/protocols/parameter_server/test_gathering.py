@@ -1,0 +1,67 @@
+"""Gathering: which pushes make an update, and what becomes of the clocks."""
+
+import pytest
+import torch
+
+from samovar.aggregation.server.adam import Adam
+from samovar.aggregation.server.add import Add
+from samovar.aggregation.vector import Part
+from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.gathering import Gathering
+from samovar.protocols.parameter_server.messages import FOREVER
+from samovar.protocols.parameter_server.store import Copy, Entry, Store, raw
+
+
+def copy_of(**clocks: int) -> Copy:
+    return Copy(torch.zeros(3), {}, term=1, clocks=dict(clocks), enlisted={*clocks})
+
+
+def test_a_step_waits_for_all_workers_and_is_their_mean() -> None:
+    algorithm, copy, gathering = parse_algorithm("sync"), copy_of(a=4, b=4, c=FOREVER), Gathering()
+    gathering.add("a", 5, torch.full((3,), 2.0), 1.0, last=False)
+    assert not gathering.due(algorithm, copy)
+    gathering.add("b", 5, torch.full((3,), 4.0), 1.0, last=True)
+    assert gathering.due(algorithm, copy), "a worker that has ended is not waited for"
+    entry = gathering.entry(0, algorithm, copy)
+    assert entry.pushed is not None
+    assert entry.pushed.tolist() == [3, 3, 3]
+    assert entry.clocks == {"a": 5, "b": FOREVER}
+    assert entry.pushes == (("a", 5), ("b", 5))
+
+
+def test_a_step_with_a_backup_worker_goes_on_without_the_last() -> None:
+    algorithm, copy, gathering = parse_algorithm("backup:1"), copy_of(a=4, b=4, c=4), Gathering()
+    gathering.add("c", 5, torch.ones(3), 1.0, last=False)
+    assert not gathering.due(algorithm, copy)
+    gathering.add("a", 5, torch.ones(3), 1.0, last=False)
+    assert gathering.due(algorithm, copy)
+    assert gathering.entry(0, algorithm, copy).clocks == {"a": 5, "b": 5, "c": 5}
+    alone = copy_of(a=4)
+    gathering = Gathering()
+    assert not gathering.due(algorithm, alone), "there is no update without a push"
+    gathering.add("a", 5, torch.ones(3), 1.0, last=False)
+    assert gathering.due(algorithm, alone)
+
+
+def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
+    store = Store((Part(0, 4), Part(4, 6)), torch.float32, 4, Adam())
+    store.copies[0] = store.create(0, torch.arange(4.0))
+    for _ in range(3):
+        store.enter(Entry(0, torch.ones(4), {"a": 1}))
+    copy = store.copies[0]
+    again = store.unpacked(0, sorted(copy.state), store.packed(copy))
+    assert torch.equal(again.values, copy.values)
+    assert all(torch.equal(again.state[name], copy.state[name]) for name in copy.state)
+    for names, payload in ((["mean"], b""), (sorted(copy.state), store.packed(copy)[4:])):
+        with pytest.raises(ValueError, match="due"):
+            store.unpacked(0, names, payload)
+    assert isinstance(store.function(1), Add), "buffers are averaged"
+    assert len(raw(copy.values)) == 16
+
+
+def test_copies_stand_by_their_terms_and_restored_ones_below() -> None:
+    def standing(term: int, past: int = 0, *, restored: bool = False) -> int:
+        return Copy(torch.zeros(1), {}, term=term, past=past, restored=restored).standing
+
+    assert 0 < standing(0, 40, restored=True) < standing(0, 41, restored=True) < standing(1, restored=True)
+    assert standing(1, 90, restored=True) < standing(1) < standing(2, restored=True) < standing(2)

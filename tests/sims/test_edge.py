@@ -1,0 +1,98 @@
+"""Edge peers in simulations: budgets as the network counts them, sleep when a day's bytes are used up, and pauses."""
+
+from typing import Any
+
+import pytest
+from test_budget import Counted, most_in
+from test_simulated_runs import TASKS
+from tiers import soaked
+
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.settings.link_text import parse_link
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.protocols.budget import DAY_S
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+UNION = TASKS / "union.py"
+THIN = parse_link("1mbit,20ms")
+HUB = Group(peers=1, link=parse_link("100mbit,5ms"))
+
+
+class Run:
+    """A run of one peer that can be dialled, and some that cannot and have a budget."""
+
+    def __init__(self, *edges: Group, steps: int = 200, faults: tuple[Fault, ...] = (), **settings: Any) -> None:
+        common = {"protocol": "gossip", "period": "4", "device": "cpu", **settings}
+        groups = (HUB, *edges)
+        peers = sum(group.peers for group in groups)
+        scenario = Scenario(settings=Settings(peers=peers, steps=steps, **common), groups=groups, faults=faults)
+        self.records: list[Record] = []
+        self.world = World(load_task(UNION), scenario, self.records.append)
+        self.counted = [Counted(self.world.network, f"peer-{index}") for index in range(peers)]
+
+    def play(self, within_s: float = 600.0) -> "Run":
+        run_virtual(self.world.run(within_s=within_s), seed=0)
+        return self
+
+    def events(self, *names: str) -> list[EventRecord]:
+        return [record for record in self.records if isinstance(record, EventRecord) and record.event in names]
+
+    def exchanges(self, peer: str) -> list[ExchangeRecord]:
+        return [record for record in self.records if isinstance(record, ExchangeRecord) and record.peer == peer]
+
+
+@pytest.mark.parametrize("protocol", ["gossip", "allreduce"])
+def test_edge_peers_train_behind_a_relay_within_their_budget(protocol: str) -> None:
+    own = {"topology": "complete"} if protocol == "gossip" else {"topology": None}
+    edge = Group(peers=2, link=THIN, dialable=False, budget_Bps=12_500)
+    settings = {"protocol": protocol} if protocol == "allreduce" else {"protocol": protocol, **own}
+    run = Run(edge, **settings).play()
+    assert run.events("lost", "error") == []
+    assert [len(run.exchanges(str(index))) for index in range(3)] == [50] * 3
+    for counted in run.counted[1:]:
+        largest = max(size for _, size in (*counted.up, *counted.down))
+        for passed in (counted.up, counted.down):
+            assert most_in(1.0, passed) <= 12_500 + max(largest, 2 * 2600)
+
+
+@pytest.mark.parametrize(("protocol", "rounds"), [("gossip", 350), soaked("allreduce", 345)])
+def test_a_peer_sleeps_when_its_days_bytes_are_used_up_and_comes_back(protocol: str, rounds: int) -> None:
+    edge = Group(peers=1, link=THIN, dialable=False, budget_a_day_bytes=1_000_000)
+    steady = Group(peers=1, link=HUB.link, step_s=20.0)
+    run = Run(edge, steady, steps=4 * rounds, protocol=protocol, patience_s=300.0).play(within_s=2 * DAY_S)
+    first, *_ = asleep = run.events("asleep")
+    assert {event.peer for event in asleep} == {"1"}
+    assert first.why == f"its 1.00 MB a day are used up; it leaves, and is back in {first.why.rpartition(' in ')[2]}"
+    woke, *_ = run.events("awake")
+    assert 5 * 3600 < woke.time_s - first.time_s < 8 * 3600, "from next to nothing to a quarter of a day's bytes"
+    passed = sorted([*run.counted[1].up, *run.counted[1].down])
+    amid = [when for when, _ in passed if first.time_s + 60 < when < woke.time_s - 1]
+    assert amid == [], "not a byte while it sleeps"
+    assert most_in(DAY_S, passed) <= 1_000_000
+    assert run.events("lost", "error", "refused") == []
+    gone = [(event.peer, event.about) for event in run.events("left", "joined")]
+    assert sorted(gone) == sorted([("0", "1"), ("2", "1")] * (2 * len(asleep)))[: len(gone)]
+    mine = [one for one in run.exchanges("1") if one.time_s > woke.time_s]
+    assert mine[0].caught_up
+    assert mine[1].members == 3
+    assert [len(run.exchanges(peer)) for peer in "02"] == [rounds, rounds], "nobody waits for one that sleeps"
+
+
+def test_a_peer_that_stands_still_for_an_hour_comes_back_and_trains_on() -> None:
+    edge = Group(peers=2, link=THIN, dialable=False, budget_Bps=25_000)
+    pause = Fault(kind=Kind.PAUSE, who=(1,), at_s=100.0, for_s=3600.0)
+    steady = Group(peers=1, link=HUB.link, step_s=20.0)
+    run = Run(edge, steady, steps=240, faults=(pause,), patience_s=30.0).play(within_s=DAY_S)
+    assert {(event.event, event.about) for event in run.events("lost", "joined") if event.peer != "1"} == {
+        ("lost", "1"),
+        ("joined", "1"),
+    }
+    after = [one for one in run.exchanges("1") if one.time_s > 3690.0]
+    assert any(one.caught_up for one in after[:3]), "the exchange in which it stood still may end first"
+    assert max(one.members for one in after) == 4
+    assert after[-1].step == 240
+    for counted in run.counted[1:3]:
+        assert most_in(1.0, counted.up) <= 25_000 + 9_000

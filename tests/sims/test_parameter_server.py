@@ -1,0 +1,212 @@
+"""The parameter server in simulations: it trains, servers and workers come and go, and its promises can be broken."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from live import verb
+from test_simulated_runs import TASKS, simulate
+from tiers import soaked
+
+from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
+from samovar.protocols.parameter_server.serving import Serving
+from samovar.protocols.parameter_server.worker import Worker
+from samovar.sims.checkers import parameter_server as promises
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.toy import toy_task
+from samovar.sims.sweeps.draw import draw
+from samovar.sims.sweeps.verdict import judge
+from samovar.sims.world.event_log import Entry, Gone
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+UNION = TASKS / "union.py"
+OWN: dict[str, Any] = {"protocol": "parameter-server", "device": "cpu", "servers": 2, "peers": 3, "steps": 12}
+
+
+def run(scenario: Scenario) -> World:
+    """The world after the scenario, whose promises are all kept."""
+    world = World(toy_task(), scenario)
+    run_virtual(world.run(within_s=300), seed=scenario.settings.seed)
+    for promise in promises.PARAMETER_SERVER:
+        assert list(promise(scenario, world.log.entries)) == []
+    return world
+
+
+def test_one_server_and_several_make_the_same_steps() -> None:
+    def model(servers: int, copies: int) -> torch.Tensor:
+        _, _, world = simulate(UNION, **{**OWN, "servers": servers, "copies": copies})
+        pulled = [life.peer.conversation.position().vector for life in world.lives if life.role == ""]
+        assert all(torch.equal(one, pulled[0]) for one in pulled)
+        return pulled[0]
+
+    assert torch.allclose(model(1, 1), model(3, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("consistency", ["bsp", "ssp:2", "bounded:2", "async"])
+@pytest.mark.parametrize("update", ["add", "adagrad:0.05"])
+def test_every_consistency_brings_all_workers_to_the_end(consistency: str, update: str) -> None:
+    settings = Settings(**{**OWN, "consistency": consistency, "server_update": update})
+    world = run(Scenario.plain(settings))
+    workers = [life.peer.conversation for life in world.lives if not life.role]
+    assert [worker.version for worker in workers if isinstance(worker, Worker)] == [12, 12, 12]
+
+
+def test_a_stale_worker_is_waited_for_within_the_bound_alone() -> None:
+    def clocks(consistency: str) -> list[int]:
+        settings = Settings(**{**OWN, "consistency": consistency, "steps": 10**6})
+        groups = (*Scenario.plain(settings).groups, Group(peers=1, link=Scenario.plain(settings).groups[0].link))
+        slow = replace(groups[0], peers=1, step_s=5.0)
+        scenario = Scenario(settings=settings, groups=(slow, replace(groups[0], peers=2), groups[1]))
+        world = World(toy_task(), scenario)
+        with pytest.raises(Exception, match="still run"):
+            run_virtual(world.run(within_s=4.0), seed=0)
+        return [life.peer.conversation.version for life in world.lives if not life.role]
+
+    assert clocks("bsp")[1:] == [1, 1]
+    assert clocks("ssp:3")[1:] == [4, 4]
+    assert min(clocks("async")[1:]) > 20
+
+
+def events(settings: Settings, faults: Sequence[Fault] = ()) -> World:
+    return run(replace(Scenario.plain(settings), faults=tuple(faults)))
+
+
+@pytest.mark.parametrize("first", [60, 160, *(soaked(first) for first in range(40, 400, 20) if first not in (60, 160))])
+@pytest.mark.parametrize("who", [3, 4, 0])
+def test_a_peer_that_crashes_at_any_event_loses_no_acknowledged_push(who: int, first: int) -> None:
+    """Three servers and three workers, two copies: events of the founding, of pushes, and of the takeover after."""
+    settings = Settings(**{**OWN, "servers": 3, "steps": 3, "patience_s": 0.5, "consistency": "ssp:1"})
+    for at in range(first, first + 20, 7 if first in (60, 160) else 1):
+        world = events(settings, [Fault(kind=Kind.CRASH, who=(who,), at_event=at)])
+        ended = [life for life in world.lives if life.result is not None and life.result.finished]
+        assert len(ended) >= 5, at
+
+
+def test_a_server_that_joins_takes_ranges_and_whole_numbers_stay_exact() -> None:
+    """Every push adds a whole number, so that a lost or repeated one shows in the sum."""
+    settings = Settings(**{**OWN, "steps": 40, "consistency": "async"})
+    plain = Scenario.plain(settings)
+    scenario = replace(
+        plain, groups=(*plain.groups, Group(peers=1, link=plain.groups[0].link, role="server")), arrivals=((5, 0.4),)
+    )
+    world = run(scenario)
+    came = next(life.peer.conversation for life in world.lives if life.index == 5)
+    assert isinstance(came, Serving)
+    held = [entry for entry in world.log.entries if entry.life == "5.0" and isinstance(entry.event, Took)]
+    assert held, "it has taken ranges over"
+    pushes: dict[int, set[tuple[str, int]]] = {}
+    for entry in world.log.entries:
+        if isinstance(entry.event, Entered):
+            pushes.setdefault(entry.event.range, set()).update(entry.event.pushes)
+    everything = {(f"peer-{worker}", seq) for worker in range(3) for seq in range(1, 41)}
+    assert all(found == everything for found in pushes.values())
+
+
+def test_a_server_writes_records_and_a_worker_tells_for_whom_it_waited() -> None:
+    _, records, _ = simulate(UNION, **{**OWN, "evaluate_every": 4})
+    exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
+    servers = [one for one in exchanges if one.peer in ("3", "4")]
+    assert servers
+    assert {*servers[0].details} == {"updates", "staleness", "ranges"}
+    assert all(one.members == 3 for one in exchanges)
+
+
+@pytest.mark.parametrize("first", [0, soaked(100), soaked(200)])
+def test_the_parameter_server_keeps_its_promises_under_drawn_faults(first: int) -> None:
+    """`samovar simulate --sweep 300 --protocol parameter-server` judges more of them."""
+    wrong = {seed: judge(draw(seed, "parameter_server")).broken for seed in range(first, first + 4)}
+    assert {seed: how for seed, how in wrong.items() if how} == {}
+
+
+ONE = torch.ones(1)
+
+
+def found(promise: Callable[..., Any], log: Sequence[Entry], **own: object) -> list[str]:
+    settings = Settings(**{**OWN, **own})  # type: ignore[arg-type]
+    return list(promise(Scenario.plain(settings), log))
+
+
+def at(life: str, event: object) -> Entry:
+    return Entry(0.0, life, event)
+
+
+HISTORY = [
+    at("3.0", Took(0, 1, 0, 0, ONE, {})),
+    at("3.0", Entered(0, 1, 1, (("peer-0", 1),), ONE, {"peer-0": 1})),
+    at("4.0", Entered(0, 1, 1, (), ONE, {"peer-0": 1})),
+    at("3.0", Acknowledged(0, "peer-0", 1)),
+]
+
+
+def test_a_lost_push_is_found_unless_all_its_servers_are_gone() -> None:
+    back, kept = Took(0, 2, 1, 0, ONE, {}), Took(0, 2, 1, 1, ONE, {})
+    promise, crash = promises.an_acknowledged_push_is_never_lost, Gone(False, True, "", True)
+    assert found(promise, [*HISTORY, at("4.0", kept)]) == []
+    assert found(promise, [*HISTORY, at("4.0", back)]) == ["range 0 has lost push 1 of peer-0 in term 2 at 4.0"]
+    assert found(promise, [*HISTORY, at("3.0", crash), at("4.0", back)]) == []
+
+
+def test_an_acknowledgement_of_what_was_not_applied_is_found() -> None:
+    log = [*HISTORY, at("3.0", Acknowledged(0, "peer-1", 1))]
+    promise = promises.an_acknowledged_push_is_never_lost
+    assert found(promise, log) == ["3.0 acknowledged push 1 of peer-1 to range 0 without it"]
+    assert found(promise, log, algorithm="backup:1") == [], "its step went on without it"
+
+
+def test_a_push_that_is_applied_twice_is_found() -> None:
+    twice = at("3.0", Entered(0, 1, 2, (("peer-0", 1),), ONE, {"peer-0": 1}))
+    assert found(promises.nothing_is_applied_twice, HISTORY) == []
+    assert found(promises.nothing_is_applied_twice, [*HISTORY, twice]) == [
+        "3.0 applied push 1 of peer-0 to range 0 2 times"
+    ]
+
+
+def test_clocks_beyond_the_bound_are_found() -> None:
+    wide = at("3.0", Entered(0, 1, 1, (), ONE, {"peer-0": 5, "peer-1": 1}))
+    early = at("3.0", Read(0, "peer-0", 5, {"peer-0": 5, "peer-1": 1}))
+    promise = promises.the_clocks_of_workers_keep_the_bound
+    assert len(found(promise, [wide, early], consistency="ssp:2")) == 2
+    assert found(promise, [wide], consistency="ssp:3") == []
+    assert found(promise, [wide, early], consistency="async") == []
+
+
+def test_copies_that_differ_are_found() -> None:
+    other = at("4.0", Entered(0, 1, 1, (), ONE * 2, {}))
+    promise = promises.the_copies_of_a_range_agree
+    assert found(promise, HISTORY) == []
+    assert found(promise, [*HISTORY, other]) == ["4.0 holds another version 1 of range 0 in term 1"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--copies", "3"), "--copies"),
+        (("--servers", "0"), "--servers"),
+        (("--consistency", "ssp:-1"), "--consistency"),
+        (("--server-update", "rmsprop"), "--server-update"),
+        (("--algorithm", "backup:1", "--consistency", "ssp:2"), "--consistency"),
+        (("--period", "4"), "--period"),
+    ],
+)
+def test_settings_that_the_server_cannot_take_are_refused_in_one_line(flags: tuple[str, ...], named: str) -> None:
+    ended = verb("simulate", UNION, "--protocol", "parameter-server", *flags)
+    assert ended.exit_code == 2
+    assert named in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_last_copies_that_go_with_their_servers_end_the_run_in_one_line() -> None:
+    settings = Settings(**{**OWN, "copies": 1, "steps": 200, "patience_s": 0.5})
+    world = World(
+        load_task(UNION), replace(Scenario.plain(settings), faults=(Fault(kind=Kind.CRASH, who=(4,), at_s=0.5),))
+    )
+    run_virtual(world.run(within_s=300), seed=0)
+    errors = [str(life.error) for life in world.lives if not life.role]
+    assert len(errors) == 3
+    assert all("--copies" in error and "\n" not in error for error in errors)
