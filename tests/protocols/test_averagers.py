@@ -154,7 +154,7 @@ async def test_an_attempt_that_was_not_committed_leaves_no_trace(codec: str) -> 
     first, failed, last = (torch.randn(72, generator=made) for _ in range(3))
 
     async def last_mean(*, fails: bool) -> torch.Tensor:
-        averager = averager_for(parse_codec(codec), Alone(), Layout.of({"weights": anchor}), seed=3)
+        averager = averager_for(parse_codec(codec), Alone(), lambda names: Layout.of({"weights": anchor}), seed=3)
 
         async def mean(vector: torch.Tensor, weight: float, round_: int):
             return (await averager.mean(Contribution(vector, weight, 1.0, 0.1, 2.0), anchor.view(-1), (1, round_)))[0]
