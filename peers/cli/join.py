@@ -17,6 +17,8 @@ from ..launch.join_target import JoinTarget, open_at, own_name
 from ..launch.process import run_peer
 from ..launch.run_folder import conclude
 from ..machine.open_files import raise_file_limit
+from ..machine.process_memory import return_freed_memory
+from ..machine.torch_imports import do_without_compiler
 from ..records.records import Record
 from ..settings.fields import SettingsError
 from ..settings.settings import Settings, aloud, silently
@@ -66,6 +68,9 @@ def join(
     settings = Settings.read(config, flags, silently if quiet else aloud).changed(insecure=insecure)
     target = JoinTarget.of(address, _read_invite(invite), peer_key, settings)
     raise_file_limit()
+    if settings.edge:
+        return_freed_memory()
+        do_without_compiler()
     return asyncio.run(_join(target, task, settings, own_name(name), as_json, quiet))
 
 

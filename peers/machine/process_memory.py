@@ -1,4 +1,4 @@
-"""A peer process's memory: reuse of freed memory, and the limit that its user sets.
+"""A peer process's memory: reuse or return of freed memory, and the limit that its user sets.
 
 libzmq keeps a message in memory until its last frame has arrived, and does not limit the number of frames. An admitted
 peer can therefore make another one take all the memory of its machine (Z4 in docs/zeromq.md). With a limit on the
@@ -12,13 +12,14 @@ import ctypes
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..settings.link_text import parse_size
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-_KEPT_BYTES = 1 << 30
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
+_KEPT_BYTES, _LARGE_BYTES = 1 << 30, 64 << 10
 
 
 def keep_freed_memory() -> None:
@@ -28,13 +29,22 @@ def keep_freed_memory() -> None:
     system would clear and map each page anew, which costs more than the sum (measured: a third of an allreduce of 64
     MiB). Does nothing where the C library is not glibc.
     """
+    _set_malloc({_MMAP_THRESHOLD: _KEPT_BYTES, _TRIM_THRESHOLD: _KEPT_BYTES, _TOP_PAD: _KEPT_BYTES // 16})
+
+
+def return_freed_memory() -> None:
+    """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and what is
+    free at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
+    _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
+
+
+def _set_malloc(options: Mapping[int, int]) -> None:
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
-    mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_TOP_PAD, _KEPT_BYTES // 16)
+    for option, value in options.items():
+        mallopt(option, value)
 
 
 def limit_memory(limit: str | None) -> None:

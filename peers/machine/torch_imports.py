@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
 import torch
+
+COMPILER: Final = "torch._dynamo"
 
 
 def import_all_of_torch() -> None:
     """Import the modules that PyTorch imports when a process makes its first optimizer. That takes 1.5 s of one core
     (PyTorch 2.13), during which an event loop in another thread would hardly run."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+
+class _Compiler(ModuleType):
+    """Stands for PyTorch's compiler until something is asked of it. Optimizers ask nothing of it where nothing is
+    compiled: they tell it what not to compile, at each step."""
+
+    @staticmethod
+    def graph_break(*about: object, **more: object) -> None:
+        """Nothing is being compiled."""
+
+    @staticmethod
+    def disable(function: Callable[..., Any], *options: object, **more: object) -> Callable[..., Any]:
+        """`function` is not compiled anyway."""
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        if sys.modules.get(COMPILER) is self:
+            del sys.modules[COMPILER]
+        return getattr(import_module(COMPILER), name)
+
+
+def do_without_compiler() -> None:
+    """Keep PyTorch from importing its compiler for an optimizer, unless it is imported already. The compiler takes 70
+    MiB (PyTorch 2.13). `torch.compile`, for which it is there, imports it all the same."""
+    if COMPILER not in sys.modules:
+        sys.modules[COMPILER] = torch._dynamo = _Compiler(COMPILER)  # type: ignore[assignment]

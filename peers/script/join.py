@@ -25,7 +25,7 @@ from ..launch.keys import Invite
 from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
-from ..machine.torch_imports import import_all_of_torch
+from ..machine.torch_imports import do_without_compiler, import_all_of_torch
 from ..settings.fields import SettingsError
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import JoinSettings
@@ -51,7 +51,7 @@ def join(
     ``listen="tcp://*:4000"``). A peer that joins takes the settings that all peers share from the run. Raises
     ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost, each with one line of text.
     """
-    import_all_of_torch()
+    do_without_compiler() if settings.get("edge") else import_all_of_torch()
     background = Background()
     try:
         with in_python():

@@ -33,7 +33,7 @@ from .sockets import Socket
 from .zap import verdict
 
 _DOMAIN = b"samovar"
-_WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 0.25, 10.0, 300
+_WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 1.0, 10.0, 300
 _AWAITED_PAUSE_MAX_S = 5.0
 """The longest pause between the calls of a peer that cannot be dialled: others wait for them."""
 
