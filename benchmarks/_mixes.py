@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 import torch.distributed as dist
 from _environments import DECENT_DP
@@ -15,10 +17,11 @@ from samovar.protocols.clock import RunClock
 from samovar.protocols.collectives.bound import Bound
 from samovar.protocols.conversation import Update
 from samovar.protocols.gossip.algorithms.registry import parse_algorithm
-from samovar.protocols.gossip.conversation import Gossip, Options, State
+from samovar.protocols.gossip.conversation import Gossip, Options
 from samovar.protocols.gossip.exchange import NeighbourExchange
 from samovar.protocols.gossip.messages import GOSSIP, Published
 from samovar.protocols.gossip.neighbourhood import Neighbourhood
+from samovar.protocols.gossip.state import State
 from samovar.protocols.members.joining import Entry
 from samovar.protocols.meter import Meter
 from samovar.protocols.stalls.stalls import STALLS, Stalls
@@ -30,33 +33,33 @@ def right_in_ring(values: list[float], index: int) -> float:
 
 
 class OurMixes(Ours):
-    """A peer that mixes by D-PSGD: the conversation of `--protocol gossip` itself, one for each length of vectors."""
+    """A peer that mixes by D-PSGD as `--protocol gossip` does, with all checks; an exchange for each length of
+    vectors."""
 
     def set_up(self) -> None:
         self.stalls = Stalls(Channel(self.endpoint, STALLS), self.membership, Meter(), lambda: 0)
-        self._of_length: dict[int, Gossip] = {}
-        self.order: list[int] = []
+        self._of_length: dict[int, Neighbourhood] = {}
+        self._rounds = Counter[int]()
 
     async def vector(self, elements: int) -> Tensor:
         if elements not in self._of_length:
-            self._of_length[elements] = self._conversation(elements)
-        self._conversing = self._of_length[elements]
+            self._of_length[elements] = self._neighbourhood(elements)
         return torch.empty(elements)
 
-    def _conversation(self, elements: int) -> Gossip:
-        algorithm, start = parse_algorithm("d_psgd"), torch.zeros(elements)
-        state = State(0, 0, algorithm.begin(start, elements), parse_period("1").start())
-        exchange = NeighbourExchange(Channel(self.endpoint, f"{GOSSIP} of {elements}"), Published(0, 0, start))
-        return Gossip(
-            Neighbourhood(exchange, self.membership, self.stalls, Ring(), Bound()),
-            self.membership, Entry(self.endpoint, self.membership), RunClock(), algorithm,
-            Options(period=parse_period("1"), parameters=elements, steps=None, evaluate_every=0), state,
-        )  # fmt: skip
+    def _neighbourhood(self, elements: int) -> Neighbourhood:
+        first = Published(0, 0, torch.zeros(elements))
+        exchange = NeighbourExchange(Channel(self.endpoint, f"{GOSSIP} of {elements}"), first)
+        return Neighbourhood(exchange, self.membership, self.stalls, Ring(), Bound())
 
     async def result(self, vector: Tensor) -> Tensor:
-        conversation = self._conversing
-        await conversation.bring(Update(vector=vector, weight=1.0, loss=1.0, steps=1))
-        return conversation.position().vector
+        elements = vector.numel()
+        neighbours, round = self._of_length[elements], self._rounds[elements] + 1
+        self._rounds[elements] = round
+        mine = await neighbours.publish(Published(round, round, vector))
+        taken = await neighbours.take(round, round)
+        taken, mix = await neighbours.mix(mine, taken, vector)
+        neighbours.ask_ahead(round + 1)
+        return mix.vector
 
     @property
     def right(self) -> float:
@@ -66,10 +69,31 @@ class OurMixes(Ours):
         return right_in_ring([value[id] for id in ids], ids.index(self.endpoint.id))
 
     def close(self) -> None:
-        for conversation in self._of_length.values():
-            assert bool(conversation.bytes_shared) is (self.way in IN_MEMORY), f"{self.way}: not as it is called"
-            conversation.close()
+        for neighbours in self._of_length.values():
+            assert bool(neighbours.bytes_shared) is (self.way in IN_MEMORY), f"{self.way}: not as it is called"
+            neighbours.close()
         super().close()
+
+
+class OurRounds(OurMixes):
+    """A peer whose whole rounds count: the conversation's, with all that it notes of a round."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._conversations: dict[int, Gossip] = {}
+
+    async def result(self, vector: Tensor) -> Tensor:
+        elements = vector.numel()
+        if elements not in self._conversations:
+            algorithm, period = parse_algorithm("d_psgd"), parse_period("1")
+            self._conversations[elements] = Gossip(
+                self._of_length[elements], self.membership, Entry(self.endpoint, self.membership), RunClock(),
+                algorithm, Options(period=period, parameters=elements, steps=None, evaluate_every=0),
+                State(0, 0, algorithm.begin(torch.zeros(elements), elements), period.start()),
+            )  # fmt: skip
+        conversation = self._conversations[elements]
+        await conversation.bring(Update(vector=vector, weight=1.0, loss=1.0, steps=1))
+        return conversation.position().vector
 
 
 class GlooMixes(Gloo):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
-from ...protocols.gossip.conversation import Gossip, Options, State, restored
+from ...protocols.gossip.conversation import Gossip, Options
 from ...protocols.gossip.exchange import NeighbourExchange
 from ...protocols.gossip.messages import GOSSIP, Published
 from ...protocols.gossip.neighbourhood import Neighbourhood
 from ...protocols.gossip.pairs import PairNeighbourhood
 from ...protocols.gossip.shares import Shares
+from ...protocols.gossip.state import State, restored
 from ...protocols.members.joining import Entry
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup

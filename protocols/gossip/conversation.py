@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,11 +36,9 @@ from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, Own, Summands, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 from .periods import Told, decided, told
+from .state import State, saved
 
 _FAR = 8
-_MODEL = "gossip/vector"
-_OTHER = "gossip/own/"
-"""The names in a checkpoint of the model, and of the algorithm's other tensors before their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +51,6 @@ class Options:
     parameters: int
     steps: int | None
     evaluate_every: int
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A peer's own state: its number of rounds and of local steps, the tensors of the algorithm, and the period."""
-
-    round: int
-    step: int
-    held: Held
-    period: PeriodState
-
-
-def saved(state: State) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, by name."""
-    return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
-
-
-def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
-    """The state of which `saved` wrote the `tensors`."""
-    others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
-    return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))
 
 
 class Gossip:

@@ -23,7 +23,7 @@ from ..offload import off_loop
 from ..transport import PeerId
 from .lent import Lent
 
-_PIECE = 1 << 17
+_PIECE = 1 << 18
 """Elements of a piece."""
 _TINY = torch.finfo(torch.float32).tiny
 
