@@ -18,11 +18,13 @@ import digits
 
 
 def model() -> nn.Module:
-    return digits.model()
+    network: nn.Module = digits.model()
+    return network
 
 
 def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
-    return digits.optimizer(parameters)
+    steps: torch.optim.Optimizer = digits.optimizer(parameters)
+    return steps
 
 
 def data(part: int, parts: int) -> Any:
@@ -30,9 +32,10 @@ def data(part: int, parts: int) -> Any:
 
 
 def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    return digits.loss(model, batch)
+    value: torch.Tensor = digits.loss(model, batch)
+    return value
 
 
 def evaluate(model: nn.Module) -> dict[str, float]:
-    tasks = [one for one in gc.get_objects() if isinstance(one, asyncio.Task) and not one.done()]
+    tasks = [one for one in gc.get_objects() if issubclass(type(one), asyncio.Task) and not one.done()]
     return {"accuracy": digits.evaluate(model), "tasks": float(len(tasks))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 import torch.distributed as dist
 from _environments import DECENT_DP
@@ -33,47 +35,68 @@ def right_in_ring(values: list[float], index: int) -> float:
 
 
 class OurMixes(Ours):
-    """A peer that mixes by D-PSGD: the conversation of `--protocol gossip` itself, one for each length of vectors."""
+    """A peer that mixes by D-PSGD as `--protocol gossip` does, with all checks; an exchange for each length of
+    vectors."""
 
     def set_up(self) -> None:
         self.stalls = Stalls(Channel(self.endpoint, STALLS), self.membership, Meter(), lambda: 0)
-        self._of_length: dict[int, Gossip] = {}
-        self.order: list[int] = []
+        self._of_length: dict[int, Neighbourhood] = {}
+        self._rounds = Counter[int]()
 
     async def vector(self, elements: int) -> Tensor:
         if elements not in self._of_length:
-            self._of_length[elements] = self._conversation(elements)
-        self._conversing = self._of_length[elements]
+            self._of_length[elements] = self._neighbourhood(elements)
         return torch.empty(elements)
 
-    def _conversation(self, elements: int) -> Gossip:
-        algorithm, start, clock = parse_algorithm("d_psgd"), torch.zeros(elements), RunClock()
-        periods = Periods(parse_period("1"), elements, clock)
-        state = State(0, 0, algorithm.begin(start, elements), parse_period("1").start())
-        exchange = NeighbourExchange(Channel(self.endpoint, f"{GOSSIP} of {elements}"), Published(0, 0, start))
-        return Gossip(
-            Neighbourhood(exchange, self.membership, self.stalls, OfTopology(Ring(), self.membership), Bound()),
-            self.membership, Entry(self.endpoint, self.membership), clock, algorithm,
-            Options(periods=periods, parameters=elements, steps=None, evaluate_every=0), state,
-        )  # fmt: skip
+    def _neighbourhood(self, elements: int) -> Neighbourhood:
+        first = Published(0, 0, torch.zeros(elements))
+        exchange = NeighbourExchange(Channel(self.endpoint, f"{GOSSIP} of {elements}"), first)
+        return Neighbourhood(exchange, self.membership, self.stalls, OfTopology(Ring(), self.membership), Bound())
 
     async def result(self, vector: Tensor) -> Tensor:
-        conversation = self._conversing
-        await conversation.bring(Update(vector=vector, weight=1.0, loss=1.0, steps=1))
-        return conversation.position().vector
+        elements = vector.numel()
+        neighbours, round = self._of_length[elements], self._rounds[elements] + 1
+        self._rounds[elements] = round
+        mine = await neighbours.publish(Published(round, round, vector))
+        taken = await neighbours.take(round, round)
+        taken, mix = await neighbours.mix(mine, taken, vector)
+        neighbours.ask_ahead(round + 1)
+        return mix.vector
 
     @property
     def right(self) -> float:
-        # The graph's vertices are in the order of the peers' ids.
-        ids = sorted(member.id for member in self.membership.view.members)
+        # The graph's vertices are in the order of the peers' ranks.
+        ids = [member.id for member in sorted(self.membership.view.members, key=lambda member: member.rank)]
         value = {member.id: member.attributes.data_shard + 1.0 for member in self.membership.view.members}
         return right_in_ring([value[id] for id in ids], ids.index(self.endpoint.id))
 
     def close(self) -> None:
-        for conversation in self._of_length.values():
-            assert bool(conversation.bytes_shared) is (self.way in IN_MEMORY), f"{self.way}: not as it is called"
-            conversation.close()
+        for neighbours in self._of_length.values():
+            assert bool(neighbours.bytes_shared) is (self.way in IN_MEMORY), f"{self.way}: not as it is called"
+            neighbours.close()
         super().close()
+
+
+class OurRounds(OurMixes):
+    """A peer whose whole rounds count: the conversation's, with all that it notes of a round."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._conversations: dict[int, Gossip] = {}
+
+    async def result(self, vector: Tensor) -> Tensor:
+        elements = vector.numel()
+        if elements not in self._conversations:
+            algorithm, period, clock = parse_algorithm("d_psgd"), parse_period("1"), RunClock()
+            periods = Periods(period, elements, clock)
+            self._conversations[elements] = Gossip(
+                self._of_length[elements], self.membership, Entry(self.endpoint, self.membership), clock,
+                algorithm, Options(periods=periods, parameters=elements, steps=None, evaluate_every=0),
+                State(0, 0, algorithm.begin(torch.zeros(elements), elements), period.start()),
+            )  # fmt: skip
+        conversation = self._conversations[elements]
+        await conversation.bring(Update(vector=vector, weight=1.0, loss=1.0, steps=1))
+        return conversation.position().vector
 
 
 class GlooMixes(Gloo):

@@ -2,95 +2,222 @@
 
     python benchmarks/churn.py [--peers 16] [--seconds 120] [--every 5] [--seed 0] [--quick] [--json FILE]
 
-16 peers train the digits example. Every 5 s a random one is killed (SIGKILL), with its launcher if it has one of its
-own, so that nobody tells the others, and a new one is started by `samovar join`. Beside it an undisturbed run: nobody is
-killed, and every 5 s a process is started that does what a newcomer does until it trains, and ends.
+16 peers train the digits example. Every 5 s a random one is killed (SIGKILL), and a new one is started by `samovar
+join`. Of a peer of the beginning its launcher tells that it was killed, of a newcomer nobody does. Beside it an
+undisturbed run, in which nobody is killed, and every 5 s a process is started that does what a newcomer does until it
+trains, and ends.
 
-Goals: no exchange waits longer than the patience (a peer's silence is looked at four times in it); 70 % of the rounds
-of the undisturbed run, of all peers together; an accuracy within 1 % of it, the mean of all peers; and in the peers
-that were there all the time no more sockets, threads and tasks at the end than at the beginning, and no process left.
+Goals: no exchange waits longer than the patience, and the quarter of it after which silence is looked for again; 70 %
+of the rounds of the undisturbed run, all peers together; an accuracy within 1 % of it, the mean of all peers; and in
+the peers that were there all the time no more sockets, threads and tasks at the end than at the beginning, and no
+process left.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import random
+import signal
+import statistics
 import sys
+import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
-sys.path.append(str(TESTS))
+from common import MISSED, usual_parser
 
-import psutil  # noqa: E402
-from live import Live  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+import psutil
+from live import Live, stop_all
 
 TASK = Path(__file__).with_name("_churn_task.py")
 ROUNDS_KEPT, ACCURACY_LOST, PATIENCE_S = 0.7, 0.01, 5.0
-WAIT_S_MAX = PATIENCE_S * 1.25
+WAIT_S_MAX = 1.25 * PATIENCE_S
 SPARE = 4
-"""Sockets, threads and tasks that come and go: of one peer that is just coming."""
+"""Sockets, threads and tasks that come and go, as with a peer that is just coming."""
+USUAL = ("--patience-s", PATIENCE_S, "--listen", "tcp://127.0.0.1:0", "--threads", 1, "--no-report")
+HELD = ("sockets", "threads", "tasks")
+Held = dict[str, float]
+"""How many of each a process holds."""
 
 
 @dataclass
 class Found:
-    """What a run has shown. `held`: sockets, threads and tasks of the peers that were there all the time, at the
-    beginning and at the end."""
+    """What a run has shown: `rounds` a minute of all peers together; `grown`: by how much any peer that was there all
+    the time holds more than at the beginning; `left`: processes that outlived it."""
 
-    rounds: int
+    rounds: float
     accuracy: float
     longest_wait_s: float
     killed: int
-    held: dict[str, tuple[float, float]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    peers: int
+    grown: Held
+    left: int
 
 
-class Churn:
-    """A run of so many peers, from which some are killed."""
+class Run:
+    """A run of gossip, with the newcomers that were started."""
 
-    def __init__(self, folder: Path, peers: int, seed: int, ends: ExitStack) -> None:
-        self.folder, self.chance, self.killed = folder, random.Random(seed), 0
-        options = ("--peers", peers, "--protocol", "gossip", "--period", 8, "--steps", 10**7, "--evaluate-every", 20)
-        usual = ("--patience-s", PATIENCE_S, "--listen", "tcp://127.0.0.1:0", "--threads", 1, "--no-report")
-        self.run = Live(folder, "train", TASK, *options, *usual, "--run", "run", "--json")
-        self._usual, self._ends = usual, ends
+    def __init__(self, folder: Path, peers: int, chance: random.Random) -> None:
+        self.folder, self._chance, self.killed = folder, chance, 0
+        words = ("train", TASK, "--peers", peers, "--protocol", "gossip", "--period", 8, "--steps", 10**8)
+        self.first = Live(folder, *words, *USUAL, "--evaluate-every", 20, "--run", "run", "--json")
         self.newcomers: list[Live] = []
-        self.run.until(lambda: self.run.rounds() >= 20, "round 20")
+        self.others: list[Live] = []
+        self.first.until(lambda: len(evaluated(self.rows())) == peers, "an accuracy of each peer")
 
-    def all_records(self) -> list[dict[str, Any]]:
-        return [row for run in (self.run, *self.newcomers) for row in run.records()]
+    @property
+    def all(self) -> list[Live]:
+        return [self.first, *self.newcomers]
 
-    def alive(self) -> list[tuple[Live, psutil.Process]]:
-        return [(run, peer) for run in (self.run, *self.newcomers) for peer in run.peers().values() if _lives(peer)]
+    def alive(self) -> dict[str, tuple[Live, psutil.Process]]:
+        """The peers that live, by name."""
+        founders = {process.name().rsplit("-", 1)[-1]: process for process in self.first.peers().values()}
+        found = {name: (self.first, process) for name, process in founders.items()}
+        for run in self.newcomers:  # each is its own launcher
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[run.folder.name] = run, psutil.Process(run.process.pid)
+        return {name: one for name, one in found.items() if lives(one[1])}
 
-    def kill(self) -> None:
-        run, peer = self.chance.choice(self.alive())
-        with contextlib.suppress(psutil.NoSuchProcess):
-            peer.kill()
-        if run is not self.run:
-            run.process.kill()
+    def replace(self) -> None:
+        """Kill a peer, and start another one."""
+        run, peer = self._chance.choice([*self.alive().values()])
+        peer.kill()
+        if run is not self.first:
+            run.process.wait()
         self.killed += 1
+        name = f"new{len(self.newcomers)}"
+        way = self._way_in().split()
+        words = ("join", way[2], TASK, "--invite", way[-1], *USUAL, "--name", name, "--run", name, "--json")
+        self.newcomers.append(Live(self.folder, *words, run=name, afresh=True))
 
-    def let_in(self) -> None:
-        number = len(self.newcomers)
-        words = ("join", self.folder / "run" / "join.txt", TASK, *self._usual, "--name", f"new-{number}")
-        self.newcomers.append(Live(self.folder, *words, "--run", f"new-{number}", run=f"new-{number}", afresh=True))
+    def _way_in(self) -> str:
+        """A line by which to join, through a peer of the beginning that lives."""
+        lines = (self.folder / "run" / "join.txt").read_text(encoding="utf-8").splitlines()
+        living = [int(name) for name, (run, _) in self.alive().items() if run is self.first]
+        return lines[self._chance.choice(living)]
 
-    def let_nobody_in(self) -> None:
-        """As much work as to start a newcomer."""
-        words = (
-            "train",
-            TASK,
-            "--peers",
-            1,
-            "--steps",
-            1,
-            *self._usual,
-            "--quiet",
-            "--run",
-            f"other-{time.monotonic_ns()}",
+    def replace_none(self) -> None:
+        """As much work as to start another one."""
+        name = f"other{len(self.others)}"
+        words = ("train", TASK, "--peers", 1, "--steps", 1, *USUAL, "--run", name, "--json")
+        self.others.append(Live(self.folder, *words, run=name, afresh=True))
+
+    def held(self) -> dict[str, Held]:
+        """What each peer holds, by name, as far as it has told."""
+        last = evaluated(self.rows())
+        return {
+            name: {
+                "sockets": len(process.net_connections("all")),
+                "threads": process.num_threads(),
+                "tasks": last[name]["tasks"],
+            }
+            for name, (_, process) in self.alive().items()
+            if name in last
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The records of all exchanges but those of peers that went on from the others' models."""
+        rows = [row for run in self.all for row in run.records()]
+        return [row for row in rows if row["kind"] == "exchange" and not row["caught_up"]]
+
+    def end(self) -> int:
+        """Stop all that is left. Returns how many processes outlive it."""
+        for run in self.all:
+            if run.process.poll() is None:
+                run.signal(signal.SIGINT)
+        return sum(len(run.end().left) for run in [*self.all, *self.others])
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def evaluated(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The last metrics of each peer, by its name."""
+    return {row["peer"]: row["metrics"] for row in rows if row["metrics"]}
+
+
+def measured(options: argparse.Namespace, *, disturbed: bool) -> Found:
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        ends.callback(stop_all)
+        run = Run(folder, options.peers, random.Random(options.seed))
+        before, held, began = len(run.rows()), run.held(), time.monotonic()
+        for number in range(1, int(options.seconds / options.every)):
+            time.sleep(max(0.0, began + number * options.every - time.monotonic()))
+            (run.replace if disturbed else run.replace_none)()
+        time.sleep(max(0.0, began + options.seconds - time.monotonic()))
+        rows, took_s, now = run.rows(), time.monotonic() - began, run.held()
+        stayed, last = held.keys() & now.keys(), evaluated(rows)
+        return Found(
+            rounds=60 * (len(rows) - before) / took_s,
+            accuracy=statistics.mean(last[name]["accuracy"] for name in now),
+            longest_wait_s=max(row["wait_s"] for row in rows),
+            killed=run.killed,
+            peers=len(now),
+            grown={what: max(now[name][what] - held[name][what] for name in stayed) for what in HELD},
+            left=run.end(),
         )
-        self.newcomers.append(Live(self.folder, *words, run="none", afresh=True))
+
+
+def told(name: str, found: Found) -> None:
+    grown = ", ".join(f"{count:+.0f} {what}" for what, count in found.grown.items())
+    print(
+        f"{name:<12} {found.rounds:>8.0f} rounds a minute  accuracy {100 * found.accuracy:.2f} %  "
+        f"longest wait {found.longest_wait_s:.2f} s  {found.killed} killed, {found.peers} there  "
+        f"{grown}, {found.left} processes left",
+        flush=True,
+    )
+
+
+def missed(calm: Found, churned: Found) -> list[str]:
+    """The goals that were missed, in words."""
+    kept, lost = churned.rounds / calm.rounds, calm.accuracy - churned.accuracy
+    most = max(churned.grown.values())
+    faults = {
+        f"a peer waited for {churned.longest_wait_s:.2f} s": churned.longest_wait_s > WAIT_S_MAX,
+        f"only {kept:.2f} of the rounds": kept < ROUNDS_KEPT,
+        f"{100 * lost:.2f} % of accuracy lost": lost > ACCURACY_LOST,
+        f"a peer holds {most:.0f} more of something": most > SPARE,
+        f"{churned.left} processes are left": churned.left > 0,
+    }
+    return [fault for fault, is_so in faults.items() if is_so]
+
+
+def main() -> int:
+    parser = usual_parser(__doc__)
+    parser.add_argument("--peers", type=int, help="peers at a time")
+    parser.add_argument("--seconds", type=float, help="how long each of the two runs is looked at")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds from one kill to the next")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of whom to kill")
+    options = parser.parse_args()
+    options.peers = options.peers or (8 if options.quick else 16)
+    options.seconds = options.seconds or (30.0 if options.quick else 120.0)
+    told("undisturbed", calm := measured(options, disturbed=False))
+    told("churned", churned := measured(options, disturbed=True))
+    print(f"{churned.rounds / calm.rounds:.2f} of the rounds, goal {ROUNDS_KEPT:g}")
+    if options.json:
+        rows = [{"run": name} | vars(found) for name, found in (("undisturbed", calm), ("churned", churned))]
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    faults = missed(calm, churned)
+    for fault in faults:
+        print(f"missed: {fault}", file=sys.stderr)
+    return MISSED if faults else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -4,13 +4,13 @@
                                 [--link 100mbit,1gbit] [--turns 9] [--quick] [--json FILE]
 
 Each peer mixes with both its neighbours in a ring, by D-PSGD. A time is from the peer's tensor to the mixed one, on the
-peer that takes longest; every result is checked. Ours is the whole exchange of `--protocol gossip`, with its checks:
-`memory`, which peers on one machine share; `TCP`, unencrypted as the rivals; `CURVE`, encrypted. Gloo: isend and irecv
-of `torch.distributed`, and the sum. Decent-DP is installed on first use, in an environment of its own; its time is
-that of a step, less the computation, over several steps, as it overlaps them; in a step a peer mixes with one neighbour
-only. The ratio is the rival's time over ours, turn by turn. The goals are those of two idle cores.
+peer that takes longest; every result is checked. Ours is the exchange of `--protocol gossip` and the mix, with all
+checks: `memory`, which peers on one machine share; `TCP`, unencrypted as the rivals; `CURVE`, encrypted. Gloo: isend
+and irecv of `torch.distributed`, and the sum. Decent-DP is installed on first use, in an environment of its own; its
+time is that of a step, less the computation, over several steps, as it overlaps them; in a step a peer mixes with one
+neighbour only. The ratio is the rival's time over ours, turn by turn. The goals are those of two idle cores.
 
-A last row is of an empty round: 650 parameters over CURVE.
+A last row is of whole rounds of the conversation, empty ones: 650 parameters over CURVE.
 
 With `--link` each peer is in a network namespace of its own, and the kernel (`tc ... tbf`, Reno) holds what it sends
 and receives to that rate: 64 MiB, unless said otherwise, over TCP and CURVE. The bound is what it takes to send the
@@ -27,7 +27,7 @@ from contextlib import ExitStack
 
 from _company import LINK_WAYS, MIB, Company, Work, below_bound, compared, place_of
 from _environments import DECENT_DP
-from _mixes import DecentDP, GlooMixes, OurMixes
+from _mixes import DecentDP, GlooMixes, OurMixes, OurRounds
 from _systems import System
 from common import MISSED, SKIPPED, Row, grid_parser, missed, show, with_usual
 from netns import enter, host
@@ -46,7 +46,7 @@ GOALS: dict[tuple[str, str, int], float] = {
 }
 """By our way, the rival and bytes, with 4 peers: how much longer the rival is to take."""
 RIVALS = ("gloo", "decent-dp")
-EMPTY_PARAMETERS, EMPTY_GOAL_S = 650, 0.005
+EMPTY, EMPTY_PARAMETERS, EMPTY_GOAL_S = "CURVE, rounds", 650, 0.005
 
 
 def system_of(way: str, work: Work, index: int) -> System:
@@ -54,11 +54,13 @@ def system_of(way: str, work: Work, index: int) -> System:
         return GlooMixes(index, work.peers, work.store)
     if way == "decent-dp":
         return DecentDP(index, work.peers, work.store)
+    if way == EMPTY:
+        return OurRounds("CURVE", index, work.peers, "127.0.0.1")
     return OurMixes(way, index, work.peers, host(index) if work.rate else "127.0.0.1")
 
 
 def empty_round(company: Company, peers: int, turns: int) -> Row:
-    times = company.measure(4 * EMPTY_PARAMETERS, ["CURVE"], 3 * turns)["CURVE"]
+    times = company.measure(4 * EMPTY_PARAMETERS, [EMPTY], 3 * turns)[EMPTY]
     return {
         "work": f"empty round, {EMPTY_PARAMETERS} parameters, {peers} peers",
         "system": "samovar, CURVE",
@@ -81,11 +83,12 @@ def main() -> int:
         print(f"network namespaces with shaped links cannot be made here: {why_not}", file=sys.stderr)
         return SKIPPED
     ways, rows = [*(LINK_WAYS if options.link else WAYS), *rivals], list[Row]()
+    also = [] if options.link else [EMPTY]
     for peers in map(int, options.peers.split(",")):
         with ExitStack() as ends:
             place = place_of(ends, peers, system_of, linked=bool(options.link))
             for rate in options.link.split(","):
-                company = Company(place, peers, ways, rate)
+                company = Company(place, peers, [*ways, *also], rate)
                 for size in options.size.split(","):
                     nbytes = int(parse_size(size))
                     times = company.measure(nbytes, ways, options.turns)

@@ -49,11 +49,7 @@ class Endpoint:
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """Peers of which a message was refused, with the reason; and listeners for reports, at a bounded rate."""
         self._heartbeats = Heartbeats(
-            self.links,
-            patience_s,
-            asked=lambda: self.reception.asked,
-            ticked=self._ticked,
-            silent=self._silent,
+            self.links, patience_s, asked=lambda: self.reception.asked, ticked=self._ticked, silent=self._silent
         )
         self._ticking: asyncio.Task[None] | None = None
 
@@ -223,10 +219,11 @@ class Endpoint:
             return
         try:
             frame = decode(header, len(payload))
-            if frame.lane is Lane.LOOSE:
-                self._told(sender, frame, cost_bytes(header, payload))
+            cost = cost_bytes(header, payload)
+            if frame.lane is Lane.LOOSE:  # it needs no link, and proves nothing about the sender's present process
+                self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
             elif not isinstance(frame.message, _FOR_TRANSPORTS):
-                self._arrived(sender, frame, payload, cost_bytes(header, payload))
+                self._arrived(sender, frame, payload, cost)
         except OtherVersion as error:
             self._other_version(sender, str(error))
         except (PeerMisbehaved, PeerLost) as error:
@@ -245,14 +242,9 @@ class Endpoint:
             if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
 
-    def _told(self, sender: PeerId, frame: Frame, cost: int) -> None:
-        """A loose frame has arrived. It needs no link, and proves nothing about the sender's present process."""
-        self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
-
     def _deliver(self, link: Link, arrival: Arrival) -> None:
         channel, message, payload, cost = arrival
-        given_back_by = link if lane_of(message) is Lane.DATA else None
-        envelope = Envelope(link.peer, message, payload, given_back_by, cost, channel)
+        envelope = Envelope(link.peer, message, payload, link if lane_of(message) is Lane.DATA else None, cost, channel)
         try:
             self.reception.hand_over(envelope)
         except PeerMisbehaved as error:

@@ -44,4 +44,4 @@ def do_without_compiler() -> None:
     """Keep PyTorch from importing its compiler for an optimizer, unless it is imported already. The compiler takes 70
     MiB (PyTorch 2.13). `torch.compile`, for which it is there, imports it all the same."""
     if COMPILER not in sys.modules:
-        sys.modules[COMPILER] = torch._dynamo = _Compiler(COMPILER)  # type: ignore[assignment]
+        sys.modules[COMPILER] = torch._dynamo = _Compiler(COMPILER)

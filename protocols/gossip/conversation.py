@@ -32,7 +32,7 @@ from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
-from .mixing import CaughtUp, Mixed, mix
+from .mixing import CaughtUp, Mixed, Own, Summands, mix
 from .neighbourhood import NOTHING, Neighbourhood, Taken
 from .periods import Periods
 from .state import State, saved
@@ -181,12 +181,13 @@ class Gossip:
             self.state = replace(self.state, held=self._anew(self.state.held.model))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = self._options.periods.told(update)
-        given = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
+        mine = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
         taken = await self._neighbours.take(round, round)
         if self._far_behind(taken) and await self._go_on_from(taken, 0):
             sometimes("a peer goes on from far newer models")
             return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
-        taken, mix = await self._neighbours.mix(given, taken, self._algorithm.rest(held))
+        taken, mix = await self._neighbours.mix(mine, taken, self._algorithm.rest(held))
+        given = mine.vector
         self._witness(round, given, taken, mixed := mix.vector)
         for back in self._neighbours.back():
             mixed = mixed + back
@@ -226,7 +227,7 @@ class Gossip:
     ) -> Outcome:
         spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
         if moved is None:
-            moved = norm_of(model - update.vector) / max(norm_of(model), torch.finfo(torch.float32).tiny)
+            moved = norm_of(model - update.vector) / max(norm_of(update.vector), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
@@ -266,7 +267,8 @@ class Gossip:
         step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
-        mean = await mix(torch.zeros_like(held.model), 0.0, models, weights, held.model, anyhow)
+        nothing = Own(torch.zeros_like(held.model), 0.0)
+        mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
         witness(CaughtUp(reached))
         await self._becomes(State(reached, step, self._anew(mean.vector), self.state.period))
         return True

@@ -31,6 +31,7 @@ from .differences import DifferenceCodec, decoded
 from .giving import Giving, stage_of
 from .lent import Lent, Shown
 from .messages import NEWEST, Given, Published, Took, Want
+from .mixing import Own
 from .periods import Told
 from .shares import Shares
 
@@ -93,9 +94,9 @@ class NeighbourExchange:
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
-    async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Tensor:
+    async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
         """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
-        Returns the vector [n] that they get: with a codec an estimate. Raises ValueError for a vector that is not
+        Returns what they get: with a codec an estimate. Raises ValueError for a vector that is not
         finite, or that the codec does not take."""
         return await self.giving.publish(one, takers)
 

@@ -20,7 +20,7 @@ from ..transport import PeerId
 from .differences import DifferenceCodec, encoded
 from .kept import Kept
 from .messages import NEWEST, Given, Published, Took, Want
-from .mixing import check_own
+from .mixing import Own, own
 from .shares import Shares
 from .showing import Showing
 
@@ -63,23 +63,22 @@ class Giving:
         """The vector that was published last."""
         return self._kept.newest
 
-    async def publish(self, one: Published, takers: Iterable[PeerId]) -> Tensor:
+    async def publish(self, one: Published, takers: Iterable[PeerId]) -> Own:
         """See `exchange.NeighbourExchange.publish`."""
         before, me = self.newest, self._channel.endpoint.id
         if self._codec is not None and one.round == before.round + 1:
-            await check_own(one.vector)
+            await own(one.vector)
             coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
             vector, difference = await off_loop(2 * one.vector.nbytes, coded)
             one = replace(one, vector=vector, difference=difference)
         takers = list(takers)
         self.showing.meet(takers)
-        placed = await self.showing.show(one) if self._by_rounds else None
-        if placed is None:
-            await check_own(one.vector)
-        self._kept.publish(one if placed is None else placed, takers)
+        shown = await self.showing.show(one) if self._by_rounds else None
+        placed, mine = (one, await own(one.vector)) if shown is None else shown
+        self._kept.publish(placed, takers)
         for wanted in list(self._wanted.values()):
             self._answer(wanted)
-        return one.vector
+        return mine
 
     def show(self, one: Published) -> None:
         """Until the next one is published, give `one` to peers that ask for the newest."""

@@ -1,8 +1,8 @@
 """One mix: the weighted sum of a peer's own vector and those that its neighbours gave, which are checked on the way.
 
-All work goes piece by piece, so that what is read once from memory is checked, added and measured in the cache.
-Another process may write to where its vector lies between the check and the sum. So the sum is checked too, and if
-anything is wrong with it, it is made again from copies.
+All work goes piece by piece, so that what is read once from memory is added and measured in the cache. The sum shows
+whether anything is wrong: it is not finite, or its norm is so large that one of the vectors may be too large. Then it
+is made again from copies, each of which is checked: another process may write to where its vector lies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from ..offload import off_loop
 from ..transport import PeerId
 from .lent import Lent
 
-_PIECE = 1 << 17
+_PIECE = 1 << 18
 """Elements of a piece."""
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -49,7 +50,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A mix `vector` [n], and how far it is from the peer's own vector, as a share of its norm."""
+    """A mix `vector` [n], and how far it is from the peer's own vector, as a share of that one's norm."""
 
     vector: Tensor
     moved: float
@@ -59,68 +60,67 @@ class Overwritten(PeerLost):
     """A neighbour has written over its vector while it was read."""
 
 
-async def mix(
-    own: Tensor,
-    own_weight: float,
-    theirs: Mapping[PeerId, Tensor | Lent],
-    weights: Mapping[PeerId, float],
-    anchor: Tensor,
-    bound: Bound,
-) -> Mix:
+class Own(NamedTuple):
+    """This peer's own vector [n], which is finite, and its norm."""
+
+    vector: Tensor
+    norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summands:
+    """The vectors of a mix, [n] each, with their weights."""
+
+    own: Own
+    own_weight: float
+    theirs: Mapping[PeerId, Tensor | Lent]
+    weights: Mapping[PeerId, float]
+
+
+async def mix(of: Summands, anchor: Tensor, bound: Bound) -> Mix:
     """``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor.
 
     Raises WrongNumbers when a vector is not finite, or too large beside this peer's own `anchor` [n]; Overwritten when
     it is no longer there.
     """
-
-    mixed = torch.empty_like(own)  # not in the thread: the C library has memory of its own for each
+    mixed = torch.empty_like(of.own.vector)  # not in the thread: the C library has memory of its own for each
 
     def work() -> Mix:
-        found, good = _added(mixed, own, own_weight, theirs, weights, anchor, bound, copied=False)
-        if not good:
-            found, _ = _added(mixed, own, own_weight, theirs, weights, anchor, bound, copied=True)
-        return found
+        moved = _added(mixed, of, None)
+        if not _is_within(of.own.norm + moved, anchor, bound, share=min(of.weights.values(), default=1.0) / 2):
+            squares = dict.fromkeys(of.theirs, 0.0)
+            moved = _added(mixed, of, squares)
+            _judge_all(squares, anchor, bound)
+        for peer, one in of.theirs.items():
+            if isinstance(one, Lent) and not one.intact:
+                raise Overwritten(peer, "it has written over its vector")
+        return Mix(mixed, moved / max(of.own.norm, _TINY))
 
-    return await off_loop(own.nbytes, work)
+    return await off_loop(mixed.nbytes, work)
 
 
-def _added(
-    mixed: Tensor,
-    own: Tensor,
-    own_weight: float,
-    theirs: Mapping[PeerId, Tensor | Lent],
-    weights: Mapping[PeerId, float],
-    anchor: Tensor,
-    bound: Bound,
-    *,
-    copied: bool,
-) -> tuple[Mix, bool]:
-    """Make a mix in `mixed` [n]. Also returns whether nothing is wrong with it. `copied`: each piece is copied before
-    it is checked."""
-    vectors = {peer: one.tensor if isinstance(one, Lent) else one for peer, one in theirs.items()}
-    squares, norm, moved = dict.fromkeys(theirs, 0.0), 0.0, 0.0
-    spare = torch.empty(min(_PIECE, own.numel()), dtype=own.dtype)
-    for out, before, *pieces in _cut([mixed, own, *vectors.values()]):
+def _added(mixed: Tensor, of: Summands, squares: dict[PeerId, float] | None) -> float:
+    """Make a mix in `mixed` [n]. Returns its distance from the own vector, which is not finite if any vector is not.
+    `squares`: each piece of another peer's vector is copied, and added to that peer's squared norm here; None: it is
+    used where it lies."""
+    vectors = {peer: one.tensor if isinstance(one, Lent) else one for peer, one in of.theirs.items()}
+    moved, spare = 0.0, torch.empty(min(_PIECE, mixed.numel()), dtype=mixed.dtype)
+    for out, before, *pieces in _cut([mixed, of.own.vector, *vectors.values()]):
         room = spare[: out.numel()]
-        np.multiply(before.numpy(), own_weight, out=out.numpy())  # half the time of PyTorch, the same bits
+        np.multiply(before.numpy(), of.own_weight, out=out.numpy())  # half the time of PyTorch, the same bits
         for peer, piece in zip(vectors, pieces, strict=True):
-            if copied:
+            if squares is not None:
                 piece = room.copy_(piece)
-            squares[peer] += _square(piece)
-            out.add_(piece, alpha=weights[peer])
-        norm += _square(out)
+                squares[peer] += _square(piece)
+            out.add_(piece, alpha=of.weights[peer])
         np.subtract(out.numpy(), before.numpy(), out=room.numpy())
         moved += _square(room)
-    for peer, one in theirs.items():
-        if isinstance(one, Lent) and not one.intact:
-            raise Overwritten(peer, "it has written over its vector")
-        _judge(peer, squares[peer], anchor, bound)
-    length = math.sqrt(norm)
-    return Mix(mixed, math.sqrt(moved) / max(length, _TINY)), _is_within(length, anchor, bound)
+    return math.sqrt(moved)
 
 
-def _is_within(norm: float, anchor: Tensor, bound: Bound) -> bool:
-    return norm <= bound.limit or norm <= bound.of(anchor)
+def _is_within(norm: float, anchor: Tensor, bound: Bound, share: float = 1.0) -> bool:
+    """Whether a norm is within that share of the bound. False for NaN."""
+    return norm <= share * bound.limit or norm <= share * bound.of(anchor)
 
 
 def _cut(vectors: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
@@ -134,40 +134,42 @@ def _cut(vectors: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
 
 def _square(piece: Tensor) -> float:
     """The squared norm of a piece [n]; NaN if an element is not finite, infinite if it is beyond float64."""
+    if not piece.is_floating_point():
+        piece = piece.double()
     square: float = torch.dot(piece, piece).item()
     if math.isfinite(square):
         return square
     return (norm := norm_of(piece)) * norm if all_finite(piece) else math.nan
 
 
-def _judge(peer: PeerId, square: float, anchor: Tensor, bound: Bound) -> None:
-    """Raises WrongNumbers for the vector of `peer`, whose squared norm this is."""
-    if math.isnan(square):
-        raise WrongNumbers(peer, "its model is not finite")
-    if not _is_within(norm := math.sqrt(square), anchor, bound):
-        raise WrongNumbers(peer, f"its model has a norm of {norm:.3g}, where {bound.of(anchor):.3g} is the most")
+def _judge_all(squares: Mapping[PeerId, float], anchor: Tensor, bound: Bound) -> None:
+    """Raises WrongNumbers for a vector with such a squared norm, by peer, that it cannot be."""
+    for peer, square in squares.items():
+        if math.isnan(square):
+            raise WrongNumbers(peer, "its model is not finite")
+        if not _is_within(norm := math.sqrt(square), anchor, bound):
+            raise WrongNumbers(peer, f"its model has a norm of {norm:.3g}, where {bound.of(anchor):.3g} is the most")
 
 
 async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> None:
     """Raises WrongNumbers when `vector` [n] of `peer` is not finite, or too large beside this peer's own `anchor`
     [n]."""
-    _judge(peer, await off_loop(vector.nbytes, lambda: _square(vector)), anchor, bound)
+    _judge_all({peer: await off_loop(vector.nbytes, lambda: _square(vector))}, anchor, bound)
 
 
-async def check_own(vector: Tensor) -> None:
-    """Raises ValueError when this peer's own `vector` [n], which it is about to give to others, is not finite."""
-    if not await off_loop(vector.nbytes, lambda: all_finite(vector)):
-        raise _diverged(vector)
+async def own(vector: Tensor) -> Own:
+    """This peer's own `vector` [n], which it is about to give to others. Raises ValueError when it is not finite."""
+    return Own(vector, _finite(await off_loop(vector.nbytes, lambda: _square(vector)), vector))
 
 
-def copy_finite(vector: Tensor, into: Tensor) -> None:
-    """Copy this peer's own `vector` [n], which it is about to show to others. Raises ValueError when it is not
-    finite."""
-    for to, piece in _cut([into, vector]):
-        if not all_finite(to.copy_(piece)):
-            raise _diverged(vector)
+def copied_own(vector: Tensor, into: Tensor) -> float:
+    """Copy this peer's own `vector` [n], which it is about to show to others. Returns its norm. Raises ValueError when
+    it is not finite."""
+    return _finite(sum(_square(to.copy_(piece)) for to, piece in _cut([into, vector])), vector)
 
 
-def _diverged(vector: Tensor) -> ValueError:
-    broken = int((~torch.isfinite(vector)).sum())
-    return ValueError(f"{broken} numbers of the model are not finite: it has diverged")
+def _finite(square: float, vector: Tensor) -> float:
+    if math.isnan(square):
+        broken = int((~torch.isfinite(vector)).sum())
+        raise ValueError(f"{broken} numbers of the model are not finite: it has diverged")
+    return math.sqrt(square)

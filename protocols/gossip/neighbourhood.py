@@ -24,7 +24,7 @@ from .exchange import NeighbourExchange
 from .graph import Graph
 from .lent import Shown
 from .messages import NEWEST, Published
-from .mixing import Mix, Overwritten, check, mix
+from .mixing import Mix, Overwritten, Own, Summands, check, mix, own
 from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
@@ -95,9 +95,9 @@ class Neighbourhood:
         """Bytes that this peer has written to memory that it shares with neighbours, and read there."""
         return self._exchange.showing.bytes_shared
 
-    async def publish(self, one: Published) -> Tensor:
-        """Give `one` to the neighbours that ask for it. Returns the vector [n] that this peer itself mixes: the one
-        that they get, or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
+    async def publish(self, one: Published) -> Own:
+        """Give `one` to the neighbours that ask for it. Returns what this peer itself mixes: the vector that they get,
+        or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
         of = self._graph.takers(one.round)
         one = replace(one, told=one.told._replace(links=len(of)))
         self._links = len(of)
@@ -106,7 +106,7 @@ class Neighbourhood:
         of = [] if one.last else of
         share, rest = split(one.vector, len(of))
         await self._exchange.publish(replace(one, vector=share), of)
-        return rest
+        return await own(rest)
 
     async def take(self, round: int, mixed: int) -> Taken:
         """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
@@ -134,13 +134,13 @@ class Neighbourhood:
         nothing = Taken({}, weights, 1.0, max(0.0, until_s - began_s), last, splits)
         return nothing.among({peer: found[peer] for peer in sorted(found)})
 
-    async def mix(self, own: Tensor, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
-        """What was taken, without what was wrong, and its mix with this peer's `own` vector [n]. `anchor` [n]: this
-        peer's own model, beside which the others must not be too large."""
+    async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        """What was taken, without what was wrong, and its mix with this peer's own vector. `anchor` [n]: this peer's
+        own model, beside which the others must not be too large."""
         while True:
             vectors = {peer: one.vector for peer, one in taken.vectors.items()}
             try:
-                mixed = await mix(own, taken.own, vectors, taken.weights, anchor, self._bound)
+                mixed = await mix(Summands(mine, taken.own, vectors, taken.weights), anchor, self._bound)
                 break
             except WrongNumbers as wrong:
                 self._members.lost(wrong.peer, wrong.why)

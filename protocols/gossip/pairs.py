@@ -27,7 +27,7 @@ from ..transport import PeerId
 from .exchange import NeighbourExchange
 from .graph import Graph
 from .messages import NEWEST, Published
-from .mixing import Mix, check
+from .mixing import Mix, Own, check
 from .neighbourhood import Neighbourhood, Taken
 
 _AT_ONCE = 4
@@ -51,18 +51,18 @@ class PairNeighbourhood(Neighbourhood):
         """Two questions to one peer would be answered by the last only."""
         exchange.giving.on_meet = self._meets
 
-    async def publish(self, one: Published) -> Tensor:
+    async def publish(self, one: Published) -> Own:
         for change in self.back():
             one = replace(one, vector=one.vector + change)
-        vector = await super().publish(one)
-        self._shows(replace(one, vector=vector))
-        return vector
+        mine = await super().publish(one)
+        self._shows(replace(one, vector=mine.vector))
+        return mine
 
-    async def mix(self, own: Tensor, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
-        taken, mixed = await super().mix(own, taken, anchor)
+    async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        taken, mixed = await super().mix(mine, taken, anchor)
         for peer, other in taken.vectors.items():
             assert isinstance(other, Published)
-            change = taken.weights[peer] * (other.vector - own)
+            change = taken.weights[peer] * (other.vector - mine.vector)
             self._shows(replace(self._copy, vector=self._copy.vector + change))
         return taken, mixed
 

@@ -27,7 +27,7 @@ from .board import ROWS, SLOTS, Board, Window
 from .kept import Kept
 from .lent import Lent, Shown
 from .messages import Offer, Published
-from .mixing import copy_finite
+from .mixing import Own, copied_own
 
 _TWICE = "offered its memory twice"
 
@@ -40,6 +40,7 @@ class _Placed:
     of: Published
     there: Published
     number: int = 0
+    norm: float = 0.0
     is_written: bool = False
 
 
@@ -78,14 +79,14 @@ class Showing:
 
     # What this peer shows
 
-    async def show(self, one: Published) -> Published | None:
-        """Put a vector on the board. Returns it as it lies there; None: nobody would look at it, or there is no room.
-        Raises ValueError when it is not finite."""
+    async def show(self, one: Published) -> tuple[Published, Own] | None:
+        """Put a vector on the board. Returns it as it lies there, and as it was; None: nobody would look at it, or
+        there is no room. Raises ValueError when it is not finite."""
         if not self._near:
             return None
         async with self._writing:
             placed = await self._placed(one)
-        return None if placed is None else placed.there
+        return None if placed is None else (placed.there, Own(one.vector, placed.norm))
 
     def number(self, one: Published) -> int:
         """The number of a vector as it lies on the board; 0: it does not."""
@@ -116,7 +117,7 @@ class Showing:
 
         def write() -> None:  # to the end, also when this peer does not wait for it any more
             try:
-                copy_finite(one.vector, there)
+                placed.norm = copied_own(one.vector, there)
             finally:
                 placed.is_written = True
 

@@ -254,8 +254,6 @@ class Membership:
         self._ledger.close()
         self.departure.go()
 
-    # From generation to generation
-
     def current(self, envelope: Envelope, generation: int) -> bool:
         """Whether a message of `generation` counts. A sender that is no longer a member is told so."""
         if envelope.sender in self.view.ids:
