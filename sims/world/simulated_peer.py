@@ -32,6 +32,7 @@ from ...protocols.shaping.budgeted import Budgeted
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId, Transport
 from ...protocols.work import Update
+from ..scenarios.scenario import Group
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
@@ -156,28 +157,26 @@ class Life:
         disk: Disk,
         records: bool,
         again: Callable[[asyncio.Handle], None],
-        step_s: float,
-        role: str,
+        group: Group,
         buggify_until_s: float,
         record: Callable[[Record], None],
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
-        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `step_s`: virtual
-        seconds of a local step. `role`: see `Attributes`. `record` is called with each record, `stepped` with (index,
-        local step) when the peer takes that step, `on_end` when the process has ended."""
+        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `group`: its
+        group. `record` is called with each record, `stepped` with (index, local step) when the peer takes that step,
+        `on_end` when the process has ended."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
         self.result: Ended | None = None
         self.error: Exception | None = None
         self.founds = False
-        self.role = role
         self._log, self._network, self._record, self._on_end = log, network, record, on_end
         observer = Observer(log, self.name, settings.seed, buggify_until_s=buggify_until_s)
         self.machine.context.run(WITNESS.set, observer)
-        self._compute = VirtualCompute(self.machine, step_s, lambda step: stepped(index, step))
-        self.machine.context.run(self._build, task, settings, records)
+        self._compute = VirtualCompute(self.machine, group.step_s, lambda step: stepped(index, step))
+        self.machine.context.run(self._build, task, settings, records, group.role)
 
     @property
     def name(self) -> str:
@@ -212,7 +211,7 @@ class Life:
         layout = self.trainer.copy.layout
         return layout.slots[-1].stop * layout.dtype.itemsize
 
-    def _build(self, task: Task, settings: Settings, records: bool) -> None:
+    def _build(self, task: Task, settings: Settings, records: bool, role: str) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
         transport: Transport = transport_of(self._network, f"peer-{self.index}")
         if (budget := budget_of(settings)) is not None:
@@ -229,10 +228,10 @@ class Life:
             steps=settings.steps_max,
         )
         self.trainer.hooks.setup(str(self.index), None)
-        if self.disk.kept is not None and not self.role:
+        if self.disk.kept is not None and not role:
             self.trainer.restore(self.disk.kept)
         facts = self.trainer.facts()
-        facts = replace(facts, can=frozenset(), headline=None) if self.role else facts
+        facts = replace(facts, can=frozenset(), headline=None) if role else facts
         limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end
         self.peer = Peer(
             self.endpoint,
@@ -242,7 +241,7 @@ class Life:
                 data_shard=self.index,
                 run="simulation",
                 site=settings.of_peer(self.index).site or "",
-                role=self.role,
+                role=role,
                 store=self.disk.record if records else None,
             ),
             facts,
@@ -270,7 +269,8 @@ class Life:
             whom.set_result(contact)
             if contact is not None:
                 self.endpoint.dial(contact, f"sim://{contact}")
-            replica = NoModel(self._compute) if self.role else TaskReplica(self.trainer, self._compute)
+            role = self.peer.membership.me.attributes.role
+            replica = NoModel(self._compute) if role else TaskReplica(self.trainer, self._compute)
             training = Training(self.peer, replica, Stop(), self.disk.save)
             if contact is None and isinstance(replica, TaskReplica):
                 metrics, headline = await replica.rehearse(self.peer.stalls), headline_of(self.trainer.task)
