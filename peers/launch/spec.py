@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...protocols.zeromq.transport import KeyPair
 from ..records.run import peer_file
+from ..settings.roles import role_of
 from ..settings.settings import Settings
 from .control import Orders
 from .keys import Invite, read_authorized, read_key
@@ -65,7 +66,7 @@ def founding_orders(
             founder=index == 0,
             resume=_checkpoint_of(folder, str(index)) if resume else None,
             threads=threads,
-            role=settings.role_of(index),
+            role=role_of(settings, index),
         )
         all_orders.append(orders)
     return all_orders, invite

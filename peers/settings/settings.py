@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocols.addresses import NOWHERE
 from ...protocols.limits import SWIM_PEERS_MAX
-from ...protocols.members.attributes import SERVER
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .edge import of_edge
@@ -86,10 +85,6 @@ class Settings(CommonSettings):
     def founders(self) -> int:
         """The number of peers that gather before the run begins: those that train, and servers."""
         return self.peers + self.own.server_count()
-
-    def role_of(self, index: int) -> str:
-        """The role of the founding peer with that number: those that train come first."""
-        return SERVER if self.peers <= index < self.founders else ""
 
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, its own settings take their

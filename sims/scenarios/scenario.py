@@ -10,6 +10,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from ...peers.settings.link_text import one_of, parse_duration, parse_link, rate_text, size_text
+from ...peers.settings.roles import role_of
 from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
@@ -159,7 +160,7 @@ class Scenario:
     def plain(cls, settings: Settings) -> Scenario:
         """The scenario of a run with these settings, without sites, latecomers and faults."""
         step_s = parse_duration(settings.step_time)
-        kinds = groupby((usual_link(settings, index), settings.role_of(index)) for index in range(settings.founders))
+        kinds = groupby((usual_link(settings, index), role_of(settings, index)) for index in range(settings.founders))
         groups = (
             Group(peers=len(list(alike)), link=parse_link(link), step_s=step_s, role=role)
             for (link, role), alike in kinds

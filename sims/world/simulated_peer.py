@@ -9,7 +9,6 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from ...peers.checkpoints.checkpoint import CheckpointError, Snapshot
 from ...peers.errors import is_plain, one_line
@@ -31,15 +30,13 @@ from ...protocols.members.roster import TRY_FOR
 from ...protocols.shaping.budgeted import Budgeted
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId, Transport
-from ...protocols.work import Update
 from ..scenarios.scenario import Group
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
 from .outbound import transport_of
 from .overheard import Overheard
-
-T = TypeVar("T")
+from .virtual_compute import VirtualCompute
 
 SYNC_S = 0.002
 """Virtual seconds that a disk takes to save an entry of a shelf."""
@@ -114,27 +111,6 @@ class Disk:
         self.record = Shelf(self)
 
 
-class VirtualCompute:
-    """Runs numerical work at once, and then waits for the virtual time that the work takes on this machine. `step_s`:
-    virtual seconds of a local step; `stepped` is called with the number of each local step."""
-
-    def __init__(self, machine: Machine, step_s: float, stepped: Callable[[int], None]) -> None:
-        self._machine, self._step_s, self._stepped = machine, step_s, stepped
-        self._steps = 0
-
-    async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        result = work()
-        if isinstance(result, Update) and result.weight and self._machine.spoils is not None:
-            result.vector[0], self._machine.spoils = self._machine.spoils, None
-        for _ in range(steps):
-            self._steps += 1
-            self._stepped(self._steps)
-        if steps:
-            await asyncio.sleep(steps * self._step_s * self._machine.slowness)
-            await self._machine.works()
-        return result
-
-
 def _begun_anew(kept: Snapshot) -> Snapshot:
     """The checkpoint for a process that is restarted during a run. Its elapsed time is 0, because the process joins as
     a newcomer does and is told the run's time."""
@@ -163,9 +139,9 @@ class Life:
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
-        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `group`: the group that
-        the peer is of. `record` is called with each record, `stepped` with (index,
-        local step) when the peer takes that step, `on_end` when the process has ended."""
+        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `group`: its
+        group. `record` is called with each record, `stepped` with (index, local step) when the peer takes that step,
+        `on_end` when the process has ended."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()

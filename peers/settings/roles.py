@@ -1,0 +1,11 @@
+"""The roles of a run's founding peers."""
+
+from __future__ import annotations
+
+from ...protocols.members.attributes import SERVER
+from .settings import Settings
+
+
+def role_of(settings: Settings, index: int) -> str:
+    """The role of the founding peer with that number: those that train come first."""
+    return SERVER if settings.peers <= index < settings.founders else ""
