@@ -101,9 +101,9 @@ REFUSED = [
     ("train near.toml", "near.toml: neither a task (it has no model(), data(), loss()) nor a script that calls"),
     (
         "train good.py --peers 0",
-        "--peers must be a whole number from 1 to 1024, all named in one message, got 0",
+        "--peers must be a whole number from 1 to 10000, got 0",
     ),
-    ("train good.py --peers 1025", "--peers must be a whole number from 1 to 1024, all named in one message"),
+    ("train good.py --peers 1025", "--peers must be at most 1024, all named in one message, got 1025"),
     ("train good.py --peers two", "invalid value for '--peers': 'two' is not a valid integer; see samovar train"),
     ("train good.py --peers", "option '--peers' requires an argument"),
     ("train good.py --device cuda:99", "--device cuda:99: this machine has no such device; use auto or cpu"),
@@ -123,7 +123,7 @@ REFUSED = [
     ("train good.py --config near.toml", 'near.toml, line 2: unknown key "perid"; did you mean "period"?'),
     (
         "train good.py --config wrong.toml",
-        "wrong.toml, line 1: peers must be a whole number from 1 to 1024, all named in one message",
+        "wrong.toml, line 1: peers must be a whole number from 1 to 10000",
     ),
     ("train good.py --config no_toml.toml", "no_toml.toml, line 1: not TOML: "),
     ("train good.py --config nowhere.toml", "nowhere.toml: cannot be read: no such file or directory"),
@@ -149,7 +149,7 @@ REFUSED = [
     ("train script.py --resume begun", "script.py: a script keeps its own checkpoints, --resume is for tasks"),
     (
         "simulate good.py --peers 0",
-        "--peers must be a whole number from 1 to 1024, all named in one message, got 0",
+        "--peers must be a whole number from 1 to 10000, got 0",
     ),
     ("simulate good.py --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as"),
     ("simulate script.py", "script.py: this is a training script, and here a task is due, with model(), "),
