@@ -1,11 +1,14 @@
 """Gossip between processes: every peer learns, and a run is resumed."""
 
 import json
+import signal
 from pathlib import Path
 
-from live import ROOT, samovar
+import psutil
+from live import DIGITS, ROOT, Live, samovar
 
 from samovar.peers.records.run import read_run
+from samovar.protocols.shared_memory.segment import machine
 
 
 def test_every_peer_of_a_gossip_learns_and_the_run_is_resumed(tmp_path: Path) -> None:
@@ -20,3 +23,37 @@ def test_every_peer_of_a_gossip_learns_and_the_run_is_resumed(tmp_path: Path) ->
     assert len(last) == 4
     assert min(record.metrics["accuracy"] for record in last.values()) >= 0.93
     assert "Neighbours" in (tmp_path / "run/report.html").read_text("utf-8")
+
+
+def exchanges(run: Live) -> int:
+    return max((row["version"] for row in run.records() if row["kind"] == "exchange"), default=0)
+
+
+def boards(process: psutil.Process) -> set[str]:
+    """The memory of peers that a process has mapped."""
+    lines = Path(f"/proc/{process.pid}/maps").read_text("ascii").splitlines()
+    return {line.split()[4] for line in lines if "/memfd:samovar" in line}
+
+
+def test_nobody_waits_for_a_killed_peer_and_a_newcomer_takes_its_place(tmp_path: Path) -> None:
+    """By its silence they would not know of it in this test's time. Nor does anything of it stay with them."""
+    usual = ("--patience-s", 10_000, "--no-report", "--json")
+    own = ("--protocol", "gossip", "--peers", 4, "--period", 8, "--steps", 10**6, *usual)
+    run = Live(tmp_path, "train", DIGITS, *own, "--run", "run")
+    run.until(lambda: exchanges(run) >= 10, "exchange 10")
+    run.peers()["2"].send_signal(signal.SIGKILL)
+    words = (run.folder / "join.txt").read_text("utf-8").split()
+    newcomer = Live(tmp_path, "join", words[2], DIGITS, "--invite", words[5], *usual, "--run", "new", run="new")
+    newcomer.until(lambda: exchanges(newcomer) > 0, "an exchange of the newcomer")
+    last = exchanges(run)
+    run.until(lambda: exchanges(run) >= last + 10, "ten more exchanges")
+    here = [*run.peers().values(), psutil.Process(newcomer.process.pid)]
+    assert len(here) == 4
+    if machine():
+        assert all(1 < len(boards(process)) <= 4 for process in here)
+        assert newcomer.records()[-1]["bytes_shared"] > 0
+    for one in (newcomer, run):
+        one.signal(signal.SIGINT)
+        assert one.end().left == []
+    lost = {row["about"] for row in run.records() if row["kind"] == "event" and row["event"] == "lost"}
+    assert lost == {"2"}
