@@ -25,7 +25,7 @@ _COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Peers that differ": ("site",),
-    "Connections": ("protocol", "listen", "advertise", "relay_limit", "budget", "budget_per_day", "link"),
+    "Connections": ("protocol", "listen", "advertise", "edge", "relay_limit", "budget", "budget_per_day", "link"),
     "Keys": ("invite", "peer_key", "key", "authorized", "insecure", "name", "invite_uses", "invite_for"),
     "Faults, in seconds": ("patience_s", "compute_patience_s", "quorum", "give_up_after_s", "memory_limit"),
     "Computing": ("peers", "steps", "device", "threads", "seed", "step_time"),

@@ -48,10 +48,10 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting(ANYWHERE, units.address(), "Where to listen; port 0: any; none: dial only.", verbs=_HERE)
+    listen: str = setting(ANYWHERE, units.address(), "Where to listen; none: dial only.", verbs=_HERE)
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
-        None, units.rate(), "Most to carry of each that listens nowhere. [default: any]", verbs=_HERE
+        None, units.rate(), "Most to relay for each peer. [default: endless]", verbs=_HERE
     )
     edge: bool = setting(False, rules.flag(), "Dials only; one thread, little memory.", verbs="join")
     budget: str | None = setting(

@@ -45,6 +45,10 @@ class Shared(TypedDict, total=False):
     algorithm: str
     topology: str
     membership: str
+    servers: int
+    consistency: str | None
+    server_update: str | None
+    copies: int | None
 
 
 class OfProcesses(TypedDict, total=False):

@@ -31,7 +31,11 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
 SIMULATION = Simulation(
     checkers=GOSSIP,
     places=("a neighbour gave nothing", "a share came back"),
-    too_rare=("a peer goes on from far newer models", "neighbours by capacity"),
+    too_rare=(
+        "a neighbour has written over its vector",
+        "a peer goes on from far newer models",
+        "neighbours by capacity",
+    ),
     messages=("Want", "Given", "Took", "Capable"),
     draw=draw,
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,

@@ -67,6 +67,7 @@ SIMULATION = Simulation(
         "a bad sum was made again",
         "a late part",
         "a learner lost all members",
+        "the peers of a site did not agree on who sums",
         "a mate went on without the mean that it holds",
         "a parameter was not unfrozen by all at once",
         "a parameter was unfrozen during the run",

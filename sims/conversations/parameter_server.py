@@ -41,6 +41,7 @@ def _goes_with(algorithm: Algorithm, consistency: str) -> bool:
 SIMULATION = Simulation(
     checkers=PARAMETER_SERVER,
     places=("a push came again", "a range has moved"),
+    too_rare=("a chain was repaired", "a push came before an earlier one"),
     messages=("Push", "Pushed", "Pull", "Pulled", "Apply", "Applied", "Install", "Settled", "Survey", "Holdings"),
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,

@@ -54,6 +54,9 @@ key = "own.key"
 authorized = "friends.pub"
 invite_uses = 3
 invite_for = "2h"
+relay_limit = "10mbit"
+budget = "200kbit"
+budget_per_day = "500MB"
 run = "runs/here"
 evaluate_every = 5
 checkpoint_every_s = 0
@@ -76,8 +79,9 @@ def test_a_file_can_give_every_setting(toml: Path) -> None:
     assert all(
         settings.plain()[name] != field.default
         for name, field in FIELDS.items()
-        # the last six would not go with the others
-        if name not in ("protocol", "insecure", "average", "overlap", "overlap_share", "pace", "drift", "site_period")
+        # the last seven would not go with the others
+        if name
+        not in ("protocol", "insecure", "edge", "average", "overlap", "overlap_share", "pace", "drift", "site_period")
     )
     own = LocalSGDSettings.of(settings)
     assert (own.period.text, own.period.value, own.period_block_s, own.period_initial) == ("8", Fixed(8), 1.0, 4)
@@ -242,7 +246,7 @@ def some(**flags: object) -> None:
 
 
 @click.command(cls=SettingsCommand, verb="train", first=())
-@click_options("step_time")
+@click_options("step_time", "edge")
 def every(**flags: object) -> None:
     click.echo(Settings.read(None, flags).to_json())
 

@@ -162,7 +162,7 @@ def test_a_revoked_invite_lets_nobody_in_and_those_who_are_in_stay() -> None:
         assert outcome(await company.comes(6, "p2", NEW)) == ""
         assert let_in(company) == {"p3", "p6"}
         await asyncio.sleep(2 * PATIENCE_S)
-        assert "p4" not in company.network._admitted["p0"]
+        assert "p4" not in company.network.doors._admitted["p0"]
 
     party(main, 3, Invitation(OLD))
 

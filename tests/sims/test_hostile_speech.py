@@ -55,13 +55,13 @@ def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
     return World(toy_task(quiet.toy_size), quiet)
 
 
-@pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(2.5, 150, False), soaked(30.0, 600, True)])
+@pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(5.0, 200, False), soaked(30.0, 600, True)])
 @pytest.mark.parametrize("who", [(), (0,)], ids=["keys", "a member"])
 def test_nothing_grows_with_what_hostile_keys_say(
     who: tuple[int, ...], for_s: float, grown_max: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hostile, "EVERY_S", 0.01)
-    begins_s = 4.0 + for_s / 4
+    begins_s = 16.0  # what is kept of keys is bounded, and full by then
     world, sizes = hostile_world(4, who, begins_s + for_s + 3.0), list[int]()
 
     def measure() -> None:

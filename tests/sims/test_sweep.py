@@ -88,7 +88,8 @@ def marked(call: str) -> dict[str, set[str]]:
 
 def test_a_sweep_knows_every_rare_place_of_the_protocols() -> None:
     """So that a place that is written later is required too, or is said to be too rare."""
-    own = {"local_sgd": simulation("allreduce"), "gossip": simulation("gossip")}
+    own = {name: simulation(name) for name in ("gossip", "parameter_server")}
+    own["local_sgd"] = simulation("allreduce")
     for call, common, of_each in (
         ("sometimes", {*PLACES, *TOO_RARE}, {name: {*one.places, *one.too_rare} for name, one in own.items()}),
         ("buggify", {*SITES}, {name: {*one.sites} for name, one in own.items()}),

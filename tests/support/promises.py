@@ -246,6 +246,7 @@ async def a_loose_message_is_one_frame_without_a_link_and_is_never_sent_again(wo
     a, b, _ = await world.three()
     heard = list[int]()
     over(b).on(Whisper, lambda envelope: heard.append(envelope.message.n))
+    await eventually(lambda: world.joined(a, b))
     for n in range(100):
         over(a).tell(b.id, Whisper(n))
     if world.lossy:
