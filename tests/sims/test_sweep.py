@@ -176,7 +176,7 @@ from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import judge
 
-found = next(verdict for seed in map(int, sys.argv[1:]) if (verdict := judge(draw(seed))).broken)
+found = next(verdict for seed in map(int, sys.argv[1:]) if (verdict := judge(draw(seed, "allreduce"))).broken)
 small = minimise(found, runs_max=20)
 print(json.dumps([found.promise, small.promise, small.scenario.peers, len(small.scenario.faults)]))
 """
