@@ -89,9 +89,10 @@ def test_one_that_fails_or_misses_its_goal_is_told_with_its_exit_code_and_keeps_
     assert every.scripts(tmp_path) == files
     assert every.run_all(files, ["--quick"], tmp_path / "figures") == 1
     table = [line.split() for line in capfd.readouterr().out.splitlines()[-4:]]
+    here = tmp_path.name
     assert [row[:-2] for row in table] == [
-        "bad FAILED exit code 1".split(), "far MISSED exit code 3".split(),
-        "none skipped exit code 77".split(), "wide passed exit code 0".split()
+        f"{here}/bad.py FAILED exit code 1".split(), f"{here}/far.py MISSED exit code 3".split(),
+        "papers/none.py skipped exit code 77".split(), "papers/wide.py passed exit code 0".split()
     ]  # fmt: skip
     assert (tmp_path / "figures" / "it").exists()
     assert every.run_all(files[1:], [], tmp_path) == 1
