@@ -58,7 +58,7 @@ def test_edge_peers_train_behind_a_relay_within_their_budget(protocol: str) -> N
             assert most_in(1.0, passed) <= 12_500 + max(largest, 2 * 2600)
 
 
-@pytest.mark.parametrize(("protocol", "rounds"), [("gossip", 350), soaked("allreduce", 345)])
+@pytest.mark.parametrize(("protocol", "rounds"), [("gossip", 366), soaked("allreduce", 345)])
 def test_a_peer_sleeps_when_its_days_bytes_are_used_up_and_comes_back(protocol: str, rounds: int) -> None:
     edge = Group(peers=1, link=THIN, dialable=False, budget_a_day_bytes=1_000_000)
     steady = Group(peers=1, link=HUB.link, step_s=20.0)
@@ -92,7 +92,7 @@ def test_a_peer_that_stands_still_for_an_hour_comes_back_and_trains_on() -> None
     }
     after = [one for one in run.exchanges("1") if one.time_s > 3690.0]
     assert any(one.caught_up for one in after[:3]), "the exchange in which it stood still may end first"
-    assert max(one.members for one in after) == 4
+    assert max(one.members for one in after) == 3, "itself and both its neighbours"
     assert after[-1].step == 240
     for counted in run.counted[1:3]:
         assert most_in(1.0, counted.up) <= 25_000 + 9_000
