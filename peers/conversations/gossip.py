@@ -23,7 +23,7 @@ from .registry import Registered, Setup
 def build(setup: Setup) -> Gossip:
     """One peer's conversation. Raises ValueError when its checkpoint has more local steps than the run is to take."""
     settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
-    algorithm, parameters = wished.algorithm.value, facts.parameters
+    algorithm, parameters = wished.algorithm.value.suited(wished.difference_codec), facts.parameters
     if parameters is None:
         parameters = facts.layout.size
     state = State(0, 0, algorithm.begin(facts.vector, parameters), wished.period.value.start())

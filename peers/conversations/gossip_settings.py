@@ -100,6 +100,10 @@ class GossipSettings(PeriodSettings):
         if not by_links and (topology.varies or topology.directed):
             why = "sends differences from round to round: it needs a topology that is undirected and stays"
             raise SettingsError(f"{self.codec.text} {why}, as regular:4 or torus", "codec")
+        try:
+            self.algorithm.value.suited(codec)
+        except ValueError as error:
+            raise SettingsError(f"{self.codec.text} {error}: no mix bears that", "codec") from None
 
     def _check_edges(self, peers: int) -> None:
         topology = self.topology.value

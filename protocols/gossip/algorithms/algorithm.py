@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from torch import Tensor
 
 from ....aggregation.mixing.topology import Topology
 from ...work import Correction, Update
+from ..differences import DifferenceCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Algorithm(Protocol):
         it has to know all peers."""
         ...
 
+    def suited(self, codec: DifferenceCodec | None) -> Self:
+        """The algorithm with options that suit `codec`, where the user gave none. Raises ValueError when none do: what
+        is wrong with the codec."""
+        ...
+
     def graph(self, topology: Topology) -> Topology:
         """The graph along which peers mix. `topology`: the one that the user has chosen."""
         ...
@@ -91,6 +97,9 @@ class Usual:
     pairs = False
     bears_codecs = False
     drawn: int | None = None
+
+    def suited(self, codec: DifferenceCodec | None) -> Self:
+        return self
 
     def graph(self, topology: Topology) -> Topology:
         return topology

@@ -16,7 +16,7 @@ from .push_sum import PushSum
 ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
     "d_psgd": (DPSGD, 0),
     "ad_psgd": (ADPSGD, 0),
-    "choco": (lambda step="0.04": Choco(number(step)), 1),
+    "choco": (lambda step=None: Choco(None if step is None else number(step)), 1),
     "epidemic": (lambda others="2": EpidemicLearning(whole(others)), 1),
     "gradient_tracking": (GradientTracking, 0),
     "moshpit": (lambda axes="2": Moshpit(whole(axes)), 1),

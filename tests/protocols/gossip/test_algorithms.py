@@ -11,7 +11,10 @@ from ways import WAYS
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.weights import matrix
+from samovar.peers.settings.fields import SettingsError
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
+from samovar.protocols.gossip.algorithms.choco import step_for
 from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.gossip.differences import encoded
 from samovar.protocols.work import AfterStep, Update
@@ -79,6 +82,30 @@ def apart_after(rounds: int, step: str, codec: str) -> float:
         ]
     assert torch.allclose(torch.stack(models).mean(0), mean, atol=1e-9), "mixing leaves the mean as it is"
     return float((torch.stack(models) - mean).norm()) / began
+
+
+@pytest.mark.parametrize(
+    ("codec", "known", "most"),
+    [
+        ("top_k:0.01", 0.04, 0.5),
+        ("top_k:0.1", 0.34, 1e-4),
+        ("sign", 0.45, 0.2),
+        ("qsgd", 0.9, 1e-12),
+        ("int8", 1, 1e-12),
+    ],
+)
+def test_the_usual_step_of_choco_suits_the_codec(codec: str, known: float, most: float) -> None:
+    """Known: from the authors' code, or for a codec that loses next to nothing."""
+    coder = parse_codec(codec)
+    assert coder.family != "sketch"
+    step = step_for(coder)
+    assert 0.7 * known <= step <= 1.1 * known
+    assert apart_after(200, f"{step:.4f}", codec) < most
+
+
+def test_a_codec_that_makes_errors_larger_than_the_vector_is_refused() -> None:
+    with pytest.raises(SettingsError, match="qsgd:1 makes errors larger than what it encodes"):
+        Settings(protocol="gossip", algorithm="choco", codec="qsgd:1", topology="ring")
 
 
 @pytest.mark.parametrize(
