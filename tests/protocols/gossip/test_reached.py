@@ -1,0 +1,19 @@
+"""A peer that is behind goes on from what at least half of its neighbours have reached."""
+
+import pytest
+import torch
+
+from samovar.protocols.gossip.messages import Published
+from samovar.protocols.gossip.neighbourhood import NOTHING
+
+
+@pytest.mark.parametrize(
+    ("rounds", "reached"),
+    [((), 0), ((7,), 7), ((0, 100), 100), ((99, 100, 2**62), 100), ((1, 2, 3, 2**62), 3), ((5, 5, 5, 5), 5)],
+)
+def test_a_neighbour_that_claims_more_rounds_than_the_others_moves_nobody(
+    rounds: tuple[int, ...], reached: int
+) -> None:
+    vectors = {f"p{at}": Published(round, round, torch.zeros(1)) for at, round in enumerate(rounds)}
+    taken = NOTHING.among({}) if not vectors else type(NOTHING)(vectors, {}, 1.0, 0.0, None)
+    assert taken.reached == reached
