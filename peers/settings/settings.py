@@ -15,7 +15,6 @@ from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .edge import of_edge
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
-from .given import Given as Given
 from .given import Tell as Tell
 from .given import of_entries, of_flags
 from .groups import without_groups

@@ -40,6 +40,7 @@ class Graph(Protocol):
 
 
 _ALWAYS = -1
+"""The round of a graph that does not vary."""
 
 
 class OfTopology:

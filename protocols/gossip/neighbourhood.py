@@ -29,8 +29,6 @@ from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards, and for how many naps then, before they are asked."""
-_ALWAYS = -1
-"""The round of a graph that does not vary."""
 _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 """A neighbour takes a while to write so large a vector."""
 

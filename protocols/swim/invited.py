@@ -22,7 +22,6 @@ from .messages import Invited, Welcome
 from .words import ID_LETTERS_MAX
 
 _AHEAD_MAX = 1024
-_MORE_MAX = 2 * KEYS_MAX
 
 
 class InvitedKeys:
