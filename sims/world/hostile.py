@@ -61,7 +61,7 @@ class Speech:
 
     @property
     def channels(self) -> list[str]:
-        """The channels that were heard, and one that does not exist."""
+        """The channel last heard for each family of messages, and "", which no conversation has."""
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
