@@ -121,8 +121,8 @@ class Speech:
         if hint is bool:
             return chance.random() < 0.5
         if hint is int:
-            near = (value + chance.choice((-1, 0, 0, 1)) for value in self._ints)
-            return min(INT_MAX, max(0, chance.choice((*_INTS, *near))))
+            value = chance.choice((*_INTS, *self._ints))
+            return min(INT_MAX, max(0, value + chance.choice((-1, 0, 0, 1))))
         if hint is float:
             return chance.choice(_FLOATS)
         if hint is str:
