@@ -162,8 +162,9 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
-        me, roster = self.me.id, self._roster
-        return self.view.started and not self._change.promised and me in self.view.ids and roster.stays(me)
+        roster = self._roster
+        me, view = roster.me.id, roster.view
+        return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`, tested again on each `notify`. Raises the error that makes waiting hopeless."""
