@@ -166,7 +166,7 @@ class Echoes:
         else:
             self._channel.endpoint.report(own.proposer, why)
             if roster.coordinator == own.proposer and roster.id in roster.view.ids:
-                (lambda *a: None)(own.proposer, f"it {why}")
+                roster.missed(own.proposer, f"it {why}")
 
 
 def _differ(ballot: int, mark: int, other_ballot: int, other_mark: int) -> bool:
