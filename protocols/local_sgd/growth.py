@@ -11,14 +11,18 @@ A peer whose wish is not granted yet trains the parameter, and contributes the r
 of the members or more wish for is unfrozen by the others too (`urged`), e.g. by a newcomer that missed the round after
 which its task would have done so. Fewer members cannot make the others train what they have frozen.
 
-Cost: nothing in a round without a wish; otherwise n (n - 1) messages of a bit for each frozen parameter, and one trip.
+Cost: nothing in a round without a wish; otherwise 2 n (n - 1) messages of a bit for each frozen parameter, and two
+trips.
 On failure: the view changes, and the members tell their wishes anew. A grant counts only with the round's commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -48,6 +52,29 @@ class Wish:
     parameters: bytes
 
 
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Told to all when each of them has told its wish: the parameters that all wish for, as the sender heard it."""
+
+    generation: int
+    round: int
+    parameters: bytes
+
+
+@message(LOCAL_SGD)
+@dataclass(frozen=True, slots=True)
+class Differ:
+    """Told to the coordinator: the others granted another set than the sender. It has the view renewed."""
+
+    generation: int
+    round: int
+
+
+_WAITS_MAX = 10
+T = TypeVar("T", Wish, Granted)
+
+
 class Growth:
     """One peer's side of this. `layout`: the one with which the run begins."""
 
@@ -60,10 +87,15 @@ class Growth:
         self._mine: Wish | None = None
         """What this peer tells in its present attempt; None: it has made none."""
         self._told: dict[PeerId, Wish] = {}
+        self._granted: dict[PeerId, Granted] = {}
         self._asked: set[PeerId] = set()
         """The peers that have told a wish in the present attempt, and been told this peer's."""
         self._urged: tuple[str, ...] = ()
+        self._differed, self._silent_to = 0, 0
+        """How often members have granted different sets, and the round up to which this peer tells no wish for it."""
         channel.on(Wish, self._hear)
+        channel.on(Granted, self._on_granted)
+        channel.on(Differ, self._on_differ)
 
     def layout(self, names: tuple[str, ...] | None = None) -> Layout:
         """The layout with these parameters unfrozen; None: that of the last committed state."""
@@ -111,7 +143,8 @@ class Growth:
         """The contribution and the state before the round, in the layout in which all members make this attempt."""
         if self._first.later is None:
             return contribution, state
-        wish = [name for name in contribution.grown if name not in state.grown]
+        silent = state.round < self._silent_to
+        wish = [name for name in contribution.grown if name not in state.grown and not silent]
         self._mine = mine = Wish(*attempt, to_bits(self._first, wish))
         self._asked = {peer for peer, told in self._told.items() if told.parameters and _same(told, mine)}
         others = [peer for peer in self._membership.view.ids if peer != self._channel.endpoint.id]
@@ -126,24 +159,60 @@ class Growth:
                 granted &= {*from_bits(self._first, self._told[peer].parameters)}
             if granted != {*wish}:
                 sometimes("a parameter was not unfrozen by all at once")
+            await self._confirmed(Granted(*attempt, to_bits(self._first, granted)), others)
         state = self.extended(state, contribution, (*state.grown, *granted))
         return self.fitted(contribution, state), state
+
+    async def _confirmed(self, mine: Granted, others: Sequence[PeerId]) -> None:
+        """Return when all others have granted the same set. Where it is empty nobody else can have granted another
+        one and begun the sum, so there is nothing to wait for. Where sets differ, wait for the end of the attempt."""
+        for peer in others:
+            self._channel.post(peer, mine)
+
+        def missing() -> set[PeerId]:
+            return {peer for peer in others if (told := self._granted.get(peer)) is None or not _same(told, mine)}
+
+        if mine.parameters:
+            with self._meter.standing(missing):
+                await self._membership.until(lambda: not missing())
+            if any(self._granted[peer].parameters != mine.parameters for peer in others):
+                await self._renewed(mine)
+
+    async def _renewed(self, mine: Granted) -> None:
+        """Have the view renewed. A coordinator that does not have it renewed is given up."""
+        sometimes("members heard different wishes")
+        membership, coordinator = self._membership, self._membership.coordinator
+        self._be_silent()
+        if coordinator == self._channel.endpoint.id:
+            membership.renew()
+        elif coordinator is not None:
+            self._channel.post(coordinator, Differ(mine.generation, mine.round))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2 * self._channel.endpoint.patience_s):
+                    await membership.until(lambda: membership.view.generation != mine.generation)
+            membership.lost(coordinator, "it does not have the view renewed, though members heard different wishes")
+        await membership.until(lambda: membership.view.generation != mine.generation)
+
+    def _be_silent(self) -> None:
+        self._differed = min(self._differed + 1, _WAITS_MAX)
+        self._silent_to = self._state().round + (1 << self._differed)
+
+    def _on_differ(self, envelope: Envelope) -> None:
+        """Only where this peer has a wish itself: without one nobody can have granted anything."""
+        told, mine, membership = envelope.message, self._mine, self._membership
+        leads = membership.current(envelope, told.generation) and membership.coordinator == self._channel.endpoint.id
+        if leads and mine is not None and mine.parameters and _same(told, mine):
+            self._be_silent()
+            membership.renew()
 
     def _has_told(self, peer: PeerId, mine: Wish) -> bool:
         return (told := self._told.get(peer)) is not None and _same(told, mine)
 
     def _hear(self, envelope: Envelope) -> None:
-        """Keep a wish, also one of a later generation: its sender may have gone on to that before this peer."""
-        wish, sender, now = envelope.message, envelope.sender, self._membership.view.generation
-        check_sense(wish.generation, now, "generation")
-        if not (wish.generation > now or self._membership.current(envelope, wish.generation)):
+        wish, sender = envelope.message, envelope.sender
+        if not self._counts(envelope):
             return
-        try:
-            from_bits(self._first, wish.parameters)
-        except ValueError as error:
-            raise PeerMisbehaved(f"a wish of it cannot be: {error}") from None
-        kept = {peer: told for peer, told in self._told.items() if told.generation >= now and peer != sender}
-        self._told = dict([*kept.items()][1 - VIEW_MEMBERS_MAX :]) | {sender: wish}
+        self._told = self._kept(self._told, sender, wish)
         mine = self._mine
         asks = mine is not None and _same(wish, mine) and wish.parameters and not mine.parameters
         if asks and sender not in self._asked:
@@ -151,6 +220,27 @@ class Growth:
             self._channel.post(sender, mine)
         self._urge(wish)
         self._membership.notify()
+
+    def _on_granted(self, envelope: Envelope) -> None:
+        if self._counts(envelope):
+            self._granted = self._kept(self._granted, envelope.sender, envelope.message)
+            self._membership.notify()
+
+    def _counts(self, envelope: Envelope) -> bool:
+        """Whether a wish or a grant counts. One of a later generation does too: its sender may have gone on to that
+        before this peer."""
+        told, now = envelope.message, self._membership.view.generation
+        check_sense(told.generation, now, "generation")
+        try:
+            from_bits(self._first, told.parameters)
+        except ValueError as error:
+            raise PeerMisbehaved(f"a wish of it cannot be: {error}") from None
+        return told.generation > now or self._membership.current(envelope, told.generation)
+
+    def _kept(self, known: Mapping[PeerId, T], sender: PeerId, new: T) -> dict[PeerId, T]:
+        now = self._membership.view.generation
+        kept = {peer: told for peer, told in known.items() if told.generation >= now and peer != sender}
+        return dict([*kept.items()][1 - VIEW_MEMBERS_MAX :]) | {sender: new}
 
     def _urge(self, wish: Wish) -> None:
         """Find the parameters that at least half of the members wish for in the attempt of `wish`."""
@@ -160,6 +250,6 @@ class Growth:
         self._urged = in_order(self._first, {*self._urged, *half})
 
 
-def _same(one: Wish, other: Wish) -> bool:
-    """Whether two wishes are of the same attempt."""
+def _same(one: Wish | Granted | Differ, other: Wish | Granted | Differ) -> bool:
+    """Whether two messages are of the same attempt."""
     return (one.generation, one.round) == (other.generation, other.round)

@@ -17,6 +17,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
+from .echoes import Echoes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster
@@ -54,6 +55,7 @@ class Acceptor:
     ) -> None:
         self._channel, self._roster, self._ledger = channel, roster, ledger
         self._standing, self._stale, self._asked = standing, stale, asked
+        self.echoes = Echoes(channel, roster)
         self.promised = 0
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
         self.unsettled_s = 0.0
@@ -112,6 +114,7 @@ class Acceptor:
     def _go_to(self, decree: Decree | None) -> None:
         self.promised, self._adopted, self._latest, self._voted = 0, Adoption(), decree, None
         self._told.clear()
+        self.echoes.begin()
         self._view = NOBODY if decree is None else decree.view
         if decree is not None and self.votes:
             self._ledger.keep(Seat(self._me, decree))
@@ -138,6 +141,7 @@ class Acceptor:
         """Adopt `decree`, unless a higher ballot has been promised meanwhile."""
         if ballot >= self.promised:
             self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer)
+            self.echoes.adopted(ballot, decree, proposer)
         return Adopted(self._view.generation, ballot, self.promised)
 
     @property
@@ -235,11 +239,26 @@ class Acceptor:
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
-        request: Adopt = envelope.message
-        if self._heeds(envelope, request):
-            self.promise(request.ballot)
-            self._answer(envelope.sender, self.adopt(request.ballot, request.decree, envelope.sender))
+        request, sender = envelope.message, envelope.sender
+        if not self._heeds(envelope, request):
+            return
+        if self._is_another(request.decree, sender):
+            self._put_off(envelope, self._channel.endpoint.interval_s)
+            return
+        self.promise(request.ballot)
+        self._answer(sender, self.adopt(request.ballot, request.decree, sender))
+
+    def _is_another(self, decree: Decree, proposer: PeerId) -> bool:
+        """Whether `proposer` has changed its mind: this member has adopted another decree from it. An honest proposer
+        does so only for a decree that somebody has adopted from another proposer, which is echoed."""
+        changed = self._adopted.proposer == proposer and not self.has_adopted(decree)
+        return changed and not self.echoes.by_another(decree, proposer)
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
-        self.keep(lambda: self._channel.post(to, answer))
+        self.keep(lambda: self._say(to, answer))
         self._asked()
+
+    def _say(self, to: PeerId, answer: Promise | Adopted) -> None:
+        self._channel.post(to, answer)
+        if isinstance(answer, Adopted) and answer.promised == answer.ballot:
+            self.echoes.tell()

@@ -1,14 +1,16 @@
 """Hearsay: what others say of a later view that this peer has not adopted itself. One peer's word moves nobody.
 
-A member takes a view at once if it has adopted that decree, and its proposer says that it holds (`view_change`). In any
-other case it asks the members of the view that it knows (Confirm). It goes on when half of those that it reaches, and
-at least two of them, hold the later view; or when more than half of its view, and two others, have adopted the decree.
-A learner does the same. A newcomer believes the contact that it came by, which it trusts anyway.
+A member takes a view if it has adopted that decree, its proposer says that it holds (`view_change`), and enough others
+tell of the same decree (`echoes`): as a rule their echoes are there by then. In any other case it asks the members of
+the view that it knows (Confirm). It goes on when half of those that it reaches, and at least two of them, hold the
+later view; or when more than half of its view, and two others, and enough (`echoes`) have adopted the decree. A learner
+does the same. A newcomer believes the contact that it came by, which it trusts anyway.
 That a view without this peer holds (Stale) is confirmed alike; where too few members are left to decide a view, one
 member's word is enough, because to join anew then costs nothing.
 
-Cost: none for a member that has adopted the decree; otherwise two small messages for each member that is asked, of 32
-at most, and a trip. A member that does not hold the decree yet answers again when it does.
+Cost: none for a member that has adopted the decree and has the others' echoes; otherwise two small messages for each
+member that is asked (`echoes.partners`), and a trip. A member that does not hold the decree yet answers again when it
+does.
 On failure: the questions are asked again once an interval; a member that does not answer for two patiences is not
 waited for. What is not confirmed within `TRY_FOR` patiences is forgotten, until it is told again.
 """
@@ -17,26 +19,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from zlib import crc32
-
-import msgpack
 
 from ..channel import Channel, Envelope
 from ..limits import VIEW_MEMBERS_MAX
 from ..transport import PeerId
 from ..wire.frames import message
-from ..wire.schema import fields_of, plain_fields
 from .acceptor import Acceptor
+from .echoes import enough_of, mark_of, partners
 from .messages import MEMBERS, Install, Stale
 from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import TRY_FOR, Roster
 from .view import Decree
 
-_ASKED_MAX, _PROMPT = 32, 8
+_PROMPT = 8
 _NO_VIEW, _NO, _ADOPTED, _HOLDS = range(4)
 _WITHOUT_ME = 0
 """Stands for the mark of a decree where a later view is without this peer."""
@@ -59,12 +57,6 @@ class Confirmed:
 
     mark: int
     word: int
-
-
-def mark_of(decree: Decree) -> int:
-    """63 bits that tell this decree from others, above 0."""
-    packed: bytes = msgpack.packb(plain_fields(decree, fields_of(Decree)))
-    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
 
 
 @dataclass(slots=True)
@@ -103,6 +95,7 @@ class Hearsay:
         self._timer: asyncio.TimerHandle | None = None
         self._askers: dict[PeerId, int] = {}
         """Peers that have asked for a decree which does not hold here yet, and its mark."""
+        acceptor.echoes.on_echo.append(self._on_echo)
         channel.on(Install, self._on_install)
         channel.on(Stale, self._on_stale)
         channel.on(Confirm, self._on_confirm)
@@ -134,9 +127,7 @@ class Hearsay:
         roster.view.check_sense(decree.view.generation)
         if not roster.view.may_precede(decree.view.generation):
             return
-        if self._acceptor.proposed_by(decree) == teller or (
-            self._outsiders.is_learner(teller) and not self._quorum.enough(roster.alive)
-        ):
+        if self._outsiders.is_learner(teller) and not self._quorum.enough(roster.alive):
             self._take(decree, teller)
         elif self._knows(teller):
             self._hear(mark_of(decree), decree, teller)
@@ -196,11 +187,7 @@ class Hearsay:
 
     def _members(self) -> list[PeerId]:
         """The members that are asked."""
-        roster = self._roster
-        others = [peer for peer in roster.view.ids or roster.addresses if peer != roster.id]
-        if len(others) <= _ASKED_MAX:
-            return others
-        return sorted(others, key=lambda peer: crc32(f"{peer} {roster.id}".encode()))[:_ASKED_MAX]
+        return partners(self._roster.view.ids or tuple(self._roster.addresses), self._roster.id)
 
     def _there(self, peer: PeerId) -> bool:
         """Whether an answer of `peer` may come."""
@@ -209,7 +196,7 @@ class Hearsay:
 
     def _settled(self, mark: int, claim: _Claim) -> bool:
         """Whether enough others say so; if they do, go on."""
-        if not self._is_enough(claim):
+        if not self._is_enough(mark, claim):
             return False
         teller = next(iter(sorted(claim.hold)))
         del self._claims[mark]
@@ -219,19 +206,37 @@ class Hearsay:
             self._take(claim.told, teller)
         return True
 
-    def _is_enough(self, claim: _Claim) -> bool:
-        roster, view = self._roster, self._roster.view
-        if not view.generation and self.contact in claim.hold:
+    def _is_enough(self, mark: int, claim: _Claim) -> bool:
+        roster = self._roster
+        if not roster.view.generation and self.contact in claim.hold:
             return True
-        if isinstance(claim.told, Stale) and not self._quorum.enough(roster.alive):
-            return True
+        if isinstance(claim.told, Stale):
+            return not self._quorum.enough(roster.alive) or self._is_held(claim.hold)
+        return self._is_held(claim.hold) or self._is_adopted(mark, claim, claim.told)
+
+    def _is_held(self, hold: Set[PeerId]) -> bool:
         members = self._members()
-        hold, words = claim.hold.intersection(members), (claim.adopted | claim.hold).intersection(members)
+        there = sum(1 for peer in members if peer in hold or self._there(peer))
+        held = len(hold.intersection(members))
+        return held > 0 and held >= min(there, max(2, (there + 1) // 2))
+
+    def _is_adopted(self, mark: int, claim: _Claim, decree: Decree) -> bool:
+        """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
+        counts only when more than half have adopted it."""
+        roster, own = self._roster, self._acceptor.has_adopted(decree)
+        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in roster.gone]
+        words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)
         there = sum(1 for peer in members if peer in words or self._there(peer))
-        if hold and len(hold) >= min(there, max(2, (there + 1) // 2)):
+        if len(words) + own < enough_of(there + own):
+            return False
+        if self._acceptor.proposed_by(decree) in claim.hold:
             return True
-        own = isinstance(claim.told, Decree) and self._acceptor.has_adopted(claim.told)
-        return len(words) >= min(there, 2) and len(words) + own >= view.majority() > 1
+        return len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
+
+    def _on_echo(self) -> None:
+        for mark, claim in list(self._claims.items()):
+            if self._settled(mark, claim):
+                return
 
     def _on_confirmed(self, envelope: Envelope) -> None:
         answer, sender = envelope.message, envelope.sender

@@ -31,6 +31,7 @@ from ..testpoints import sometimes
 from ..transport import PeerId
 from .acceptor import FAR_AHEAD_MAX, Acceptor
 from .attached import Standing
+from .echoes import RANKS
 from .errors import MembershipError, NoQuorum
 from .hearsay import Hearsay
 from .ledger import Ledger
@@ -43,8 +44,6 @@ from .roster import Roster
 from .terms import Terms
 from .view import Decree, View
 
-_RANKS = 1 << 16
-"""A ballot is a counter times this, plus its proposer's rank: no two proposers ever use the same one."""
 _DENIALS_MAX = 8
 """Ballots that a member may deny in a generation. An honest member denies fewer: rivals are seldom heeded."""
 _TOLD_BY_EACH = 3
@@ -173,7 +172,7 @@ class Change:
     async def _try(self, view: View) -> bool | None:
         """One ballot. Whether a quorum answered; None when another member leads or the view is over."""
         me, self._answered = self._roster.id, {self._roster.id}
-        self._took_s, self._ballot = 0.0, (self.promised // _RANKS + 1) * _RANKS + view.ids.index(me)
+        self._took_s, self._ballot = 0.0, (self.promised // RANKS + 1) * RANKS + view.ids.index(me)
         self._promises = {me: self.acceptor.promise(self._ballot)}
         if not await self._ask(Propose(view.generation, self._ballot), self._promises):
             return None

@@ -18,7 +18,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
-VERSION = 11
+VERSION = 12
 """Protocol version. Peers of different versions refuse each other by name."""
 HEADER_BYTES_MAX = 256 * 1024
 """A view of `limits.VIEW_MEMBERS_MAX` members fits."""

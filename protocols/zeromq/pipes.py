@@ -1,14 +1,19 @@
 """Pipes of sockets: how a peer that cannot be dialled gives its connections to others of its kind to a relay.
 
-A connection to such a peer is a DEALER that connects to a doorstep, a listening socket on the loopback of this machine,
-which is behind what comes in a pipe. A call of such a peer is a pipe into this peer's own inbox, which is bound to the
-loopback. What goes through is ZMTP with CURVE, between the two peers themselves.
+A connection to such a peer is a DEALER that connects to a doorstep, a listening socket of this machine, which is behind
+what comes in a pipe. On Linux a doorstep takes no connection of another process. A call of such a peer is a pipe into
+this peer's own inbox, which is bound to the loopback. What goes through is ZMTP with CURVE, between the two peers
+themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import socket
+import struct
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -109,26 +114,32 @@ class SocketPipe(asyncio.Protocol):
 
 
 class Doorstep:
-    """A listening socket on the loopback. `came` is called with each connection to it, as a pipe."""
+    """A listening socket of this machine: on Linux an abstract one, which tells what process connects; elsewhere one on
+    the loopback. `came` is called with each connection of this process to it, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
         """Raises OSError when there is no descriptor for it."""
         self._loop, self._pipes, self._came = asyncio.get_running_loop(), pipes, came
-        self._socket = socket.socket()
+        self._tells = sys.platform == "linux"
+        self._socket = socket.socket(socket.AF_UNIX if self._tells else socket.AF_INET)
+        name = f"samovar-{secrets.token_hex(16)}"
         try:
             self._socket.setblocking(False)
-            self._socket.bind(("127.0.0.1", 0))
+            self._socket.bind(f"\0{name}" if self._tells else ("127.0.0.1", 0))
             self._socket.listen(1)
         except OSError:
             self._socket.close()
             raise
-        self.address = f"tcp://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.address = f"ipc://@{name}" if self._tells else f"tcp://127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
         try:
             accepted, _ = self._socket.accept()
         except OSError:  # it has gone again, or there is no descriptor for it
+            return
+        if self._tells and _process_of(accepted) != os.getpid():
+            accepted.close()
             return
         accepted.setblocking(False)
         self._came(self._pipes.opened(lambda made: self._loop.connect_accepted_socket(made, accepted)))
@@ -138,6 +149,13 @@ class Doorstep:
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._socket.close()
+
+
+def _process_of(connected: socket.socket) -> int:
+    """The id of the process that has connected to a socket of the family AF_UNIX, as the kernel tells it (unix(7))."""
+    size = struct.calcsize("3i")
+    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0]
+    return pid
 
 
 class SocketPipes:

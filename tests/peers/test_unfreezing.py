@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.records.run import read_run
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
+from samovar.protocols.channel import Channel
+from samovar.protocols.local_sgd.growth import Granted, Growth, Wish
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -26,6 +29,7 @@ from samovar.sims.world.world import World
 THAWING = load_task(Path(__file__).parents[1] / "support/tasks/thawing.py")
 HEAD, BODY = 6, 35
 PERIOD, STEPS = 3, 30
+ID = [f"peer-{index}" for index in range(5)]
 
 
 def task(unfreezes: Callable[[Any, Any], bool], **more: Any) -> Task:
@@ -96,6 +100,37 @@ def test_fewer_than_half_cannot_make_the_others_train_what_they_have_frozen() ->
     assert {elements for rounds in played.sent.values() for elements in rounds.values()} == {HEAD}
     assert not played.lives[0].trainer.model[0].weight.requires_grad
     assert all(life.peer.conversation.position().grown == () for life in played.lives)
+
+
+@pytest.mark.parametrize("hostile", [0, 2], ids=["the coordinator", "a member"])
+@pytest.mark.parametrize("lies", [(Wish,), (Granted,), (Wish, Granted)], ids=["wishes", "grants", "both"])
+def test_a_member_that_tells_others_different_wishes_has_no_two_of_them_sum_vectors_of_different_lengths(
+    lies: tuple[type, ...], hostile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the run goes on, with what is frozen frozen or trained by all."""
+    say, lengths = Channel.post, defaultdict[Any, dict[str, int]](dict)
+    agreed = Growth.agreed
+
+    def lie(channel: Channel, to: str, message: Any) -> None:
+        lied = channel.endpoint.id == ID[hostile] and isinstance(message, lies) and to == ID[3]
+        say(channel, to, dataclasses.replace(message, parameters=b"") if lied else message)
+
+    async def noted(growth: Growth, attempt: Any, contribution: Any, state: Any) -> Any:
+        contribution, state = await agreed(growth, attempt, contribution, state)
+        lengths[attempt][growth._channel.endpoint.id] = len(contribution.vector)
+        return contribution, state
+
+    monkeypatch.setattr(Channel, "post", lie)
+    monkeypatch.setattr(Growth, "agreed", noted)
+    played = Played(task(lambda record, run: record.version == 4), peers=4)
+    honest = {one for index, one in enumerate(ID[:4]) if index != hostile}
+    for attempt, of in lengths.items():
+        assert len({length for peer, length in of.items() if peer in honest}) <= 1, attempt
+    for life in played.lives:
+        assert life.error is None
+        assert life.result is not None
+        assert life.result.finished
+    assert set[int]().union(*(of.values() for of in lengths.values())) >= {HEAD}
 
 
 @pytest.mark.parametrize("late_s", [0.30, 0.36, 0.42, 0.48, 0.54, 0.9])

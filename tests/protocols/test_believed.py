@@ -10,6 +10,7 @@ from conformance import over
 from simulated import endpoint_in, simulate
 
 from samovar.protocols.members.acceptor import Adoption
+from samovar.protocols.members.echoes import Echo
 from samovar.protocols.members.hearsay import Confirm, Confirmed
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.messages import MEMBERS, Adopt, Install, Introduce, Learned, Promise, Reinvite, Stale
@@ -131,7 +132,7 @@ def test_a_member_that_missed_the_decree_takes_it_when_others_confirm_it() -> No
     async def play() -> None:
         company, _ = await with_a_silent_learner()
         handlers = company[2].endpoint.reception._handlers
-        handlers[MEMBERS, Adopt] = lambda envelope: None
+        handlers[MEMBERS, Adopt] = handlers[MEMBERS, Echo] = lambda envelope: None
         asked = list[object]()
         usual = handlers[MEMBERS, Confirmed]
         handlers[MEMBERS, Confirmed] = lambda envelope: (asked.append(envelope.message), usual(envelope))[1]

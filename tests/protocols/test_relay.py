@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -15,9 +16,11 @@ from worlds import CurveRelays, InsecureRelays, SimulatedRelays
 
 from samovar.protocols.addresses import NOWHERE
 from samovar.protocols.channel import Channel
+from samovar.protocols.pipes import Pipe
 from samovar.protocols.relay.ends import Ends, in_order
 from samovar.protocols.relay.messages import RELAY
 from samovar.protocols.relay.relay import Relay
+from samovar.protocols.zeromq.pipes import SocketPipes
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -129,6 +132,26 @@ async def test_what_a_pipe_brings_is_told_as_coming_from_no_host_and_counts_once
     assert r.whence(a.id) == "127.0.0.1"
     for count in (a.bytes_sent, b.bytes_received, r.bytes_sent, r.bytes_received):
         assert 1_000_000 < count < 1_100_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what process connects")
+async def test_no_other_process_uses_up_the_streams_of_a_peer_that_cannot_be_dialled() -> None:
+    pipes, came = SocketPipes(), list[Pipe]()
+    pipes.wanted = lambda peer, pipe: came.append(pipe)
+    doorstep = pipes.doorstep("b")
+    name = doorstep.address.removeprefix("ipc://@")
+    knock = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0{name}'); assert s.recv(1) == b''"
+    try:
+        for _ in range(3):
+            other = await asyncio.create_subprocess_exec(sys.executable, "-c", knock)
+            assert await other.wait() == 0, "it was hung up on"
+        assert not came
+        with socket.socket(socket.AF_UNIX) as own:
+            own.connect(f"\0{name}")
+            await eventually(lambda: len(came) == 1)
+    finally:
+        doorstep.close()
+        pipes.close()
 
 
 async def test_what_waits_for_a_caller_when_it_is_given_up_goes_out_as_it_was(town: Town) -> None:

@@ -1,0 +1,173 @@
+"""Echoes: each member that adopts a decree tells the others which. A leader cannot give two of them two decrees.
+
+The leader sends each member its decree, so one that lies can send each another one. Hence a member goes to the next
+view only when enough members that it reaches have adopted, or hold, the same decree (`enough_of`): any two sets of so
+many of r members have more than (r - 1) // 3 in common, so a member that told both sides the truth. This is the echo of
+Bracha, "Asynchronous Byzantine agreement protocols" (1987). It holds where fewer than a third of the members lie, and
+the others hear each other within a patience. No protocol without signatures does better (Pease, Shostak and Lamport,
+"Reaching agreement in the presence of faults", 1980): of three members, none can tell which of the two others lies.
+
+A ballot has one proposer, which has one decree for it. Where more than (r - 1) // 3 members tell of another decree
+under this peer's ballot, the proposer lied: it is reported, and if r > 3 this peer accuses it (`edges`), so that
+another member leads. If r <= 3, it is reported only, as the other member may have lied instead.
+
+Cost: a message of three numbers from each member to each other one, to about `ASKED_MAX` of them in a larger view. They
+are on their way while the leader hears of the adoptions and tells that the decree holds, so nobody waits for them.
+On failure: a member whose echo has not come is asked (`hearsay`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgpack
+
+from ..channel import Channel, Envelope
+from ..testpoints import sometimes
+from ..transport import PeerId
+from ..wire.frames import message
+from ..wire.schema import fields_of, plain_fields
+from .messages import MEMBERS
+from .roster import Roster
+from .view import Decree, View
+
+RANKS = 1 << 16
+"""A ballot is a counter times this, plus its proposer's rank: no two proposers ever use the same one."""
+ASKED_MAX = 32
+_KEPT = 4
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The sender has adopted the decree with this `mark` under `ballot`."""
+
+    generation: int
+    ballot: int
+    mark: int
+
+
+def mark_of(decree: Decree) -> int:
+    """63 bits that tell this decree from others, above 0."""
+    packed: bytes = msgpack.packb(plain_fields(decree, fields_of(Decree)))
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
+
+
+def enough_of(reached: int) -> int:
+    """How many of the `reached` members, the one that counts among them, have to tell of one decree."""
+    return (reached + _liars(reached)) // 2 + 1
+
+
+def _liars(reached: int) -> int:
+    """The most members of so many of which any number may lie."""
+    return max(0, reached - 1) // 3
+
+
+def partners(peers: Collection[PeerId], me: PeerId) -> list[PeerId]:
+    """The others that `me` tells and asks: all of a few, else about `ASKED_MAX`. Each of two peers is a partner of the
+    other or neither is, and the graph of all partners is random, so that every large part of it has many edges to the
+    rest."""
+    others = [peer for peer in peers if peer != me]
+    if len(others) <= ASKED_MAX:
+        return others
+    below = int(ASKED_MAX / len(others) * (1 << 32))
+    return [peer for peer in others if _lot(*sorted((peer, me))) < below]
+
+
+def _lot(*pair: PeerId) -> int:
+    return int.from_bytes(blake2b(" ".join(pair).encode(), digest_size=4).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What this peer has adopted last: the `mark` of a decree of `proposer`, under `ballot`, in `view`."""
+
+    view: View
+    ballot: int
+    mark: int
+    proposer: PeerId
+
+
+class Echoes:
+    """What the members of the present view say that they have adopted."""
+
+    def __init__(self, channel: Channel, roster: Roster) -> None:
+        self._channel, self._roster = channel, roster
+        self._said: defaultdict[PeerId, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        """The last ballots and marks of each member."""
+        self._own: _Own | None = None
+        self._against: set[PeerId] = set()
+        """The members that tell of another decree under the ballot of `_own`."""
+        self.on_echo: list[Callable[[], None]] = []
+        channel.on(Echo, self._on_echo)
+
+    def begin(self) -> None:
+        """The roster has gone on to another view. What this peer adopted last stays: an echo may still come."""
+        self._said.clear()
+
+    def adopted(self, ballot: int, decree: Decree, proposer: PeerId) -> None:
+        """This peer has adopted `decree`."""
+        mark = mark_of(decree)
+        self._own = _Own(self._roster.view, ballot, mark, proposer)
+        self._against = {peer for peer, said in self._said.items() if any(_differ(*one, ballot, mark) for one in said)}
+        self._judge()
+
+    def tell(self) -> None:
+        """Tell the others what this peer has adopted."""
+        own, roster = self._own, self._roster
+        if own is not None and own.view is roster.view and roster.id in own.view.ids:
+            for peer in self.hearers(own.view):
+                if peer != own.proposer:
+                    self._channel.post(peer, Echo(own.view.generation, own.ballot, own.mark))
+
+    def hearers(self, view: View) -> list[PeerId]:
+        """This peer's partners in `view`, without those that cannot reach it."""
+        me = self._roster.id
+        return [peer for peer in partners(view.ids, me) if not view.are_apart(peer, me)]
+
+    def same(self, mark: int) -> set[PeerId]:
+        """The members that have adopted the decree with this mark last."""
+        return {peer for peer, said in self._said.items() if said[-1][1] == mark}
+
+    def by_another(self, decree: Decree, proposer: PeerId) -> bool:
+        """Whether a third member has adopted `decree` from another proposer than this one."""
+        mark, rank = mark_of(decree), self._roster.view.ids.index(proposer)
+        told = (one for peer, said in self._said.items() if peer != proposer for one in said)
+        return any(other == mark and ballot % RANKS != rank for ballot, other in told)
+
+    def _on_echo(self, envelope: Envelope) -> None:
+        echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own
+        view.check_sense(echo.generation)
+        ours = own is not None and echo.generation == own.view.generation and sender in own.view.ids
+        if own is not None and ours and _differ(echo.ballot, echo.mark, own.ballot, own.mark):
+            self._against.add(sender)
+            self._judge()
+        if echo.generation == view.generation and sender in view.ids:
+            self._said[sender].append((echo.ballot, echo.mark))
+            for told in self.on_echo:
+                told()
+
+    def _judge(self) -> None:
+        """Report the proposer if so many tell of another decree that it lied."""
+        own, roster = self._own, self._roster
+        if own is None or own.proposer == roster.id:
+            return
+        there = [peer for peer in self.hearers(own.view) if self._channel.endpoint.is_lost(peer) is None]
+        if not self._against or len(self._against) <= _liars(1 + len(there)):
+            return
+        sometimes("a leader told two members two decrees")
+        others = ", ".join(sorted(own.view.name(peer) for peer in self._against))
+        why = f"told {others} of another view than this peer under one ballot"
+        if len(there) < 3:
+            self._channel.endpoint.report(own.proposer, f"{why}, or {others} lies")
+        else:
+            self._channel.endpoint.report(own.proposer, why)
+            if roster.coordinator == own.proposer and roster.id in roster.view.ids:
+                roster.missed(own.proposer, f"it {why}")
+
+
+def _differ(ballot: int, mark: int, other_ballot: int, other_mark: int) -> bool:
+    return ballot == other_ballot and mark != other_mark

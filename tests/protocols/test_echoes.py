@@ -1,0 +1,174 @@
+"""A member that leads a change of the view and tells the others different decrees moves no two of them apart."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from company import Company, Walker, assert_one_truth
+from conformance import over
+from simulated import simulate
+
+from samovar.protocols.members.echoes import Echo, enough_of, partners
+from samovar.protocols.members.messages import MEMBERS, Adopt, Install
+from samovar.protocols.members.view import Decree, View
+
+Word = Adopt | Install
+
+
+def another(decree: Decree, number: int) -> Decree:
+    """A decree as good as this one, and not the same."""
+    members = tuple(member.of_capacity(1000 + number) for member in decree.view.members)
+    return replace(decree, view=replace(decree.view, members=members))
+
+
+@dataclass
+class Liar:
+    """p0 of a company of `n`, which leads the changes. `tells`: which decree it tells each peer; None: nothing."""
+
+    n: int
+    tells: Callable[[str, Word], Decree | None] = lambda to, word: word.decree
+    views: defaultdict[int, set[View]] = field(default_factory=lambda: defaultdict(set))
+    """The views of each generation in which any honest peer was."""
+
+    async def gathered(self) -> Company:
+        company = self.company = Company(self.n, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        channel = company[0].membership._channel
+        say = channel.post
+
+        def lie(to: str, message: object) -> None:
+            decree = self.tells(to, message) if isinstance(message, Adopt | Install) else None
+            if not isinstance(message, Adopt | Install):
+                say(to, message)
+            elif decree is not None:
+                say(to, replace(message, decree=decree))
+
+        channel.post = lie  # type: ignore[method-assign]
+        for walker in self.honest:
+            walker.membership.on_view.append(lambda view: self.views[view.generation].add(view))
+        return company
+
+    @property
+    def honest(self) -> list[Walker]:
+        return self.company.walkers[1:]
+
+    def together(self) -> None:
+        assert {generation: len(views) for generation, views in self.views.items() if len(views) > 1} == {}
+        assert_one_truth(self.company)
+
+    async def they_go_on(self) -> None:
+        reached = max(walker.sgd.state.round for walker in self.honest) + 4
+        await self.company.until(lambda: all(walker.sgd.state.round >= reached for walker in self.honest))
+
+
+@pytest.mark.parametrize(
+    ("sides", "removed"),
+    [((0, 0, 1), False), ((0, 0, 1, 1), True), ((0, 1, 2, 3), True), ((0, 0, 0, 0, 1, 1), False), ((0, 1) * 4, True)],
+)
+def test_a_leader_that_tells_each_member_another_decree_moves_no_two_of_them_apart(
+    sides: tuple[int, ...], removed: bool
+) -> None:
+    """Where none of its decrees has enough adopters, the others lead the change without it."""
+    side = {f"p{1 + index}": which for index, which in enumerate(sides)}
+
+    async def play() -> None:
+        liar = Liar(1 + len(sides), lambda to, word: another(word.decree, side[to]))
+        company = await liar.gathered()
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: all(one.membership.view.generation > generation for one in liar.honest))
+        await liar.they_go_on()
+        liar.together()
+        whys = [loss.why for walker in liar.honest for loss in walker.membership.removals if loss.peer == "p0"]
+        assert bool(whys) is removed
+        assert all("of another view than this peer under one ballot" in why for why in whys)
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_leader_that_tells_a_second_decree_when_the_first_may_hold_is_not_followed() -> None:
+    """One member has gone on by the first, and the others do not know it yet."""
+
+    async def play() -> None:
+        second = False
+        liar = Liar(4, lambda to, word: another(word.decree, second) if isinstance(word, Adopt) or to == "p1" else None)
+        company = await liar.gathered()
+        for walker in company.walkers[2:]:  # the leader has all the time that it needs
+            walker.endpoint.reception._handlers[MEMBERS, Echo] = lambda envelope: None
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: company[1].membership.view.generation > generation)
+        first, second, say = company[1].membership._change.acceptor.latest, True, over(company[0].endpoint, MEMBERS)
+        assert first is not None
+        ballot = company[2].membership._change.promised
+        for to in ("p2", "p3"):
+            say.post(to, Adopt(generation, ballot + (1 << 16), another(first, 7)))
+        await asyncio.sleep(0.5)
+        for to in ("p2", "p3"):
+            say.post(to, Install(another(first, 7)))
+        await company.until(lambda: all(one.membership.view.generation > generation for one in liar.honest))
+        await liar.they_go_on()
+        liar.together()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_of_three_the_leader_that_tells_each_of_the_others_another_decree_is_reported_by_both() -> None:
+    """None of three can tell which of the two others lies, so that is all that they can do."""
+
+    async def play() -> None:
+        liar = Liar(3, lambda to, word: another(word.decree, int(to[1])))
+        company = await liar.gathered()
+        company[0].membership.renew()
+        for walker, other in ((company[1], "p2"), (company[2], "p1")):
+            await company.until(lambda walker=walker: "p0" in walker.endpoint.refused)
+            assert f"told {other} of another view than this peer" in walker.endpoint.refused["p0"]
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("others", [2, 3, 4, 6])
+def test_one_member_that_says_it_adopted_another_decree_keeps_nobody_from_the_view(others: int) -> None:
+    async def play() -> None:
+        company = Company(1 + others, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        liar = company[others].membership._channel
+        say = liar.post
+
+        def lie(to: str, message: object) -> None:
+            say(to, replace(message, mark=message.mark + 1) if isinstance(message, Echo) else message)
+
+        liar.post = lie  # type: ignore[method-assign]
+        generation = company[0].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: company[0].membership.view.generation > generation)
+        await asyncio.sleep(0.5)
+        assert {walker.membership.view for walker in company.walkers} == {company[0].membership.view}
+        assert not company[0].membership.removals
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_any_two_groups_that_are_enough_have_more_in_common_than_may_lie() -> None:
+    for reached in range(1, 200):
+        liars = (reached - 1) // 3
+        assert 2 * enough_of(reached) - reached > liars or reached <= 1
+        assert enough_of(reached) <= reached - liars, "those that do not lie are enough"
+
+
+def test_of_many_members_each_has_about_as_many_partners_and_is_one_of_theirs() -> None:
+    peers = [f"{index:064x}" for index in range(600)]
+    of = {peer: {*partners(peers, peer)} for peer in peers}
+    assert all(peer in of[other] for peer in peers for other in of[peer])
+    assert all(8 <= len(others) <= 70 for others in of.values())
+    reached, found = {peers[0]}, {peers[0]}
+    while found:
+        found = set[str]().union(*(of[peer] for peer in found)) - reached
+        reached |= found
+    assert len(reached) == 600, "they are in one piece"
