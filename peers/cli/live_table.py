@@ -41,7 +41,7 @@ LATELY_S: Final = 10.0
 """The window, in seconds, over which the speed is measured to estimate the remaining time."""
 
 STATES: Final[Mapping[str, str]] = {
-    "started": "starting",
+    "started": "training",
     "joined": "training",
     "resumed": "training",
     "left": "left",
@@ -172,7 +172,7 @@ class Board:
         return SPACES.join(self._phrases(elapsed_s))
 
     def _phrases(self, elapsed_s: float) -> list[str]:
-        texts = [clock_text(elapsed_s), f"{self._noun} {self.version:,}" if self.version else "getting together"]
+        texts = [clock_text(elapsed_s), self._progress()]
         if awaited := self._awaited():
             texts.append(awaited)
         if math.isfinite(self.loss):
@@ -192,6 +192,12 @@ class Board:
             texts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return texts + ([f"about {seconds_text(left)} left"] if left else [])
+
+    def _progress(self) -> str:
+        if self.version:
+            return f"{self._noun} {self.version:,}"
+        trains = any(peer.state == "training" for peer in self.peers.values())
+        return f"in the first {self._noun}" if trains else "getting together"
 
     def _awaited(self) -> str:
         """The stalled peers, for which the others wait, as text; "" if there are none."""
