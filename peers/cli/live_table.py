@@ -106,6 +106,8 @@ class Board:
         self._evaluated: ExchangeRecord | None = None
         """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
+        self._begun = False
+        """Whether a peer that founds the run has begun to train."""
         self._members = (0, 0)
         """Number of the latest exchange, and of its members, some of which may be unknown here."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -129,6 +131,7 @@ class Board:
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
+        self._begun = self._begun or record.event == "started"
         if not (record.event == "lost" and peer.state in GONE):  # a peer that has left is not lost
             peer.state = STATES.get(record.event, peer.state)
 
@@ -196,8 +199,7 @@ class Board:
     def _progress(self) -> str:
         if self.version:
             return f"{self._noun} {self.version:,}"
-        trains = any(peer.state == "training" for peer in self.peers.values())
-        return f"in the first {self._noun}" if trains else "getting together"
+        return f"in the first {self._noun}" if self._begun else "getting together"
 
     def _awaited(self) -> str:
         """The stalled peers, for which the others wait, as text; "" if there are none."""

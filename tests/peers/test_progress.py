@@ -105,6 +105,8 @@ def test_peers_that_have_gathered_train_although_no_round_is_over() -> None:
     assert "training" in row(drawn(found.render(30, 120)), "alice")
     found.update(committed("alice", 1))
     assert "first" not in found.headline(40)
+    late = board(happened("bob", "joined"))
+    assert "first" not in late.headline(1), "the run is in a later one"
 
 
 def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:
