@@ -1,4 +1,4 @@
-"""Samovar: federated and decentralized training for PyTorch, from NCCL islands down to smart teapots."""
+"""Samovar: federated and decentralized training for PyTorch, on machines that differ and that come and go."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

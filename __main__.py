@@ -10,10 +10,10 @@ _VERBS = {
     "join": Verb(f"{__package__}.peers.cli.join", "Take part in a run, from this machine."),
     "invite": Verb(f"{__package__}.peers.cli.invite", "Show, end or renew the invite of a run that goes on."),
     "simulate": Verb(f"{__package__}.sims.cli", "Train a task with many peers in virtual time."),
-    "plan": Verb(f"{__package__}.peers.cli.plan", "Which allreduce is the fastest on these links."),
+    "plan": Verb(f"{__package__}.peers.cli.plan", "Predict how long an averaging takes on given links."),
     "report": Verb(f"{__package__}.peers.cli.tools", "Show a run as one page."),
-    "keys": Verb(f"{__package__}.peers.cli.tools", "Make a key pair to be known by."),
-    "doctor": Verb(f"{__package__}.peers.cli.doctor", "What stands between this machine and a run."),
+    "keys": Verb(f"{__package__}.peers.cli.tools", "Make a key pair for this machine."),
+    "doctor": Verb(f"{__package__}.peers.cli.doctor", "Check whether this machine can take part in a run."),
 }
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -22,7 +22,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.version_option(__version__, message="samovar %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Train one PyTorch model on many machines that differ in everything.
+    """Train one PyTorch model on several machines that differ.
 
     \b
     samovar train TASK --peers 4          four peers here; prints how others join

@@ -37,7 +37,10 @@ LIMITS = (
     Limit(VIEW_MEMBERS_MAX, "no more peers are let in"),
     Limit(MEASURED_MEMBERS_MAX, "parts are not cut by the peers' bandwidths, and no deadline is set for a round"),
     Limit(SHARED_MEMORY_MEMBERS_MAX, "peers on one machine send vectors instead of sharing memory"),
-    Limit(CHOSEN_MEMBERS_MAX, "the schedule is not chosen by what links cost"),
+    Limit(
+        CHOSEN_MEMBERS_MAX,
+        "--schedule auto always takes the same schedule, and does not compare them on the measured links",
+    ),
     Limit(ONE_HOP_MEMBERS_MAX, "short vectors take two hops instead of one"),
 )
 """All limits, the largest first."""

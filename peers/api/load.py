@@ -31,15 +31,17 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None, *,
 
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied
     weights are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one
-    line of text that names the first difference, or says that the folder has no such file. Scripts and simulations
-    leave no files.
+    line of text that names the first difference, or says that the folder has no such file, and TypeError when `model`
+    is no module. Scripts and simulations leave no files.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))
     folder = run.folder if isinstance(run, Result) else Path(run)
     file = _farthest(folder) if peer is None else _of_peer(folder, str(peer))
     saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
-        raise CheckpointError(f"{file}: the run's model is another than this one: {wrong}")
+        raise CheckpointError(f"{file}: this is not the run's model: {wrong}")
     load_tensors(model, tensors)
     return model
 
@@ -64,13 +66,13 @@ def _difference(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> str:
     """The first difference of a model's tensors from the saved ones, in words; "": there is none."""
     for name, tensor in mine.items():
         if name not in saved:
-            return f"it has no {name!r} (if that is tied to another tensor there, tie it here)"
+            return f"the run has no {name!r} (if it is tied to another tensor there, tie it here)"
         if saved[name].shape != tensor.shape:
-            return f"its {name!r} has the shape {tuple(saved[name].shape)}, and {tuple(tensor.shape)} here"
+            return f"the run's {name!r} has the shape {tuple(saved[name].shape)}, and this one {tuple(tensor.shape)}"
         if saved[name].dtype != tensor.dtype:
-            return f"its {name!r} is {saved[name].dtype}, and {tensor.dtype} here"
+            return f"the run's {name!r} is {saved[name].dtype}, and this one {tensor.dtype}"
     more = [name for name in saved if name not in mine]
-    return f"{more[0]!r} of it is not here" if more else ""
+    return f"this one has no {more[0]!r}" if more else ""
 
 
 def _files(folder: Path) -> list[Path]:

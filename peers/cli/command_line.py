@@ -3,12 +3,17 @@ import."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import resource
+import shutil
 import sys
+import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TextIO
 
 import click
 
@@ -23,10 +28,26 @@ class Verb(NamedTuple):
     help: str
 
 
+_COMMAND: Final = re.compile(r"samovar (?:--|[a-z]+ ).*")
+
+
 def fail(line: str) -> int:
-    """Print an error as one line on stderr; returns the exit code, 2."""
-    click.echo(f"samovar: {line}", err=True)
+    """Print an error on stderr, as one line unless that is a terminal; returns the exit code, 2."""
+    click.echo(between_words(f"samovar: {line}", sys.stderr), err=True)
     return 2
+
+
+def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
+    """`line` as it is printed on `stream`. A terminal would break a long line within a word: there it is broken between
+    two words, and begins again after `indent` spaces. A command at its end stays in one piece, to be copied."""
+    if not stream.isatty():
+        return line
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)
+    columns = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(
+        whole, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 class CommandLine(click.Group):
@@ -43,7 +64,8 @@ class CommandLine(click.Group):
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
         try:
-            command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+            with _loading(sys.stderr):
+                command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
         except Exception as error:
             if (library := _failed_in(error)) is None:
                 raise
@@ -62,6 +84,21 @@ class CommandLine(click.Group):
         except click.Abort:
             code = 130
         sys.exit(code)
+
+
+@contextlib.contextmanager
+def _loading(stream: TextIO) -> Iterator[None]:
+    """Tell on a terminal that the import goes on, which takes ten seconds on a slow machine. Nothing of it remains."""
+    if not stream.isatty() or "--quiet" in sys.argv or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    stream.write("loading PyTorch ...")
+    stream.flush()
+    try:
+        yield
+    finally:
+        stream.write("\r\x1b[K")
+        stream.flush()
 
 
 def _failed_in(error: Exception) -> str | None:
@@ -84,5 +121,5 @@ def _usage_line(error: click.ClickException) -> str:
     said = " ".join((error.message if near else error.format_message()).split()).rstrip(".")
     hint = f"did you mean {near[0]}?" if near else f"see {context.command_path} --help" if context else ""
     hands_on = context and any(parameter.name == "arguments" for parameter in context.command.params)
-    other = " (a script's own go after --)" if hands_on and isinstance(error, click.NoSuchOption) else ""
+    other = " (options of the task itself go after --)" if hands_on and isinstance(error, click.NoSuchOption) else ""
     return "; ".join(filter(None, [said[:1].lower() + said[1:], hint])) + other

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import resource
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,10 +25,11 @@ from ..launch.session import open_endpoint
 from ..machine.open_files import FILES_WISHED, raise_file_limit
 from ..records.units import bytes_text
 from ..settings.settings import Settings
+from .command_line import between_words
 from .flags import GroupedCommand, click_options
 from .output import exits
 
-_BY_SWIM = f"by gossip with --membership swim at most {SWIM_PEERS_MAX}"
+_BY_SWIM = f"with --protocol gossip --membership swim at most {SWIM_PEERS_MAX}"
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 
@@ -44,7 +46,7 @@ class Finding:
 
 @click.command(cls=GroupedCommand, first=("invite", "listen", "advertise"))
 @click.argument("address", required=False)
-@click.option("--invite", metavar="TEXT", help="What `samovar train` printed.")
+@click.option("--invite", metavar="TEXT", help="The invite that `samovar train` printed.")
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
 @click_options(*_FLAGS)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
@@ -94,7 +96,7 @@ def _machine() -> list[Finding]:
         Finding("processors", f"{os.cpu_count()} cores; {', '.join(devices) or 'no CUDA device'}"),
         Finding("open files", f"at most {files}", few),
         Finding("addresses", ", ".join(local_addresses())),
-        Finding("a run", f"at most {VIEW_MEMBERS_MAX} peers, all named in one message; {_BY_SWIM}"),
+        Finding("peers", f"at most {VIEW_MEMBERS_MAX} in one run; {_BY_SWIM}"),
     ]
 
 
@@ -151,6 +153,6 @@ def _show(findings: list[Finding], as_json: bool) -> None:
     for finding in findings:
         # An unreachable address does no harm while the advertised one is reachable.
         mark = "✗" if finding.advice else "✓" if finding.facts.get("reached", True) else "-"
-        click.echo(f"{mark} {finding.what:<{width}}  {finding.found}")
+        click.echo(between_words(f"{mark} {finding.what:<{width}}  {finding.found}", sys.stdout, width + 4))
         if finding.advice:
-            click.echo(f"  {'':<{width}}  → {finding.advice}")
+            click.echo(between_words(f"  {'':<{width}}  → {finding.advice}", sys.stdout, width + 6))

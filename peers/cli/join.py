@@ -37,7 +37,7 @@ from .output import Output, exits, prints_aside, run_options
     "--invite",
     metavar="TEXT|FILE|-",
     envvar="SAMOVAR_INVITE",
-    help="What `samovar train` printed, its file, or -: stdin.",
+    help="The invite, or a file that has it, or - for stdin.",
 )
 @click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
 @click.option("--insecure", is_flag=True, help="The run was started with --insecure.")

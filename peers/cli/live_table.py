@@ -41,7 +41,7 @@ LATELY_S: Final = 10.0
 """The window, in seconds, over which the speed is measured to estimate the remaining time."""
 
 STATES: Final[Mapping[str, str]] = {
-    "started": "starting",
+    "started": "training",
     "joined": "training",
     "resumed": "training",
     "left": "left",
@@ -106,6 +106,8 @@ class Board:
         self._evaluated: ExchangeRecord | None = None
         """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
+        self._begun = False
+        """Whether a peer that founds the run has begun to train."""
         self._members = (0, 0)
         """Number of the latest exchange, and of its members, some of which may be unknown here."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -129,6 +131,7 @@ class Board:
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
+        self._begun = self._begun or record.event == "started"
         if not (record.event == "lost" and peer.state in GONE):  # a peer that has left is not lost
             peer.state = STATES.get(record.event, peer.state)
 
@@ -172,7 +175,7 @@ class Board:
         return SPACES.join(self._phrases(elapsed_s))
 
     def _phrases(self, elapsed_s: float) -> list[str]:
-        texts = [clock_text(elapsed_s), f"{self._noun} {self.version:,}" if self.version else "getting together"]
+        texts = [clock_text(elapsed_s), self._progress()]
         if awaited := self._awaited():
             texts.append(awaited)
         if math.isfinite(self.loss):
@@ -192,6 +195,11 @@ class Board:
             texts.append(", ".join([count_text(there, "peer"), *away]))
         left = self._left_s(elapsed_s)
         return texts + ([f"about {seconds_text(left)} left"] if left else [])
+
+    def _progress(self) -> str:
+        if self.version:
+            return f"{self._noun} {self.version:,}"
+        return f"in the first {self._noun}" if self._begun else "getting together"
 
     def _awaited(self) -> str:
         """The stalled peers, for which the others wait, as text; "" if there are none."""

@@ -27,6 +27,7 @@ from ..report.plan_chart import Bar, plan_chart
 from ..report.plan_graph import graph_chart
 from ..settings.link_text import parse_duration, parse_link, parse_size
 from . import plan_gossip
+from .command_line import between_words
 from .fitting import Folded
 from .output import exits
 from .plan_gossip import names_of
@@ -151,7 +152,7 @@ def plan(
     shown = Group(Text(found.title, style="bold"), Text(), found.table)
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
     for line in found.notes:
-        click.echo(line)
+        click.echo(between_words(line, sys.stdout))
     if svg is not None:
         click.echo(f"drawn: {svg}")
     return 0

@@ -204,6 +204,8 @@ def _peer_table(result: Result) -> Folded:
         shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
     for peer in shown:
         table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, more))
+    if len(shown) < len(result.peers):
+        table.add_row(f"+ {len(result.peers) - len(shown):,} more", *[""] * len(heads))
     if len(result.peers) > 1:
         table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), more), style="bold")
     return table

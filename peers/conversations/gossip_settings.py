@@ -54,9 +54,9 @@ class GossipSettings(PeriodSettings):
         "Faults, in seconds": ("norm_limit",),
     }
 
-    algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Who mixes with whom, and how.", agreed=True)
+    algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Gossip algorithm, as choco.", agreed=True)
     topology: Parsed[Topology] = setting(_USUAL, _topology(), "The graph of neighbours.", agreed=True)
-    membership: Parsed[Kind] = setting("views", _membership(), "How peers know who is there.", agreed=True)
+    membership: Parsed[Kind] = setting("views", _membership(), "views, or swim for many peers.", agreed=True)
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)

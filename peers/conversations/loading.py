@@ -39,7 +39,7 @@ def loaded(text: str) -> Spoken:
     if name in installed:
         return _of_package(name, installed[name])
     known = ", ".join([*CONVERSATIONS, *installed])
-    raise OptionError(f"there is no conversation {text[:60]!a}; there are {known}, and any FILE.py with a CONVERSATION")
+    raise OptionError(f"there is none called {text[:60]!a}; known are {known}, and a FILE.py of your own")
 
 
 def of_another(name: str, spoken: Spoken) -> str:

@@ -91,7 +91,7 @@ def ends_of(wished: LocalSGDSettings, facts: Facts, steps: int | None) -> Ends:
     goal, headline = None if wished.stop is None else wished.stop.value, facts.headline
     if headline is None and (goal is not None or wished.stop_patience is not None):
         flag = "--stop-patience" if goal is None else "--stop"
-        raise ValueError(f"{flag} goes by what evaluate(model) returns, and the task has none")
+        raise ValueError(f"{flag} needs evaluate(model), and the task has none")
     return Ends(
         steps=steps,
         samples=wished.samples,

@@ -39,15 +39,15 @@ class LocalSGDSettings(PeriodSettings):
     }
 
     schedule: Parsed[Schedule | None] = setting(
-        "auto", rules.schedule(), "The allreduce; samovar plan lists all.", agreed=True
+        "auto", rules.schedule(), "Allreduce schedule; see samovar plan.", agreed=True
     )
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "Encoding of what is sent, e.g. int8.", agreed=True)
-    outer: Parsed[OuterStep] = setting("plain", rules.outer(), "What a mean does to the model.", agreed=True)
-    fragments: int = setting(1, rules.whole(1, 1000), "Parts of the model, one a round.", agreed=True)
+    outer: Parsed[OuterStep] = setting("plain", rules.outer(), "Outer step, as nesterov.", agreed=True)
+    fragments: int = setting(1, rules.whole(1, 1000), "Average one of N parts a round.", agreed=True)
     inner: str = setting(
-        "kept", rules.one_of("kept", "averaged", "reset"), "The optimizer's own state then.", agreed=True
+        "kept", rules.one_of("kept", "averaged", "reset"), "Optimizer state at an average.", agreed=True
     )
-    overlap: bool = setting(False, rules.flag(), "Take the next local steps while the last are averaged.", agreed=True)
+    overlap: bool = setting(False, rules.flag(), "Take local steps while the last ones are averaged.", agreed=True)
     overlap_share: float | None = setting(
         None,
         rules.share(),
@@ -65,7 +65,7 @@ class LocalSGDSettings(PeriodSettings):
         "Local steps between two averages within a site.",
         agreed=True,
     )
-    drift: str = setting("left", rules.one_of("left", "corrected"), "Pull of unlike data, or SCAFFOLD.", agreed=True)
+    drift: str = setting("left", rules.one_of("left", "corrected"), "SCAFFOLD's correction, or none.", agreed=True)
     norm_limit: float = setting(
         NORM_LIMIT,
         rules.times(10, 1e30),
@@ -73,11 +73,13 @@ class LocalSGDSettings(PeriodSettings):
         agreed=True,
     )
 
-    samples: int | None = setting(None, rules.whole(1, 10**15), "Samples of all peers together.", agreed=True)
-    epochs: float | None = setting(None, rules.passes(), "Passes of each peer over its own data, as 2.5.", agreed=True)
-    stop: Parsed[Goal] | None = setting(None, rules.goal(), "A goal, as in 'accuracy >= 0.97'.", agreed=True)
+    samples: int | None = setting(None, rules.whole(1, 10**15), "End after N samples of all peers.", agreed=True)
+    epochs: float | None = setting(
+        None, rules.passes(), "End after E passes of a peer over its data, as 2.5.", agreed=True
+    )
+    stop: Parsed[Goal] | None = setting(None, rules.goal(), "End at a metric, as in 'accuracy >= 0.97'.", agreed=True)
     stop_patience: int | None = setting(
-        None, rules.whole(1, 10**9, "ROUNDS"), "Rounds without a better metric.", agreed=True
+        None, rules.whole(1, 10**9, "ROUNDS"), "End after ROUNDS without a better metric.", agreed=True
     )
 
     def __post_init__(self) -> None:
@@ -125,9 +127,9 @@ class LocalSGDSettings(PeriodSettings):
 
     def check_metrics(self, names: Collection[str], headline: str) -> None:
         if self.stop is not None and (metric := self.stop.value.metric) not in names:
-            raise SettingsError(f"goes by {metric!r}, and evaluate() gives {', '.join(names)}", "stop", "--stop")
+            raise SettingsError(f"names the metric {metric!r}; evaluate() returns {', '.join(names)}", "stop", "--stop")
         if self.stop_patience is not None and headline not in names:
-            lacks = f"goes by {headline!r}, and evaluate() gives {', '.join(names)}: name the first of these in METRICS"
+            lacks = f"needs the metric {headline!r}; evaluate() returns {', '.join(names)}: name the first in METRICS"
             raise SettingsError(lacks, "stop_patience", "--stop-patience")
 
     def brings_gradients(self) -> bool:

@@ -16,9 +16,7 @@ class PeriodSettings(OwnSettings):
     """Settings of a conversation whose peers average after a number of local steps."""
 
     period: Parsed[PeriodPolicy] = setting("adaptive", rules.period(), "Local steps between two averages.", agreed=True)
-    period_initial: int = setting(
-        16, rules.whole(1, AdaComm().period_max), "Local steps of the first adaptive period.", agreed=True
-    )
+    period_initial: int = setting(16, rules.whole(1, AdaComm().period_max), "The first adaptive period.", agreed=True)
     period_block_s: float = setting(2.0, rules.seconds(1e6), "Seconds between its changes, at least.", agreed=True)
 
     def __post_init__(self) -> None:

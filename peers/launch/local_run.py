@@ -122,7 +122,10 @@ class LocalRun:
         if self.resumed:
             keep_settings(self.folder, settings)  # not before all peers could go on with them
         local = split_address(members[0]["address"])[0].startswith("127.")
+        before = ways_in.lines
         unwritten = ways_in.met(members)
+        if ways_in.lines == before:
+            return  # a peer was restarted, and others join as before
         display.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)

@@ -111,7 +111,7 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
     if not sum(spent):
         return ""
     compute, wait, transfer, evaluate = (f"{phase / sum(spent):.0%}" for phase in spent)
-    told = f"Of the peers' time {compute} was compute, {wait} waiting for others, or for what is on its way, "
+    told = f"Of the peers' time {compute} was compute, {wait} waiting for other peers or for messages, "
     told += f"{transfer} transfer and {evaluate} evaluation." if spent[-1] else f"and {transfer} transfer."
     if hidden := sum(peer.hidden_s for peer in peers):
         told += f" Averaging went on for {seconds_text(hidden)} behind local steps."
@@ -127,7 +127,7 @@ def _longest_awaited(run: Run) -> str:
     if not most or not waited[most]:
         return ""
     evaluates = f", which evaluates: {seconds_text(evaluated[most])} of {seconds_text(waited[most])}"
-    return f" They waited longest for {_text(most)}{evaluates if evaluated[most] else ''}."
+    return f" They waited longest for peer {_text(most)}{evaluates if evaluated[most] else ''}."
 
 
 def missing_table(run: Run, missing: Sequence[Absence]) -> str:

@@ -24,12 +24,14 @@ class CommonSettings(Declared):
     raise SettingsError."""
 
     peers: int = setting(4, rules.peers(), "Peers that gather before the first round.", agreed=True)
-    protocol: Spoken = setting("allreduce", rules.protocol(), "What peers say to each other.", agreed=True, verbs=_ALL)
+    protocol: Spoken = setting(
+        "allreduce", rules.protocol(), "Also: gossip, parameter_server.", agreed=True, verbs=_ALL
+    )
     steps: int | None = setting(
         None, rules.whole(1, 10**12), f"Local steps of each peer, not of all. [default: {USUAL_STEPS}]", agreed=True
     )
     arguments: str = setting("", rules.arguments(), "What the task is given, after --.", agreed=True, verbs="")
-    seed: int = setting(0, rules.whole(0, 2**63 - 1), "What all random choices derive from.", agreed=True)
+    seed: int = setting(0, rules.whole(0, 2**63 - 1), "Seed of all random choices.", agreed=True)
     device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
     threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)
     patience_s: float = setting(5.0, rules.seconds(86_400), "A peer's silence until it is lost.")
@@ -48,16 +50,18 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting(ANYWHERE, units.address(), "Where to listen; none: dial only.", verbs=_HERE)
+    listen: str = setting(ANYWHERE, units.address(), "Listen here; none: dial only.", verbs=_HERE)
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
         None, units.rate(), "Most to relay for each peer. [default: endless]", verbs=_HERE
     )
     edge: bool = setting(False, rules.flag(), "Dials only; one thread, little memory.", verbs="join")
     budget: str | None = setting(
-        None, units.rate(), "Most to send a second, and to get. [default: endless]", verbs=_ALL
+        None, units.rate(), "Most sent, and received, a second. [default: endless]", verbs=_ALL
     )
-    budget_per_day: str | None = setting(None, units.size(), "Most of both in 24 hours. [default: endless]", verbs=_ALL)
+    budget_per_day: str | None = setting(
+        None, units.size(), "Sent and received in 24 hours. [default: endless]", verbs=_ALL
+    )
     insecure: bool = setting(
         False, rules.flag(), "No keys, no encryption: whoever reaches a peer may join.", verbs="train"
     )

@@ -17,6 +17,7 @@ def settings_of(given: Mapping[str, object], config: PathText | None = None, tel
         return Settings.read(None if config is None else Path(config), given, tell)
 
 
+_UNKNOWN = re.compile(r"\Aunknown key")  # further on it is the key of a file
 _COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor)\b[^;,)]*"
 _FLAG = re.compile(rf"({_COMMAND})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?")
 
@@ -24,7 +25,10 @@ _FLAG = re.compile(rf"({_COMMAND})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[
 def python_words(text: str) -> str:
     """A message for a user of the command line in words for a caller of Python: `--period 16` becomes `period=16`.
     Whole commands, which are to be typed in a shell, stay as they are."""
-    return _FLAG.sub(_argument, text.replace("samovar train --help tells all", "help(samovar.Settings) tells all"))
+    text = _UNKNOWN.sub(
+        "no such argument", text.replace("samovar train --help tells all", "help(samovar.Settings) tells all")
+    )
+    return _FLAG.sub(_argument, text)
 
 
 def _argument(found: re.Match[str]) -> str:

@@ -198,8 +198,8 @@ def _check_call(path: Path, name: str, function: Callable[..., Any]) -> None:
     except ValueError:  # some functions in C have no signature
         return
     if not any(_binds(signature, arguments) for arguments in _CALLS[name]):
-        wanted = f"{name}({', '.join(_CALLS[name][0])})"
-        raise TaskError(f"{path}: {wanted} is what is called, and it is {name}{signature}")
+        wanted = f"({', '.join(_CALLS[name][0])})"
+        raise TaskError(f"{path}: {name}() must take {wanted}, got {name}{signature}")
 
 
 def _binds(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:

@@ -152,8 +152,8 @@ def test_a_bad_file_of_a_conversation_is_told_in_one_line(ring: Path, source: st
 
 @pytest.mark.parametrize("name", ["", "gossips", "ALLREDUCE", "allreduce.p", "#", "x" * 5000, "\n"])
 def test_an_unknown_conversation_is_refused_with_the_known_ones(name: str) -> None:
-    assert refused(None, protocol=name).startswith("--protocol is refused: there is no conversation '")
-    assert "; there are allreduce, gossip, parameter_server, and any FILE.py" in refused(None, protocol=name)
+    assert refused(None, protocol=name).startswith("--protocol is refused: there is none called '")
+    assert "; known are allreduce, gossip, parameter_server, and a FILE.py" in refused(None, protocol=name)
     with pytest.raises(SettingsError, match=r"^protocol must be the name of a conversation, or FILE"):
         Settings(protocol=1)
 
@@ -242,7 +242,7 @@ def test_a_conversation_of_an_installed_package_is_found_by_its_entry_point(
     assert Settings().with_agreed(settings.agreed_json()).own == settings.own
     assert "--own-share" in run("--protocol", "my-ring", "--help")
     assert "some_rings:RING cannot be imported: AttributeError" in refused(None, protocol="bad-ring")
-    assert "there are allreduce, gossip, parameter_server, my_ring, bad_ring, and any FILE.py" in refused(
+    assert "known are allreduce, gossip, parameter_server, my_ring, bad_ring, and a FILE.py" in refused(
         None, protocol="her_ring"
     )
 

@@ -35,7 +35,7 @@ def found(*arguments: object, code: int) -> dict[str, dict[str, Any]]:
 
 def test_alone_it_looks_at_this_machine() -> None:
     findings = found(code=0)
-    assert list(findings) == ["software", "processors", "open files", "addresses", "a run", "listening"]
+    assert list(findings) == ["software", "processors", "open files", "addresses", "peers", "listening"]
     assert f"torch {torch.__version__}" in findings["software"]["found"]
     assert findings["software"]["found"].endswith("CURVE: yes")
     assert re.fullmatch(r"tcp://\S+:\d+; an unknown key is refused", findings["listening"]["found"])
@@ -52,7 +52,7 @@ def test_people_get_a_line_for_each_finding() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "✓ software", "✓ processors", "✓ open files", "✓ addresses", "✓ a run", "✓ listening",
+        "✓ software", "✓ processors", "✓ open files", "✓ addresses", "✓ peers", "✓ listening",
     ]  # fmt: skip
     assert re.search(r"  tcp://127\.0\.0\.1:\d+; an unknown key is refused$", lines[-1])
 

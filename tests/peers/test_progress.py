@@ -97,6 +97,18 @@ def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() ->
         assert part in text.splitlines()[0]
 
 
+def test_peers_that_have_gathered_train_although_no_round_is_over() -> None:
+    found = board()
+    assert "getting together" in found.headline(1)
+    found.update(happened("alice", "started"))
+    assert "in the first round   1 peer" in found.headline(30)
+    assert "training" in row(drawn(found.render(30, 120)), "alice")
+    found.update(committed("alice", 1))
+    assert "first" not in found.headline(40)
+    late = board(happened("bob", "joined"))
+    assert "first" not in late.headline(1), "the run is in a later one"
+
+
 def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:
     told = board(dataclasses.replace(committed("alice", 1), metrics={"accuracy": 0.5}))
     assert "accuracy 50.00%   " in told.headline(1.0)
@@ -378,6 +390,8 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     text = drawn(final_table(many))
     assert "2 h 0 min of virtual time" in text
     assert sum(line.startswith("p") for line in text.splitlines()) == SLOWEST + 1  # and the heading
+    assert f"+ {64 - SLOWEST} more" in text
+    assert "more" not in drawn(final_table(result))
 
 
 def summary_of(peer: str) -> PeerSummary:

@@ -167,7 +167,7 @@ def test_a_metric_that_is_called_like_a_field_has_a_column_of_its_own(run: Any) 
 @pytest.mark.parametrize(
     ("given", "kind", "said"),
     [
-        ({"perods": 3}, samovar.SettingsError, 'unknown key "perods"; did you mean "period"?'),
+        ({"perods": 3}, samovar.SettingsError, 'no such argument "perods"; did you mean "period"?'),
         ({"steps": 0}, samovar.SettingsError, "steps must be a whole number from 1 to"),
         (
             {"overlap": True},
@@ -312,6 +312,11 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
         samovar.load(Tied(width=6), "odd", mean=True)
 
 
+def test_a_function_that_makes_the_model_is_not_taken_for_one(here: Path) -> None:
+    with pytest.raises(TypeError, match=r"takes an nn\.Module, got <class .*Tied'>: call it"):
+        samovar.load(Tied, saved(here / "run", Tied()))  # type: ignore[type-var]
+
+
 @pytest.mark.parametrize(
     ("model", "folder", "peer", "said"),
     [
@@ -319,12 +324,12 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
             Tied(tied=False),
             "run",
             None,
-            "the run's model is another than this one: it has no 'out.weight' (if that is tied",
+            "this is not the run's model: the run has no 'out.weight' (if it is tied",
         ),
-        (Tied(width=6), "run", None, "its 'embed.weight' has the shape (5, 4), and (5, 6) here"),
-        (Tied().double(), "run", None, "is torch.float32, and torch.float64 here"),
-        (nn.Embedding(5, 4), "run", None, "it has no 'weight'"),
-        (nn.Module(), "run", None, "of it is not here"),
+        (Tied(width=6), "run", None, "the run's 'embed.weight' has the shape (5, 4), and this one (5, 6)"),
+        (Tied().double(), "run", None, "is torch.float32, and this one torch.float64"),
+        (nn.Embedding(5, 4), "run", None, "the run has no 'weight'"),
+        (nn.Module(), "run", None, "this one has no '"),
         (Tied(), "nowhere", None, "nowhere: there is no such run folder"),
         (Tied(), "empty", None, "empty: no peer left its weights here; scripts and simulations leave none"),
         (Tied(), "run", 7, "peer 7 left no weights here, but these did, any of which will do: 0"),

@@ -82,7 +82,7 @@ def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
     rounds = [
         dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.exchanges
     ]
-    assert "They waited longest for bob." in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
+    assert "They waited longest for peer bob." in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
 
 
 def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(run: Run, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(ru
     of_it = seconds_text(sum(record.evaluation_wait_s for record in alone))
     shown = Page(page(evaluated, ""))
     assert re.search(r" transfer and \d+% evaluation\.", shown.seen)
-    assert f"They waited longest for alice, which evaluates: {of_it} of {waited}." in shown.seen
+    assert f"They waited longest for peer alice, which evaluates: {of_it} of {waited}." in shown.seen
     assert "Evaluate" in shown.seen
     bars = {bar["name"]: bar for bar in shown.figures["timeline-time"]["data"] if bar["type"] == "bar"}
     assert set(bars["evaluate"]["y"]) == {0}, "only she did"

@@ -204,9 +204,9 @@ def test_a_simulation_tells_why_it_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "flags", "why"),
     [
-        (JUDGED, ["--stop", "acuracy > 0.9"], "--stop goes by 'acuracy', and evaluate() gives accuracy"),
-        (UNION, ["--stop", "accuracy > 0.9"], "--stop goes by what evaluate(model) returns, and the task has none"),
-        (UNION, ["--stop-patience", 3], "--stop-patience goes by what evaluate(model) returns, and the task has none"),
+        (JUDGED, ["--stop", "acuracy > 0.9"], "--stop names the metric 'acuracy'; evaluate() returns accuracy"),
+        (UNION, ["--stop", "accuracy > 0.9"], "--stop needs evaluate(model), and the task has none"),
+        (UNION, ["--stop-patience", 3], "--stop-patience needs evaluate(model), and the task has none"),
         (UNION, ["--stop", "accuracy"], "--stop must be a metric, one of >=, <=, > and <, and a number, as in 'acc"),
         (UNION, ["--epochs", 0], "--epochs must be a number from 1e-06 to 1e+09, got 0"),
         (UNION, ["--samples", 0.5], "'0.5' is not a valid"),
@@ -224,7 +224,9 @@ def test_a_patience_without_a_headline_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(UNION.read_text() + "\n\ndef evaluate(model):\n    return {'bleu': 1.0}\n")
     done = verb("simulate", tmp_path / "task.py", "--stop-patience", 3, "--run", tmp_path / "run", "--quiet")
     assert done.exit_code == 2
-    assert "--stop-patience goes by 'accuracy', and evaluate() gives bleu: name the first of these" in done.stderr
+    assert (
+        "--stop-patience needs the metric 'accuracy'; evaluate() returns bleu: name the first in METRICS" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("end", [{"samples": 9}, {"epochs": 1.0}, {"stop": "accuracy > 1"}, {"stop_patience": 3}])

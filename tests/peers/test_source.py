@@ -112,7 +112,7 @@ def test_a_class_of_a_module_is_imported_from_there(
          "    return loss\nloss = made()\n", "loss() is defined inside a function"),
         ("text = 'x' * 200_000\ndef model():\n    return text\n", "text, used by model(), is too long"),
         ("model = 3\n", "the task's collected source: model is not a function"),
-        ("def data(part):\n    return []\n", "data(part, parts) is what is called, and it is data(part)"),
+        ("def data(part):\n    return []\n", "data() must take (part, parts), got data(part)"),
         ("loss = eval('lambda model, batch: 3')\n", "<lambda>() has no source that could be sent to the peers"),
         ("optimizer = torch.optim.SGD(model().parameters())\n",
          "a task may have optimizer, which is a SGD here: give one of the two another name"),

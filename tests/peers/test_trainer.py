@@ -218,7 +218,7 @@ def test_a_batch_counts_as_many_samples_as_its_first_tensor_is_long(batch: objec
         ("loss = 3\ndef model(): ...\ndef data(): ...\n", "loss is not a function"),
         (
             "def model(): ...\ndef data(): ...\ndef loss(model, batch): ...\n",
-            r"data\(part, parts\) is what is called, and it is data\(\)",
+            r"data\(\) must take \(part, parts\), got data\(\)",
         ),
     ],
 )

@@ -1,0 +1,55 @@
+"""Lines that a command prints on a terminal of 80 columns, and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import click
+import pytest
+
+from samovar.peers.cli.command_line import CommandLine, Verb, between_words, fail
+
+LONG = "--codec must be none or one of fp16, bf16, int8, qsgd, sign, top_k, random_k, power_sgd, got 'int4'"
+COMMAND = "samovar train a-task-with-a-rather-long-name.py --resume runs/a-task-with-a-rather-long-name-001 --steps 9"
+
+
+class OnTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_terminal_gets_lines_that_are_broken_between_two_words() -> None:
+    told = between_words(LONG, OnTerminal(), 4)
+    first, second = told.splitlines()
+    assert len(first) <= 80
+    assert second.startswith(" " * 4 + second.strip()[0])
+    assert " ".join(told.split()) == LONG
+
+
+def test_a_command_stays_in_one_piece_to_be_copied() -> None:
+    told = between_words(f"round 12 is saved, go on with: {COMMAND}", OnTerminal())
+    assert told.splitlines() == ["round 12 is saved, go on with:", COMMAND]
+
+
+def test_an_error_is_one_line_where_a_program_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail(LONG) == 2
+    assert capsys.readouterr().err == f"samovar: {LONG}\n"
+
+
+@pytest.mark.parametrize(("arguments", "told"), [([], "loading PyTorch ...\r\x1b[K"), (["--quiet"], "")])
+def test_a_terminal_is_told_that_pytorch_is_loaded_and_nothing_of_it_remains(
+    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = OnTerminal()
+    monkeypatch.setattr(sys, "stderr", errors)
+    monkeypatch.setattr(sys, "argv", ["samovar", "keys", *arguments])
+    monkeypatch.setenv("TERM", "xterm")
+    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.tools", "Make a key pair.")})
+    assert group.get_command(click.Context(group), "keys") is not None
+    assert errors.getvalue() == told
