@@ -239,8 +239,8 @@ class Growth:
 
     def _kept(self, known: Mapping[PeerId, T], sender: PeerId, new: T) -> dict[PeerId, T]:
         now = self._membership.view.generation
-        kept = {peer: told for peer, told in known.items() if told.generation >= now and peer != sender}
-        return dict([*kept.items()][1 - VIEW_MEMBERS_MAX :]) | {sender: new}
+        kept = [(peer, told) for peer, told in known.items() if told.generation >= now and peer != sender]
+        return {**dict(kept[1 - VIEW_MEMBERS_MAX :]), sender: new}
 
     def _urge(self, wish: Wish) -> None:
         """Find the parameters that at least half of the members wish for in the attempt of `wish`."""

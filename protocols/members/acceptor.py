@@ -17,7 +17,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
-from .echoes import Echoes
+from .echoes import RANKS, Echoes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster
@@ -242,6 +242,8 @@ class Acceptor:
         request, sender = envelope.message, envelope.sender
         if not self._heeds(envelope, request):
             return
+        if request.ballot % RANKS != self._view.ids.index(sender):
+            raise PeerMisbehaved("asked to adopt under the ballot of another member")
         if self._is_another(request.decree, sender):
             self._put_off(envelope, self._channel.endpoint.interval_s)
             return

@@ -142,7 +142,8 @@ class Echoes:
         echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own
         view.check_sense(echo.generation)
         ours = own is not None and echo.generation == own.view.generation and sender in own.view.ids
-        if own is not None and ours and _differ(echo.ballot, echo.mark, own.ballot, own.mark):
+        new = ours and sender not in self._against
+        if own is not None and new and _differ(echo.ballot, echo.mark, own.ballot, own.mark):
             self._against.add(sender)
             self._judge()
         if echo.generation == view.generation and sender in view.ids:

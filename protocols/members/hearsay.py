@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..channel import Channel, Envelope
@@ -214,7 +214,7 @@ class Hearsay:
             return not self._quorum.enough(roster.alive) or self._is_held(claim.hold)
         return self._is_held(claim.hold) or self._is_adopted(mark, claim, claim.told)
 
-    def _is_held(self, hold: Set[PeerId]) -> bool:
+    def _is_held(self, hold: set[PeerId]) -> bool:
         members = self._members()
         there = sum(1 for peer in members if peer in hold or self._there(peer))
         held = len(hold.intersection(members))

@@ -181,6 +181,18 @@ def test_a_lower_ballot_is_denied_and_a_higher_one_gets_to_know_what_was_adopted
     with_puppet(scene)
 
 
+def test_nobody_has_a_decree_adopted_under_the_ballot_of_another() -> None:
+    """The others would take its decree for a second one of the member whose ballot it is."""
+
+    async def scene(puppet: Puppet) -> None:
+        members = puppet.walker.membership.view.members
+        assert await puppet.tell("p2", Adopt(3, 65536, decree(4, members[1:]))) == []
+        assert "under the ballot of another" in puppet.walker.endpoint.refused["p2"]
+        assert puppet.walker.membership._change.acceptor.adopted is None
+
+    with_puppet(scene)
+
+
 def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
