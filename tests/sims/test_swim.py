@@ -91,10 +91,10 @@ def declares_nobody_dead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "seed", "promise"),
     [
-        (refutes_nothing, -1, "who answers is neither suspected nor given up for long"),
-        (takes_older_incarnations, -1, "incarnations only grow"),
-        (forgets_the_dead, -1, "a peer believes only what the table of beliefs says"),
-        (declares_nobody_dead, -1, "the dead are known to all"),
+        (refutes_nothing, 83, "who answers is neither suspected nor given up for long"),
+        (takes_older_incarnations, 13, "incarnations only grow"),
+        (forgets_the_dead, 5, "a peer believes only what the table of beliefs says"),
+        soaked(declares_nobody_dead, 5, "the dead are known to all"),
     ],
 )
 def test_a_planted_defect_of_the_membership_is_found(
