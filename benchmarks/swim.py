@@ -1,6 +1,6 @@
 """Membership at scale: how soon SWIM finds a failure, how seldom it suspects the living, and what it costs a peer.
 
-    python benchmarks/swim.py [--quick] [--json FILE]
+    python benchmarks/swim.py [--quick] [--train 300,1000] [--json FILE]
 
 The state machines are those of real peers. They run on a lean network (`sims.world.lean_network`): a message is handed
 over after 10 to 50 ms, a loose one is lost with a given probability, and no endpoints are in between, which for 10,000
@@ -18,7 +18,8 @@ periods of a peer's probes.
 
 The last rows train: 40, 130, 300 and 1,000 peers (40 with --quick) train examples/digits.py by gossip on SWIM, in the
 full simulation with its endpoints, links and frames, on one core. The 1,437 images are cut into 40 shards, so that a
-peer has more than one or two, and the learning rate is 0.5, as only 160 local steps are taken.
+peer has more than one or two, and the learning rate is 0.5, as only 160 local steps are taken. --train N,... has these
+rows alone, with so many peers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from common import MISSED, Row, arguments
+from common import MISSED, Row, usual_parser
 
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
@@ -225,19 +226,26 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 
-def main() -> int:
-    options = arguments(__doc__)
-    sizes = [(100, None), (100, LINKS), (1000, LINKS), *(() if options.quick else ((10_000, LINKS),))]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores"
-    print(f"{machine}, Python {platform.python_version()}, torch {torch.__version__}")
-    print(f"{'':<30}" + "".join(f"{name:>22}" for name in COLUMNS))
+def memberships(*, quick: bool) -> list[Row]:
+    """The rows of the membership alone, each told as soon as it is measured."""
     rows = []
-    for count, links in sizes:
+    print(f"{'':<30}" + "".join(f"{name:>22}" for name in COLUMNS))
+    for count, links in [(100, None), (100, LINKS), (1000, LINKS), *(() if quick else ((10_000, LINKS),))]:
         assert links is not None or count <= WHOLE_PEERS_MAX
         rows.append(membership(count, links))
         print(f"{rows[-1]['work']:<30}" + "".join(f"{text(rows[-1]):>22}" for text in COLUMNS.values()), flush=True)
+    return rows
+
+
+def main() -> int:
+    parser = usual_parser(__doc__)
+    parser.add_argument("--train", metavar="N,...", help="only train, with so many peers")
+    options = parser.parse_args()
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    print(f"{machine}, Python {platform.python_version()}, torch {torch.__version__}")
+    rows = [] if options.train else memberships(quick=options.quick)
     short = shortcomings(rows)
-    for count in (40,) if options.quick else (40, 130, 300, 1000):
+    for count in map(int, (options.train or ("40" if options.quick else "40,130,300,1000")).split(",")):
         rows.append(last := trained(count))
         tell_trained(last)
         if too_little(last):
