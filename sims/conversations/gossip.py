@@ -31,7 +31,7 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     return drawn | _membership(random.Random(f"membership {seed}"), drawn)
 
 
-def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> Mapping[str, Any]:
+def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> dict[str, Any]:
     """In a third of all scenarios the membership is by SWIM, and in half of these by links, if all else goes with
     that."""
     if chance.random() > _BY_SWIM or needs_capacities(parse_topology(drawn.get("topology", USUAL_TOPOLOGY))):
