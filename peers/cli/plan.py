@@ -77,9 +77,7 @@ class Shown(NamedTuple):
 
 def _few(context: click.Context, parameter: click.Parameter, peers: int) -> int:
     if peers > VIEW_MEMBERS_MAX:
-        why = (
-            f"plans are of at most {VIEW_MEMBERS_MAX} peers, which all know each other, not of {peers}; {BEYOND_VIEWS}"
-        )
+        why = f"{peers} are too many to plan for: at most {VIEW_MEMBERS_MAX} know each other; {BEYOND_VIEWS}"
         raise click.BadParameter(why, context, parameter)
     return peers
 
