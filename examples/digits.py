@@ -4,6 +4,7 @@ samovar train examples/digits.py --peers 4
 """
 
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 from sklearn.datasets import load_digits
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 BATCH = 16
 
 
+@cache
 def images(held_out: bool) -> TensorDataset:
     digits = load_digits()
     inputs = torch.tensor(digits.data, dtype=torch.float32) / 16

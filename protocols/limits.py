@@ -16,6 +16,8 @@ WHOLE_PEERS_MAX = 128
 """The most founders of a run by SWIM in which each peer knows all others. In a larger one each has links to a few."""
 SWIM_PEERS_MAX = 10_000
 """The most peers of a run by SWIM. Nothing grows with their number, but more have not been tried."""
+BEYOND_VIEWS = f"--protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
+"""What to do with more peers than a view holds."""
 PEERS_MAX = max(VIEW_MEMBERS_MAX, SWIM_PEERS_MAX)
 """The most peers of any run."""
 MEASURED_MEMBERS_MAX = 64
@@ -34,7 +36,7 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit(VIEW_MEMBERS_MAX, "no more peers are let in"),
+    Limit(VIEW_MEMBERS_MAX, f"no more are let in: {BEYOND_VIEWS}"),
     Limit(MEASURED_MEMBERS_MAX, "parts are not cut by the peers' bandwidths, and no deadline is set for a round"),
     Limit(SHARED_MEMORY_MEMBERS_MAX, "peers on one machine send vectors instead of sharing memory"),
     Limit(

@@ -19,7 +19,7 @@ from ...aggregation.schedules.cost import Links, timeline
 from ...aggregation.schedules.registry import SCHEDULES
 from ...aggregation.schedules.schedule import Schedule
 from ...aggregation.schedules.shares import by_bandwidth, coarse
-from ...protocols.limits import VIEW_MEMBERS_MAX, beyond
+from ...protocols.limits import BEYOND_VIEWS, VIEW_MEMBERS_MAX, beyond
 from ...protocols.link.congestion import WINDOW_BYTES_MAX, suiting_chunk
 from ...protocols.link_spec import LinkSpec
 from ..records.units import bytes_text, count_text, seconds_text
@@ -76,9 +76,16 @@ class Shown(NamedTuple):
     notes: Sequence[str]
 
 
+def _few(context: click.Context, parameter: click.Parameter, peers: int) -> int:
+    if peers > VIEW_MEMBERS_MAX:
+        why = f"{peers} are too many to plan for: at most {VIEW_MEMBERS_MAX} know each other; {BEYOND_VIEWS}"
+        raise click.BadParameter(why, context, parameter)
+    return peers
+
+
 @click.command()
 @click.option(
-    "--peers", type=click.IntRange(1, VIEW_MEMBERS_MAX), default=4, metavar="N", help="Peers that average. [default: 4]"
+    "--peers", type=click.IntRange(1), callback=_few, default=4, metavar="N", help="Peers that average. [default: 4]"
 )
 @click.option(
     "--size", callback=_taken(_size), metavar="SIZE", required=True, help="Bytes of the model, such as 100MB."

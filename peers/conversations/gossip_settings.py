@@ -23,7 +23,7 @@ from ..settings.validators import Parsed, Rule, parsed
 from .edge_files import with_edges
 from .period_settings import PeriodSettings
 
-_USUAL = "exponential"
+USUAL_TOPOLOGY = "exponential"
 
 
 def _topology() -> Rule:
@@ -55,7 +55,7 @@ class GossipSettings(PeriodSettings):
     }
 
     algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Gossip algorithm, as choco.", agreed=True)
-    topology: Parsed[Topology] = setting(_USUAL, _topology(), "The graph of neighbours.", agreed=True)
+    topology: Parsed[Topology] = setting(USUAL_TOPOLOGY, _topology(), "The graph of neighbours.", agreed=True)
     membership: Parsed[Kind] = setting("views", _membership(), "views, or swim for many peers.", agreed=True)
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
@@ -73,7 +73,7 @@ class GossipSettings(PeriodSettings):
             raise SettingsError(
                 "has a peer leave and come back, for which it needs --membership views", "budget_per_day"
             )
-        if self.algorithm.value.own_graph and self.topology.text != _USUAL:
+        if self.algorithm.value.own_graph and self.topology.text != USUAL_TOPOLOGY:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
 
     def membership_kind(self) -> Kind:
@@ -82,7 +82,7 @@ class GossipSettings(PeriodSettings):
     def _check_links(self, peers: int) -> None:
         """Refuse what needs to know all peers."""
         swim = f"{self.membership.text} with {peers} peers"
-        if self.topology.text != _USUAL:
+        if self.topology.text != USUAL_TOPOLOGY:
             raise SettingsError(f"has no use by {swim}: each has a few links, and these are the graph", "topology")
         if self.algorithm.value.drawn == 0:
             why = f"has to know all peers, and by {swim} each has a few links"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocols.addresses import NOWHERE
-from ...protocols.limits import SWIM_PEERS_MAX
+from ...protocols.limits import BEYOND_VIEWS
 from .common import USUAL_STEPS, CommonSettings
 from .described import Described
 from .edge import of_edge
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from .keywords import AllSettings
 
 _OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
-
-
-_MORE = f"; --protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
 
 
 def of_tasks(given: Mapping[str, object]) -> str | None:
@@ -72,7 +69,8 @@ class Settings(CommonSettings):
         self.check()
         own.check(self)
         if self.peers > (most := own.membership_kind().peers_max):
-            raise SettingsError(f"must be at most {most}, all named in one message, got {self.peers}{_MORE}", "peers")
+            why = f"must be at most {most}, all named in one message, got {self.peers}; {BEYOND_VIEWS}"
+            raise SettingsError(why, "peers")
 
     @property
     def steps_max(self) -> int | None:

@@ -126,6 +126,12 @@ class Book:
         unproven = sum(one.bringer == bringer and not one.proven for one in self)
         return unproven < max(1, self.room // 2)
 
+    def is_news(self, word: Word) -> bool:
+        """Whether this tells of a peer that is no member here, and that was not lost in this incarnation or later."""
+        grave = self.graves.get(word.id)
+        known = word.id in self.entries or word.id == self.me.id
+        return not known and (grave is None or word.incarnation > grave.incarnation)
+
     def shun(self, peer: PeerId, now_s: float, until_s: float) -> None:
         """Leave `peer` alone until then."""
         self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}

@@ -116,6 +116,10 @@ class Detector:
         attempt = self._open.get(number)
         return None if attempt is None or helper not in attempt.helpers else attempt.target
 
+    def is_open(self, number: int) -> bool:
+        """Whether the probe `number` of this period has no answer so far."""
+        return number in self._open and not self._open[number].answered
+
     def helped(self, number: int, *, there: bool) -> None:
         """A helper has told whether the target of the probe `number` is `there`."""
         attempt = self._open[number]

@@ -54,12 +54,14 @@ class Ending:
 
     async def finish(self, me: PeerId) -> None:
         """This peer has finished. Returns when all the members that it knows have finished too, or are gone: until then
-        one of them may need what only this peer has."""
+        one of them may need what only this peer has. Whoever has said so to this peer is told too, known or not: it
+        knows this peer, and waits for it."""
+        waiting = [*dict.fromkeys([*self._others, *self.finished])]
         self.finished.add(me)
         self._moves(State.FINISHED)
         if self._driver.swim.overlay is not None:
             self._driver.swim.overlay.rests = True
-        for peer in self._others:
+        for peer in waiting:
             self._channel.post(peer, Done())
         await self._waiting.until(lambda: self.finished.issuperset(self._others))
 
@@ -90,7 +92,10 @@ class Ending:
             self._driver.do(lambda: swim.judge.bury(entry, why, told=True, left=True))
 
     def _on_done(self, envelope: Envelope) -> None:
-        self.finished.add(envelope.sender)  # this peer may hear only next that it has a link with that one
+        book, peer = self._driver.swim.book, envelope.sender
+        if book.me.id in self.finished and peer not in book.entries and peer not in self.finished:
+            self._channel.post(peer, Done())  # it knows this peer, which has not told it
+        self.finished.add(peer)  # this peer may hear only next that it has a link with that one
         if len(self.finished) > _FINISHED_MAX:
             self.finished &= {*self._others, self._driver.swim.book.me.id}
         self._waiting.notify()

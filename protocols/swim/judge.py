@@ -20,6 +20,7 @@ from ..members.view import Member
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .accusations import Accusations
+from .beliefs import Belief, Believes
 from .book import Book, Entry, Status
 from .detector import Detector
 from .messages import Beat
@@ -88,9 +89,11 @@ class Judge:
         left = left or by == member.id
         self._detector.calm(member.id)
         self.changed = True
+        _believes(entry, Belief.LEFT if left else Belief.LOST)
         self._book.drop(entry, by, left=left)
         if told:
             if by == self._book.me.id:
+                sometimes("a member was declared dead")
                 witness(DeclaredDead(member.id, member.life))
             self._rumours.add(Word(Kind.DEAD, member.id, member.life, max(entry.incarnation, entry.accused), by))
         self._outside.departed(member, why, left=left)
@@ -148,10 +151,7 @@ class Judge:
             if word.kind == Kind.DEAD and self._rumours.add(word, bringer):
                 witness(HeardDead(word.id, word.life))
             return
-        grave = book.graves.get(word.id)
-        if word.member is None or (grave is not None and word.incarnation <= grave.incarnation):
-            return
-        if book.vacant(bringer):
+        if word.member is not None and book.is_news(word) and book.vacant(bringer):
             self._enter(word.member, word.incarnation, bringer)
             self._spread(word, bringer)
 
@@ -189,6 +189,7 @@ class Judge:
             return None
         if not entry.proven and beat.incarnation < entry.incarnation and entry.status == Status.ALIVE:
             entry.incarnation = beat.incarnation  # by its own word: whoever told of it before has lied
+            _believes(entry, Belief.ALIVE, own=True)
         if beat.incarnation > entry.incarnation:
             self._renew(entry, beat.incarnation)
         self.succeeded(entry)
@@ -222,6 +223,7 @@ class Judge:
 
     def _enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
         entry = self._book.add(member, incarnation, bringer, self.period)
+        _believes(entry, Belief.ALIVE, own=bringer in (member.id, self._book.me.id))
         self.changed = True
         self._detector.joins(member.id)
         self._outside.reach(member)
@@ -239,11 +241,13 @@ class Judge:
 
     def _drop(self, entry: Entry, why: str) -> None:
         self.changed = True
+        _believes(entry, Belief.UNKNOWN)
         self._book.drop(entry, "", grave=False)
         self._outside.departed(entry.member, why, left=False)
 
     def _suspect(self, entry: Entry, status: Status, incarnation: int, by: PeerId) -> None:
         entry.status, entry.accused, entry.accuser, entry.told = status, incarnation, by, False
+        _believes(entry, Belief[status.name], incarnation)
         self._detector.hasten(entry.member.id)
 
     def _renew(self, entry: Entry, incarnation: int) -> None:
@@ -256,6 +260,7 @@ class Judge:
     def _clear(self, entry: Entry) -> None:
         entry.status, entry.accused, entry.accuser = Status.ALIVE, 0, ""
         entry.failed, entry.told = 0, False
+        _believes(entry, Belief.ALIVE)
         self._detector.calm(entry.member.id)
 
     def _refutation_of(self, accused: PeerId) -> None:
@@ -271,3 +276,9 @@ class Judge:
     def end_period(self) -> None:
         self.period += 1
         self._accusations.end_period(self.period)
+
+
+def _believes(entry: Entry, belief: Belief, incarnation: int | None = None, *, own: bool = False) -> None:
+    """Report what is believed of the member. `incarnation`: None: the highest that is known of it."""
+    highest = max(entry.incarnation, entry.accused) if incarnation is None else incarnation
+    witness(Believes(entry.member.id, entry.member.life, belief, highest, own))

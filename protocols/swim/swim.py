@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..members.view import Member
-from ..testpoints import witness
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
+from .beliefs import Begun
 from .book import Book
 from .detector import Attempt, Detector
 from .dials import Dials
@@ -68,6 +69,7 @@ class Swim:
     def begin(self) -> None:
         """Begin to probe, at a random moment of the period."""
         book = self.book
+        witness(Begun(book.me.life))
         self.gathering.add((mark(book.me.id, book.me.life),))
         self._end_s = self._outside.now() + self._chance.random() * self._tempo.period_s
 
@@ -215,6 +217,8 @@ class Swim:
             return
         entry = self.book.entries.get(target)
         there = entry is not None and entry.member.life == probed.life
+        if there and self.detector.is_open(probed.number):
+            sometimes("a helper reached whom a peer did not")
         self.detector.helped(probed.number, there=there)
         if entry is not None and there:
             self.judge.heard_of(entry, probed.incarnation)
@@ -260,8 +264,7 @@ class Swim:
             if self.overlay is not None and word.member is not None and word.id == contact:
                 self.overlay.begin(word.member)
                 break
-            known = word.id in self.book.entries or word.id == self.book.me.id
-            if word.member is not None and not known and len(self.book) < self.book.room:
+            if word.member is not None and self.book.is_news(word) and len(self.book) < self.book.room:
                 self.judge.enter(word.member, word.incarnation, contact)
         self._counts()
         if started:
@@ -282,13 +285,13 @@ class Swim:
     def _hear_of_start(self, teller: PeerId) -> None:
         self._started(self.gathering.hear(self.judge.period, len(self.book) + 1))
         if not self.gathering.started:
-            self._sync(teller)
+            self._sync(teller, soon=True)  # the run waits for this peer
 
     def _started(self, now: bool) -> None:
         if now:
             self.telling.fresh()
             self._outside.starts()
 
-    def _sync(self, peer: PeerId) -> None:
+    def _sync(self, peer: PeerId, *, soon: bool = False) -> None:
         if self.overlay is None:
-            self.telling.sync(peer, self.judge.period)
+            self.telling.sync(peer, self.judge.period, soon=soon)

@@ -47,9 +47,10 @@ class Telling:
         for peer in self._chance.sample(members, min(len(members), max(1, self._tempo.eager))):
             self._outside.send(peer, Tell(self._beat(peer)))
 
-    def sync(self, peer: PeerId, period: int) -> None:
-        """Compare with a member that knows other members than this peer: tell it all, and ask for all."""
-        if period >= self._synced + _SYNC:
+    def sync(self, peer: PeerId, period: int, *, soon: bool = False) -> None:
+        """Compare with a member that knows other members than this peer: tell it all, and ask for all. `soon`: once a
+        period at most, in place of once in `_SYNC`."""
+        if period >= self._synced + (1 if soon else _SYNC):
             self._synced = period
             self._outside.send(peer, Table(self._book.words(), True))
 

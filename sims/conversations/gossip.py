@@ -6,13 +6,16 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...aggregation.mixing.registry import GIVEN_BY_NAME
-from ...peers.conversations.gossip_settings import GossipSettings
+from ...aggregation.mixing.registry import GIVEN_BY_NAME, parse_topology
+from ...aggregation.mixing.topology import needs_capacities
+from ...peers.conversations.gossip_settings import USUAL_TOPOLOGY, GossipSettings
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..checkers.gossip import GOSSIP
+from ..checkers.swim import SWIM
 from ..scenarios.scenario import Group
 from .simulation import Simulation
 
+_BY_SWIM = 1 / 3
 _PERIODS = ("1", "2", "4", "8", "adaptive", "auto")
 
 
@@ -25,19 +28,45 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
         drawn["codec"] = chance.choice(("none", "int8", "top_k:0.1", "sign"))
     elif not algorithm.own_graph:
         drawn["topology"] = chance.choice([*sorted(GIVEN_BY_NAME), "edges:0-1"])
-    return drawn
+    return drawn | _membership(random.Random(f"membership {seed}"), drawn)
+
+
+def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """In a third of all scenarios the membership is by SWIM, and in half of these by links, if all else goes with
+    that."""
+    if chance.random() > _BY_SWIM or needs_capacities(parse_topology(drawn.get("topology", USUAL_TOPOLOGY))):
+        return {}
+    if chance.random() < 0.5 or parse_algorithm(drawn["algorithm"]).drawn == 0:
+        return {"membership": "swim"}
+    return {"membership": f"swim:{chance.choice((3, 4))}", "topology": USUAL_TOPOLOGY}
 
 
 SIMULATION = Simulation(
-    checkers=GOSSIP,
-    places=("a neighbour gave nothing", "a share came back"),
+    checkers=(*GOSSIP, *SWIM),
+    places=(
+        "a neighbour gave nothing",
+        "a share came back",
+        "a member was suspected",
+        "a suspicion was refuted",
+        "a helper reached whom a peer did not",
+        "a member was declared dead",
+    ),
     too_rare=(
+        "a lost member is back",
+        "a member began a new life",
         "a neighbour has written over its vector",
         "a peer goes on from far newer models",
+        "a peer asks one that it knew for a link",
+        "an accuser lost its word",
         "neighbours by capacity",
     ),
     messages=("Want", "Given", "Took", "Capable"),
     draw=draw,
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,
-    simpler=({"algorithm": "d_psgd", "codec": "none"}, {"topology": "exponential"}, {"period": "1"}),
+    simpler=(
+        {"algorithm": "d_psgd", "codec": "none"},
+        {"topology": USUAL_TOPOLOGY},
+        {"membership": "views"},
+        {"period": "1"},
+    ),
 )

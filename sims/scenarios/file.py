@@ -23,7 +23,7 @@ from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
 from ...peers.settings.unit_rules import MEASURED
 from ...peers.settings.validators import shown
-from ...protocols.limits import PEERS_MAX
+from ...protocols.limits import BEYOND_VIEWS, PEERS_MAX
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
 from .fault_rows import FAULT, faults_in, peer_number
@@ -75,7 +75,8 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
     founders = max(1, peers - len(arrivals) - servers) if counted else None
     settings = _settings(file, flags or {}, tell, founders, kinds, servers)
     if peers > (most := settings.own.membership_kind().peers_max):
-        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, at most {most} can be")
+        why = f"at most {most} can be, all named in one message; {BEYOND_VIEWS}"
+        raise TableError(f"{file.place('groups')}: groups: {peers} peers together, {why}")
     if settings.founders > peers:
         place = file.place("settings", "peers")
         raise TableError(f"{place}: peers: {settings.founders} are to found the run, the groups have {peers}")

@@ -33,12 +33,6 @@ PLACES = (
     "two led at once",
 )
 TOO_RARE = (
-    "a lost member is back",
-    "a member began a new life",
-    "a member was suspected",
-    "a peer asks one that it knew for a link",
-    "a suspicion was refuted",
-    "an accuser lost its word",
     "a broken edge works again",
     "a learner gave way to a newcomer",
     "a learner is too slow",

@@ -124,8 +124,11 @@ def test_the_file_is_called_plan_svg_if_nobody_says_otherwise(tmp_path: Path, mo
         ("--size 0MB", "a size of '0MB' is nothing to send"),
         ("--size many", "'many' is not a size"),
         ("--size -1MB", "'-1MB' is not a size"),
-        ("--size 1MB --peers 0", "'--peers': 0 is not in the range 1<=x<=1024"),
-        ("--size 1MB --peers 1025", "'--peers': 1025 is not in the range 1<=x<=1024"),
+        ("--size 1MB --peers 0", "'--peers': 0 is not in the range x>=1"),
+        (
+            "--size 1MB --peers 1025",
+            "1025 are too many to plan for: at most 1024 know each other",
+        ),
         ("--size 1MB --peers few", "'--peers': 'few' is not a valid integer"),
         ("--size 1MB --link 1gbit", "'1gbit' is no link: write BANDWIDTH,LATENCY"),
         ("--size 1MB --link 0mbit,1ms", "a bandwidth of '0mbit' carries nothing"),

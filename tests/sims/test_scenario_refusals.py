@@ -70,6 +70,23 @@ def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
     assert "\n" not in str(error.value)
 
 
+GOSSIP = "[settings]\nprotocol = 'gossip'\n"
+LATE = "".join(f"[[arrivals]]\npeer = {peer}\nat = '1s'\n" for peer in range(1020, 1030))
+
+
+@pytest.mark.parametrize("rest", ["[[groups]]\npeers = 1025\n", "[[groups]]\npeers = 1030\n" + LATE])
+def test_more_peers_than_a_view_holds_are_referred_to_swim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path(), GOSSIP + rest)
+    told = verb("simulate", "--scenario", "my.toml").stderr
+    assert "at most 1024" in told
+    assert "all named in one message" in told
+    assert told.endswith("; --protocol gossip --membership swim has room for 10000\n")
+    assert read_scenario(write(Path(), GOSSIP + "membership = 'swim'\n" + rest)).scenario.peers > 1024
+
+
 NO_FAULTS = [
         ("kind = 'crash'\nwho = [0, 1, 2, 3, 3]\nat = '1s'", "line 6: who: more faults than peers: 5 are meant, "),
         ("kind = 'crash'\nwho = [4]\nat = '1s'", "line 6: who: there is no peer 4, only 0 to 3"),

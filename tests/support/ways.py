@@ -223,6 +223,8 @@ WAYS = (
     Way("gossip, ad_psgd", GOSSIP | {"algorithm": "ad_psgd"}, MIXES | PAIRS, BY_ORDER, all_at_once=False),
     Way("gossip, tracking", GOSSIP | {"algorithm": "gradient_tracking"}, MIXES),
     Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
+    Way("gossip, swim", GOSSIP | {"membership": "swim"}, MIXES),
+    Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, nightly=True),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
     Way(
         "gradients",

@@ -137,6 +137,15 @@ def test_newcomers_come_in_through_any_member_and_all_hear_of_them() -> None:
     assert all_know_all(crowd)
 
 
+def test_of_many_that_come_at_once_all_begin_within_a_few_periods() -> None:
+    crowd = Crowd(60, tempo=TEMPO, founders=60)
+    crowd.begin(crowd.peers[0])
+    for index in range(1, 60):
+        crowd.network.at(0.01, crowd.join, index, 0)
+    crowd.run(4.0)
+    assert all(peer.swim.gathering.started for peer in crowd.peers)
+
+
 def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
     """Three hundred come and go, one after the other."""
     crowd = Crowd(320, tempo=TEMPO, room=40)

@@ -209,6 +209,26 @@ def test_those_that_have_finished_stay_until_all_have_and_a_late_one_is_told_so(
     founded(None)(scene)
 
 
+def test_who_has_finished_says_so_to_one_that_it_does_not_know() -> None:
+    """Who has finished goes when those that it knows have too: nobody may wait for it any longer then."""
+
+    async def scene(swarm: Swarm) -> None:
+        for name, unknown in (("p0", "p1"), ("p2", "p3")):
+            book = swarm.members[name]._driver.swim.book
+            book.drop(book.entries[unknown], "", grave=False)
+        clock = asyncio.get_running_loop().time
+        began_s, ended_s = clock(), dict[str, float]()
+
+        async def finish(name: str) -> None:
+            await swarm.members[name].finish()
+            ended_s[name] = clock() - began_s
+
+        await asyncio.gather(*map(finish, ("p0", "p2", "p1", "p3")))
+        assert max(ended_s.values()) < PATIENCE_S / 4, "before a probe can have told anything"
+
+    founded(None)(scene)
+
+
 def test_a_finished_peer_that_ends_is_not_missed() -> None:
     async def scene(swarm: Swarm) -> None:
         task = asyncio.create_task(swarm.members["p1"].finish())
