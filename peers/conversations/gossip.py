@@ -63,7 +63,8 @@ def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
     algorithm = wished.algorithm.value
     if wished.membership.value.links(setup.settings.peers) is not None:
         return OfLinks(setup.membership, algorithm.drawn)
-    return OfTopology(algorithm.graph(wished.topology.value), setup.membership)
+    graph = algorithm.graph(wished.topology.value)
+    return OfTopology(graph, setup.membership, in_groups=algorithm.in_groups)
 
 
 CONVERSATION = Registered(

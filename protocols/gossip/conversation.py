@@ -261,7 +261,7 @@ class Gossip:
             return False
         held = self.state.held
         good = await self._neighbours.checked(taken, self._algorithm.rest(held))
-        if (reached := taken.among(good).reached) <= self.state.round + rounds:
+        if (reached := replace(taken, vectors=good).reached) <= self.state.round + rounds:
             return False
         ahead = {peer: one for peer, one in good.items() if one.round > self.state.round}
         step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))
