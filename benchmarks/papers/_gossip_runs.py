@@ -49,9 +49,9 @@ class Ran(NamedTuple):
 
     @property
     def ends(self) -> list[float]:
-        """What each peer's own model was found to be at the end."""
-        peers = {one.peer for one in self.records}
-        return [self.of(int(peer))[-1].metrics["accuracy"] for peer in peers]
+        """What the model of each peer that judges was found to be at the end."""
+        last = [self.of(int(peer))[-1].metrics for peer in sorted({one.peer for one in self.records})]
+        return [one["accuracy"] for one in last if "accuracy" in one]
 
 
 def ran(task: Task, groups: Sequence[Group], until_s: float | None = None, **settings: Any) -> Ran:

@@ -76,9 +76,9 @@ def mixed(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[Te
     return [torch.stack([each[life] for life in sorted(each)]) for _, each in sorted(vectors.items())]
 
 
-def distances(peers: int, rounds: int, **settings: Any) -> list[float]:
+def distances(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[float]:
     """How far the vectors of so many peers are from their mean after each round, over the distance before the first."""
-    apart = [float((models - models.mean(0)).norm()) for models in mixed(peers, rounds, **settings)]
+    apart = [float((models - models.mean(0)).norm()) for models in mixed(peers, rounds, size, **settings)]
     return [one / apart[0] for one in apart]
 
 

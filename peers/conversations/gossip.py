@@ -46,7 +46,8 @@ def build(setup: Setup) -> Gossip:
     )
     shares = Shares() if algorithm.splits else None
     channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
-    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
+    codec, steps = wished.difference_codec, setup.steps
+    exchange = NeighbourExchange(channel, first, codec, shares, by_rounds=by_rounds, steps=steps)
     graph, bound = graph_of(setup, wished), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)

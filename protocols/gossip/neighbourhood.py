@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -48,9 +47,10 @@ class Taken:
 
     @property
     def reached(self) -> int:
-        """The newest round that at least half of the neighbours have reached that gave something; 0: none did."""
-        rounds = sorted((one.round for one in self.vectors.values()), reverse=True)
-        return rounds[(len(rounds) - 1) // 2] if rounds else 0
+        """The newest round that more than half of the neighbours have reached that gave something, but for those that
+        have not mixed yet; 0: none has."""
+        rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
+        return rounds[len(rounds) // 2] if rounds else 0
 
 
 NOTHING = Taken({}, {}, 1.0, 0.0, None)
@@ -193,8 +193,9 @@ class Neighbourhood:
             for peer in looking:
                 try:
                     shown = self._exchange.find(peer, round)
-                except PeerLost:
+                except WrongNumbers as wrong:
                     self._awaited.discard(peer)
+                    self._members.lost(peer, wrong.why)
                 else:
                     if shown is not None:
                         found[peer], came_s[peer] = shown, self._now()
@@ -217,8 +218,12 @@ class Neighbourhood:
             with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
                 await asyncio.gather(*self._pulls.values(), return_exceptions=True)
             for peer, pull in self._pulls.items():
-                with contextlib.suppress(PeerLost, asyncio.CancelledError):  # the membership hears of it, too
+                try:
                     found[peer] = pull.result()
+                except WrongNumbers as wrong:
+                    self._members.lost(peer, wrong.why)
+                except (PeerLost, asyncio.CancelledError):
+                    pass  # the membership hears of it, too
         finally:
             for pull in self._pulls.values():
                 pull.cancel()
