@@ -22,6 +22,8 @@ class Shortest:
     """A sliding minimum of trip times in seconds; infinite before the first one."""
 
     def __init__(self) -> None:
+        self.trip_s = math.inf
+        """The shortest of the recent trips."""
         self._each_s, self._since = [math.inf, math.inf], 0.0
 
     def take(self, trip_s: float, now: float) -> float:
@@ -29,11 +31,8 @@ class Shortest:
         if now > self._since + _REMEMBERED_S:
             self._each_s, self._since = [math.inf, self._each_s[0]], now
         self._each_s[0] = min(self._each_s[0], trip_s)
+        self.trip_s = min(self._each_s)
         return self.trip_s
-
-    @property
-    def trip_s(self) -> float:
-        return min(self._each_s)
 
 
 class Binding:

@@ -11,9 +11,10 @@ from ..transport import PeerId
 
 def measured(channel: Channel, members: tuple[PeerId, ...]) -> LinkCosts:
     """The median costs of the links to the other `members`; unknown before any link has measured them."""
-    others = [peer for peer in members if peer != channel.endpoint.id]
-    trips_s = [trip_s for peer in others if (trip_s := channel.endpoint.round_trip_s(peer)) is not None]
-    rates_Bps = [rate_Bps for peer in others if (rate_Bps := channel.endpoint.bandwidth_Bps(peer))]
+    me, link_to = channel.endpoint.id, channel.endpoint.links.get
+    links = [link for peer in members if peer != me and (link := link_to(peer)) is not None]
+    trips_s = [trip_s for link in links if (trip_s := link.round_trip_s) is not None]
+    rates_Bps = [rate_Bps for link in links if (rate_Bps := link.bandwidth_Bps)]
     if not trips_s or not rates_Bps:
         return UNKNOWN
     return LinkCosts(median(trips_s) / 2, 1 / median(rates_Bps))

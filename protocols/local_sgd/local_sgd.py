@@ -111,9 +111,8 @@ class LocalSGD:
         self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
         self.stalls, self.meter = stalls, stalls.meter
         self.growth = Growth(channel, membership, layout, stalls.meter, lambda: self.state)
-        self._reducer = Reducer(
-            channel, schedule, lambda: self.membership.view.group(channel.endpoint.id), Bound(norm_limit), self.meter
-        )
+        me = channel.endpoint.id
+        self._reducer = Reducer(channel, schedule, lambda: membership.view.group(me), Bound(norm_limit), self.meter)
         inquest = Inquest(channel, self.membership, self._reducer)
         self._sites = SiteRounds(channel, self.membership, self._reducer, inquest)
         cut, grown = Fragments.of(layout.size, fragments), self.growth

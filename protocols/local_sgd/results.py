@@ -29,7 +29,7 @@ class Results:
     def of(self, before: State, steps: int, attempt: AttemptId, mean: Mean, mark: int) -> Result:
         """The result of a round. `steps`: local steps since `before`; `mark`: the fingerprint of the sum."""
         numbers, links, speeds, counts = told(mean.signals)
-        fragments = self.fragments.of_size(len(before.vector))
+        fragments = self.fragments.of_size(before.vector.numel())
         vector, outer = fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
         period = self.period.update(before.period, numbers)
         ends = self.ends.counted(before.counts, counts, mean.weight, steps=steps, round=before.round)
@@ -52,12 +52,12 @@ class Results:
         if own is None:
             meter.in_vain(0.0)
         whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0
-        fragments = self.fragments.of_size(len(whole))
+        fragments = self.fragments.of_size(whole.numel())
         averaged = fragments.at(state.round)
         return Outcome(
             state=state,
             vector=fragments.mixed(contribution.vector, whole, state.round) if own_steps else whole,
-            part=averaged if own_steps else Part(0, len(whole)),
+            part=averaged if own_steps else Part(0, whole.numel()),
             loss=contribution.loss if own is None else own.loss,
             elapsed_s=contribution.elapsed_s if own is None else own.elapsed_s,
             generation=view.generation,

@@ -127,7 +127,8 @@ class SiteRounds:
 
     def pass_by(self, attempt: AttemptId) -> None:
         """Tell the site that this peer has reached the round itself, so that the site does not wait for it."""
-        self._tell(self._mates(), self._stand(attempt, PAST, _Mine()))
+        if len(mates := self._mates()) > 1:
+            self._tell(mates, self._stand(attempt, PAST, _Mine()))
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, turn: int) -> Tensor:
         """The model [n] that this peer goes on from after `turn`: the mean of its site's peers at that turn, or its own
@@ -160,12 +161,10 @@ class SiteRounds:
 
     def _mates(self) -> tuple[PeerId, ...]:
         """The peers of this peer's site that all reach each other, this one included, in rank order."""
-        me, view = self._membership.me, self._membership.view
-        mates = list[PeerId]()
-        for one in view.members:
-            together = one.attributes.site == me.attributes.site != ""
-            reached = together and not any(view.are_apart(one.id, mate) for mate in mates)
-            mates += [one.id] * reached
+        me, view, mates = self._membership.me, self._membership.view, list[PeerId]()
+        for one in view.members if me.attributes.site else ():
+            if one.attributes.site == me.attributes.site and not any(view.are_apart(one.id, mate) for mate in mates):
+                mates.append(one.id)
         return tuple(mates) if me.id in mates else (me.id,)
 
     def _stand(self, attempt: AttemptId, turn: int, mine: _Mine) -> Stand:

@@ -21,7 +21,7 @@ from .attached import Attached, Standing
 from .departure import Departure
 from .edges import Edges
 from .invitation import Invitation
-from .inviting import Inviting
+from .invite_change import Inviting
 from .learning import Learning, Unattached
 from .ledger import Ledger, Store, Vote
 from .messages import Stale, Welcome
@@ -162,8 +162,8 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
-        me, roster = self.me.id, self._roster
-        return self.view.started and not self._change.promised and me in self.view.ids and roster.stays(me)
+        me, view, roster = self._roster.me.id, self._roster.view, self._roster
+        return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`, tested again on each `notify`. Raises the error that makes waiting hopeless."""

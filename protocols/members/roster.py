@@ -36,7 +36,9 @@ class Roster(Waiting):
         self.given = False
         """Whether `base` existed before the run started, as a checkpoint's version does."""
         self.gone: dict[PeerId, Gone] = {}
+        """Members that this peer cannot work with: lost, suspected, or joining anew."""
         self.leaving: dict[PeerId, str] = {}
+        """Members that have said that they leave, and the reason."""
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
         self.places = Places(channel.endpoint.patience_s)
@@ -90,7 +92,8 @@ class Roster(Waiting):
     @property
     def near(self) -> list[PeerId]:
         """Members that this peer reaches according to the view, itself among them; and the coordinator."""
-        return [peer for peer in self.view.ids if not self.view.are_apart(peer, self.id) or peer == self.coordinator]
+        me, coordinator, view = self.id, self.coordinator, self.view
+        return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
     @property
     def alive(self) -> list[PeerId]:
@@ -99,7 +102,7 @@ class Roster(Waiting):
 
     @property
     def staying(self) -> list[PeerId]:
-        """Members that are neither gone nor leaving."""
+        """Members of the view, this peer included, that are neither `gone` nor `leaving`, in the view's order."""
         return [peer for peer in self.view.ids if self.stays(peer)]
 
     def stays(self, peer: PeerId) -> bool:
@@ -179,16 +182,15 @@ class Roster(Waiting):
         """Choose the peers for heartbeats. The coordinator: all, newcomers too. Another member: the coordinator and the
         next in rank, or all while a member is gone, so that several deaths show at once. A member that has finished:
         all that have not. A learner: the coordinator."""
-        alive, coordinator = self.alive, self.coordinator or self.id
-        near = [peer for peer in self.near if peer in alive]
+        coordinator, near = self.coordinator or self.id, [peer for peer in self.near if peer not in self.gone]
         if self.learns:
             watched = {coordinator}
-        elif self.id not in alive:
+        elif self.id not in near:
             watched = set[PeerId]()
         elif self.id in self.finished:
             watched = set(near) - self.finished
         elif coordinator == self.id:
-            watched = {*alive, *self.newcomers, *(one.id for one in self.view.learners if one.id not in self.gone)}
+            watched = {*self.alive, *self.newcomers, *(one.id for one in self.view.learners if one.id not in self.gone)}
         elif self.gone:
             watched = set(near)
         else:

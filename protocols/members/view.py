@@ -121,7 +121,7 @@ class View:
 
     def are_apart(self, peer: PeerId, other: PeerId) -> bool:
         """Whether the view lists these two as unable to reach each other."""
-        return Edge.between(peer, other) in self.apart
+        return bool(self.apart) and Edge.between(peer, other) in self.apart
 
     def member(self, peer: PeerId) -> Member | None:
         return next((member for member in self.members if member.id == peer), None)

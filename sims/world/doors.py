@@ -32,7 +32,8 @@ class Doors:
         self._admitted.pop(peer, None)
 
     def lets_in(self, at: PeerId, sender: PeerId) -> bool:
-        return not self._admitted.get(at, set()).isdisjoint((sender, key_of(sender)))
+        admitted = self._admitted.get(at, ())
+        return sender in admitted or key_of(sender) in admitted
 
     def call(self, caller: PeerId, called: PeerId, ports: tuple[Port, Port]) -> bool:
         """A frame of `caller`, which cannot be dialled, has arrived: it has a connection. Returns whether it is new."""

@@ -138,20 +138,21 @@ class Network:
         port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
         frame = Frame(sender, to, header, payload, size, way, way.connection, port, start_s)
         latency_s = extra_s + self._latency(way, up, self.links.get(to, self.link))
-        self._leave(frame, sent_s, latency_s)
+        if not (self.trunks and self._takes_trunk(frame, sent_s, latency_s)):
+            self._fly(frame, start_s + latency_s, sent_s + latency_s)
         for see in self.seen:
             see(frame, True)
         return size
 
-    def _leave(self, frame: Frame, sent_s: float, latency_s: float) -> None:
-        sender, to, way = frame.sender, frame.to, frame.way
-        if self.trunks and (ends := (self.site.get(sender, ""), self.site.get(to, "")))[0] != ends[1]:
-            trunk = self.trunks.get(frozenset(ends))
-            if trunk is not None:
-                latency_s += self._latency(way, trunk, trunk)
-                self._at(frame.start_s, to, self._enter_trunk, frame, ends, sent_s, latency_s)
-                return
-        self._fly(frame, frame.start_s + latency_s, sent_s + latency_s)
+    def _takes_trunk(self, frame: Frame, sent_s: float, latency_s: float) -> bool:
+        """Send a frame by the trunk between the sites of its ends. Returns whether there is one."""
+        ends = self.site.get(frame.sender, ""), self.site.get(frame.to, "")
+        trunk = None if ends[0] == ends[1] else self.trunks.get(frozenset(ends))
+        if trunk is None:
+            return False
+        latency_s += self._latency(frame.way, trunk, trunk)
+        self._at(frame.start_s, frame.to, self._enter_trunk, frame, ends, sent_s, latency_s)
+        return True
 
     def _latency(self, way: Way, one: LinkSpec, other: LinkSpec) -> float:
         if one is other:
