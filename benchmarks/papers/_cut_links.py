@@ -1,13 +1,14 @@
 """Push-sum in whole numbers over links that break: every share is taken or taken back, never both.
 
 The exchange and the ledger of shares are the library's, on a simulated network. In each round a part of the transfers
-is broken off: the link from giver to taker is cut at a random moment of the round, for so long that both sides give the
-other up, and joined again.
+is broken off: the link between giver and taker is cut at a random moment while question, share or receipt is on its
+way, for so long that both sides give the other up, and joined again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass
 
@@ -26,23 +27,30 @@ from samovar.protocols.link.link import PeerLost
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.network import Network
 
-ONE = 2**32
+ONE = 2**40
 """1.0 in fixed point."""
 SIZE = 16
-BREAK_S, ROUND_S = 60.0, 200.0
-"""A cut lasts six times the patience of an endpoint; a round begins so long after the last."""
+WITHIN_S = 0.06
+"""Question, share and receipt are on their way so long."""
+AFTER = 40
+"""A share that nobody has asked for comes back after four rounds."""
+BREAK_S, ROUND_S = 40.0, 80.0
+"""A cut lasts four times the patience of an endpoint; a round begins so long after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conserved:
     """Of a run: transfers in all and those that were broken off, shares that came back, whether the sum of all vectors
-    is what it was at the beginning, to the last bit, and the largest error of a peer's mean."""
+    is what it was at the beginning, to the last bit, and the largest error of a peer's mean. `unweighted`: that of a
+    peer's sum; `weights`: the least and the largest of any round."""
 
     transfers: int
     broken: int
     back: int
     exact: bool
     error: float
+    unweighted: float
+    weights: tuple[float, float]
 
 
 class Pusher:
@@ -51,7 +59,7 @@ class Pusher:
     def __init__(self, network: Network, index: int, x: Tensor) -> None:
         self.id = f"peer-{index}"
         self.endpoint, self.shares, self.back = endpoint(network, index), Shares(), 0
-        self.sum = torch.cat((x, torch.tensor([ONE])))
+        self.sum, self.weights = torch.cat((x, torch.tensor([ONE]))), (1.0, 1.0)
         first = Published(0, 0, self.sum)
         self.exchange = NeighbourExchange(Channel(self.endpoint, GOSSIP), first, shares=self.shares)
 
@@ -62,10 +70,15 @@ class Pusher:
         for taken in await asyncio.gather(*(self._take(peer, number) for peer in of)):
             self.sum = self.sum + taken
         self.take_back()
+        least, most = self.weights
+        self.weights = min(least, self.weight), max(most, self.weight)
 
     async def settle(self, others: list[str]) -> None:
-        """Ask all others for anything: a question tells which share was taken last."""
+        """Ask all others for anything: a question tells which share was taken last. The first one may only find that
+        the link of before a cut has ended."""
         for peer in others:
+            with contextlib.suppress(PeerLost):
+                await self.exchange.take(peer, NEWEST)
             await self.exchange.take(peer, NEWEST)
 
     def take_back(self) -> None:
@@ -79,13 +92,17 @@ class Pusher:
             return torch.zeros_like(self.sum)
 
     @property
+    def weight(self) -> float:
+        return float(self.sum[-1]) / ONE
+
+    @property
     def mean(self) -> Tensor:
         return self.sum[:-1].double() / float(self.sum[-1])
 
 
 def conserved(peers: int, rounds: int, *, broken: float, seed: int) -> Conserved:
     """So many peers on a random directed graph that is another one in each round; `broken`: the share of transfers that
-    are broken off in the first half of the rounds."""
+    are broken off; then some rounds more follow without that."""
     return run_virtual(_run(peers, rounds, broken, seed), seed=seed)
 
 
@@ -99,14 +116,15 @@ async def _run(peers: int, rounds: int, broken: float, seed: int) -> Conserved:
             if other is not one:
                 one.endpoint.dial(other.id, "")
     graph, transfers, cuts, breaks = Epidemic(2, seed), 0, 0, set[asyncio.Task[None]]()
-    for number in range(1, rounds + 1):
+    after = AFTER if broken else 0
+    for number in range(1, rounds + after + 1):
         edges = [(other, to) for to in range(peers) for other in row(graph, peers, to, number) if other != to]
-        transfers += len(edges)
-        if number <= rounds // 2:
-            for edge in edges:
-                if chance.random() < broken:
-                    cuts += 1
-                    breaks.add(asyncio.create_task(_cut(network, pushers, edge, chance.uniform(0, 0.2)), name="cut"))
+        transfers += len(edges) if number <= rounds else 0
+        for edge in edges:
+            if number <= rounds and chance.random() < broken:
+                cuts += 1
+                after_s = chance.uniform(0, WITHIN_S)
+                breaks.add(asyncio.create_task(_cut(network, pushers, edge, after_s), name="cut"))
         of = [[pushers[other].id for other in row(graph, peers, at, number) if other != at] for at in range(peers)]
         to = [[pushers[other].id for other in takers(graph, peers, at, number)] for at in range(peers)]
         await asyncio.gather(*(one.round(number, *ways) for one, *ways in zip(pushers, to, of, strict=True)))
@@ -122,10 +140,13 @@ async def _ended(pushers: list[Pusher], begun: Tensor, transfers: int, cuts: int
     expected = torch.cat((begun.sum(0), torch.tensor([len(pushers) * ONE])))
     mean = begun.double().mean(0) / ONE
     error = max(float((one.mean - mean).abs().max()) for one in pushers)
+    unweighted = max(float((one.sum[:-1].double() / ONE - mean).abs().max()) for one in pushers)
+    least, most = zip(*(one.weights for one in pushers), strict=True)
     for one in pushers:
         one.exchange.close()
         one.endpoint.abort()
-    return Conserved(transfers, cuts, sum(one.back for one in pushers), bool(total.equal(expected)), error)
+    back, exact = sum(one.back for one in pushers), bool(total.equal(expected))
+    return Conserved(transfers, cuts, back, exact, error, unweighted, (min(least), max(most)))
 
 
 async def _cut(network: Network, pushers: list[Pusher], edge: tuple[int, int], after_s: float) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from _common import Claim
 from _study import play
 from _tasks import mlp_s
 from sklearn.datasets import load_digits
@@ -17,9 +19,16 @@ from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
+from samovar.protocols.gossip.messages import Published
 from samovar.sims.scenarios.scenario import Group, Scenario
+from samovar.sims.world.event_log import peer_of
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import Hung, World
 
 HIDDEN, TESTED = 512, 400
+Row = dict[str, Any]
+Found = tuple[list[Row], list[Claim]]
+"""Of a study: what was measured, and what of it is claimed."""
 
 
 class Ran(NamedTuple):
@@ -38,6 +47,12 @@ class Ran(NamedTuple):
                 return judged[at].time_s
         return math.inf
 
+    @property
+    def ends(self) -> list[float]:
+        """What the model of each peer that judges was found to be at the end."""
+        last = [self.of(int(peer))[-1].metrics for peer in sorted({one.peer for one in self.records})]
+        return [one["accuracy"] for one in last if "accuracy" in one]
+
 
 def ran(task: Task, groups: Sequence[Group], until_s: float | None = None, **settings: Any) -> Ran:
     torch.set_num_threads(1)
@@ -49,16 +64,33 @@ def equal(peers: int, link: str, step_s: float) -> list[Group]:
     return [Group(peers=peers, link=parse_link(link), step_s=step_s)]
 
 
-def paces(algorithm: str, slow: bool, until_s: float) -> list[int]:
-    """Exchanges that each of the first fifteen of sixteen peers has made; `slow`: the last takes ten times as long for
-    a step."""
-    link = parse_link("1gbit,1ms")
-    groups = [Group(peers=15, link=link, step_s=0.05), Group(peers=1, link=link, step_s=0.5 if slow else 0.05)]
-    run = ran(
-        mlp_s(0, 0.1), groups, until_s,
-        protocol="gossip", algorithm=algorithm, topology="exponential", period="4", steps=10**9, evaluate_every=10**6,
-    )  # fmt: skip
-    return [len(run.of(peer)) for peer in range(15)]
+def paces(until_s: float, step_s: float, slow: float, link: str = "1gbit,1ms", **settings: Any) -> list[int]:
+    """Exchanges that each of sixteen peers has made; the last takes `slow` times as long for a step."""
+    links = parse_link(link)
+    groups = [Group(peers=15, link=links, step_s=step_s), Group(peers=1, link=links, step_s=slow * step_s)]
+    run = ran(mlp_s(0, 0.1), groups, until_s, steps=10**9, evaluate_every=10**6, **settings)
+    return [len(run.of(peer)) for peer in range(16)]
+
+
+def steps_in_ring(until_s: float, slow: float) -> list[int]:
+    """Local steps of 1 s that sixteen peers in a ring have taken, by their distance from the one that takes `slow`
+    times as long for a step; on each side of it the one that has taken more."""
+    link, taken = parse_link("10gbit,10us"), [0] * 16
+    settings = Settings(
+        peers=16, protocol="gossip", topology="ring", period="1", steps=10**9, device="cpu", patience_s=1e4
+    )
+    groups = (Group(peers=1, link=link, step_s=slow), Group(peers=15, link=link, step_s=1.0))
+    world = World(mlp_s(0, 0.1), Scenario(settings=settings, groups=groups))
+
+    def saw(life: str, event: object) -> None:
+        if isinstance(event, Published):
+            taken[int(peer_of(life))] = event.step
+
+    world.log.judged = False
+    world.log.observers.append(saw)
+    with suppress(Hung):  # its time is over
+        run_virtual(world.run(within_s=until_s), seed=0)
+    return [max(taken[away], taken[-away]) for away in range(9)]
 
 
 def digits() -> Task:
@@ -98,5 +130,4 @@ def accuracy_and_bytes(steps: int, **settings: Any) -> tuple[float, int]:
         digits(), equal(8, "100mbit,5ms", 0.01),
         protocol="gossip", topology="torus", period="4", steps=steps, evaluate_every=10**6, **settings,
     )  # fmt: skip
-    ends = [run.of(peer)[-1].metrics["accuracy"] for peer in range(8)]
-    return min(ends), sum(one.bytes_sent for one in run.of(0))
+    return min(run.ends), sum(one.bytes_sent for one in run.of(0))

@@ -22,20 +22,24 @@ SIZE = 64
 
 
 class Vector(nn.Module):
-    """A vector [SIZE] of float64, which begins as 0."""
+    """A vector [size] of float64, which begins as 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.vector = nn.Parameter(torch.zeros(SIZE, dtype=torch.float64))
+        self.vector = nn.Parameter(torch.zeros(size, dtype=torch.float64))
 
 
-def task() -> Task:
+def begun(part: int, size: int) -> Tensor:
+    """The vector [size] of the peer with this number after its first step."""
+    return torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(part))
+
+
+def task(size: int) -> Task:
     """In its first step each peer's vector becomes a random one of its own; from then on nothing moves it but mixes."""
 
     def data(part: int, parts: int) -> Iterator[Tensor]:
-        own = torch.randn(SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(part))
         while True:
-            yield own
+            yield begun(part, size)
 
     def loss(model: nn.Module, batch: Tensor) -> Tensor:
         assert isinstance(model, Vector)
@@ -47,28 +51,34 @@ def task() -> Task:
     def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=1.0)
 
-    return Task(Path("mixing"), Vector, data, loss, optimizer=optimizer, lr_schedule=once)
+    return Task(Path("mixing"), lambda: Vector(size), data, loss, optimizer=optimizer, lr_schedule=once)
 
 
-def distances(peers: int, rounds: int, **settings: Any) -> list[float]:
-    """How far the vectors of so many peers are from their mean after each round, over the distance before the first."""
+def mixed(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[Tensor]:
+    """The vectors [peers, size] after each round, those before the first first."""
     wished = Settings(
         peers=peers, protocol="gossip", period="1", steps=rounds, device="cpu", patience_s=1e4, **settings
     )
     groups = (Group(peers=peers, link=parse_link("1gbit,5ms"), step_s=0.01),)
-    world = World(task(), Scenario(settings=wished, groups=groups))
-    run_virtual(world.run(), seed=0)
+    world = World(task(size), Scenario(settings=wished, groups=groups))
     vectors: dict[int, dict[str, Tensor]] = {}
-    for _, life, event in world.log.entries:
+
+    def saw(life: str, event: object) -> None:
         if isinstance(event, Mixed):
-            vectors.setdefault(event.round, {})[life] = event.vector[:SIZE]
+            vectors.setdefault(event.round, {})[life] = event.vector[:size]
             if event.round == 1:
-                vectors.setdefault(0, {})[life] = event.own[:SIZE]
+                vectors.setdefault(0, {})[life] = event.own[:size]
+
+    world.log.judged = False
+    world.log.observers.append(saw)
+    run_virtual(world.run(), seed=0)
     assert all(len(each) == peers for each in vectors.values())
-    apart = []
-    for _, each in sorted(vectors.items()):
-        models = torch.stack(list(each.values()))
-        apart.append(float((models - models.mean(0)).norm()))
+    return [torch.stack([each[life] for life in sorted(each)]) for _, each in sorted(vectors.items())]
+
+
+def distances(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[float]:
+    """How far the vectors of so many peers are from their mean after each round, over the distance before the first."""
+    apart = [float((models - models.mean(0)).norm()) for models in mixed(peers, rounds, size, **settings)]
     return [one / apart[0] for one in apart]
 
 

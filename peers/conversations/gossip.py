@@ -46,7 +46,8 @@ def build(setup: Setup) -> Gossip:
     )
     shares = Shares() if algorithm.splits else None
     channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
-    exchange = NeighbourExchange(channel, first, wished.difference_codec, shares, by_rounds=by_rounds)
+    codec, steps = wished.difference_codec, setup.steps
+    exchange = NeighbourExchange(channel, first, codec, shares, by_rounds=by_rounds, steps=steps)
     graph, bound = graph_of(setup, wished), Bound(wished.norm_limit)
     neighbourhood = (
         PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
@@ -63,7 +64,8 @@ def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
     algorithm = wished.algorithm.value
     if wished.membership.value.links(setup.settings.peers) is not None:
         return OfLinks(setup.membership, algorithm.drawn)
-    return OfTopology(algorithm.graph(wished.topology.value), setup.membership)
+    graph = algorithm.graph(wished.topology.value)
+    return OfTopology(graph, setup.membership, in_groups=algorithm.in_groups)
 
 
 CONVERSATION = Registered(

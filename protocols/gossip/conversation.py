@@ -6,9 +6,9 @@
 
 A peer takes part as long as it has neighbours, however few: there is no majority, and no common end. A neighbour that
 is lost leaves its weight in the mix to this peer's own model. A newcomer, and a peer that the others have gone on
-without, goes on from the mean of its neighbours' newest models, with the number of rounds and steps that at least half
-of them have reached: one that claims more than the others moves nobody. So does a peer that finds its neighbours more
-than `_FAR` rounds ahead.
+without, goes on from the mean of its neighbours' newest models, with the number of rounds and steps that more than
+half of them have reached: one that claims more than the others moves nobody that has another neighbour. So does a
+peer that finds its neighbours more than `_FAR` rounds ahead.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Gossip:
         return not self._algorithm.pairs and taken.reached > self.state.round + _FAR
 
     async def _catch_up(self, rounds: int = 1) -> bool:
-        """Go on from the neighbours' newest models. Returns False, and does nothing, unless at least half of them are
+        """Go on from the neighbours' newest models. Returns False, and does nothing, unless more than half of them are
         more than so many rounds ahead of this peer."""
         taken = await self._neighbours.take(NEWEST, self.state.round + 1)
         return await self._go_on_from(taken, rounds)
@@ -261,7 +261,7 @@ class Gossip:
             return False
         held = self.state.held
         good = await self._neighbours.checked(taken, self._algorithm.rest(held))
-        if (reached := taken.among(good).reached) <= self.state.round + rounds:
+        if (reached := replace(taken, vectors=good).reached) <= self.state.round + rounds:
             return False
         ahead = {peer: one for peer, one in good.items() if one.round > self.state.round}
         step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))

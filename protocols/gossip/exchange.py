@@ -6,7 +6,7 @@ with, or that comes too late, gets the newest vector. So no two peers need the s
 vector is sent only to a peer that has asked for it. A peer may also ask `ahead`, amid its local steps, so that a vector
 is on its way as soon as it is published. Peers on one machine read each other's vectors where they lie (`showing`).
 Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the first.
-On failure: PeerLost, for the one neighbour concerned.
+On failure: PeerLost, for the one neighbour concerned; WrongNumbers if it has answered what no honest one would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..channel import Channel, Envelope
-from ..link.link import PeerLost
+from ..collectives.bound import WrongNumbers
 from ..offload import off_loop
 from ..transfer.chunks import Inbox
 from ..transfer.vectors import Vectors
@@ -35,6 +35,8 @@ from .mixing import Own
 from .periods import Told
 from .shares import Shares
 
+_IDLE_ROUNDS = 64
+"""A peer takes local steps in each of its rounds, but for few."""
 _SMALL_BYTES = 1 << 20
 """Up to this size a vector is received amid local steps."""
 
@@ -67,7 +69,8 @@ class NeighbourExchange:
     """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype. `codec`:
     encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are.
     `shares`: if there are some, each vector after the first is a share that each of its takers may take once.
-    `by_rounds`: vectors are taken by their rounds, so that neighbours on one machine need not ask."""
+    `by_rounds`: vectors are taken by their rounds, so that neighbours on one machine need not ask. `steps`: the local
+    steps of the run; None: a script decides."""
 
     def __init__(
         self,
@@ -77,8 +80,9 @@ class NeighbourExchange:
         shares: Shares | None = None,
         *,
         by_rounds: bool = True,
+        steps: int | None = None,
     ) -> None:
-        self._channel, self._codec, self._shares = channel, codec, shares
+        self._channel, self._codec, self._shares, self._steps = channel, codec, shares, steps
         self.by_rounds = by_rounds and shares is None
         self._taken: dict[PeerId, Published] = {}
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
@@ -125,9 +129,9 @@ class NeighbourExchange:
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """The neighbour's vector of `round`, or a newer one, where it lies on its board; None: it is not there yet.
-        Raises PeerLost for numbers that cannot be."""
+        Raises WrongNumbers for numbers that cannot be."""
         if (shown := self.showing.find(peer, round)) is not None:
-            _check_told(peer, shown.told, shown.step)
+            self._check_told(peer, shown.told, shown.round, shown.step)
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
@@ -167,7 +171,7 @@ class NeighbourExchange:
         self._open.add(question)
         try:
             answer = await (self._ask(peer, question) if question.answer is None else question.answer)
-            found, told = _checked(answer, question.round)
+            found, told = self._checked(answer, question.round)
             question.is_answered = True
             question.given()
             lent = self.showing.borrowed(peer, found.number) if found.number and question.looks else None
@@ -203,26 +207,26 @@ class NeighbourExchange:
         if found.number:
             copied = None if lent is None else await off_loop(2 * self.giving.newest.vector.nbytes, lent.copied)
             if copied is None:
-                raise PeerLost(peer, "it lent a vector that is not there")
+                raise WrongNumbers(peer, "it lent a vector that is not there")
             self.showing.bytes_shared += copied.nbytes
             return copied, None
         like = self.giving.newest.vector
         if not found.difference or codec is None:
             return await self._arrived(answer, torch.empty_like(like), question), None
         if before is None or found.round != before.round + 1:
-            raise PeerLost(peer, f"it gave the difference of round {found.round} from a vector that it has not given")
+            raise WrongNumbers(peer, f"it gave the difference of round {found.round} from what it has not given")
         empty, known = torch.empty(codec.encoded_bytes(like.numel()), dtype=torch.uint8), before.vector
         difference = await self._arrived(answer, empty, question)
         try:
             return await off_loop(2 * known.nbytes, partial(decoded, codec, known, difference)), difference
         except ValueError as error:
-            raise PeerLost(peer, f"it gave what {codec.name} does not decode: {error}") from None
+            raise WrongNumbers(peer, f"it gave what {codec.name} does not decode: {error}") from None
 
     async def _arrived(self, answer: Envelope, into: Tensor, question: _Question) -> Tensor:
         """Fill `into` [n] with the first bytes, which came with the answer, and the chunks that follow."""
         first = len(answer.payload)
         if first > into.nbytes or first % into.itemsize:
-            raise PeerLost(answer.sender, f"it gave {first} bytes of a vector of {into.nbytes}")
+            raise WrongNumbers(answer.sender, f"it gave {first} bytes of a vector of {into.nbytes}")
         into.view(torch.uint8).numpy()[:first] = np.frombuffer(answer.payload, np.uint8)
         answer.done()
         if first < into.nbytes:
@@ -255,26 +259,26 @@ class NeighbourExchange:
         self._give_up_ahead(peer)
         self.giving.forget(peer)
 
+    def _checked(self, answer: Envelope, round: int) -> tuple[Given, Told]:
+        """What an answer to a question for `round` tells. Raises WrongNumbers for numbers that cannot be."""
+        found: Given = answer.message
+        told = Told(found.loss, found.learning_rate, found.motion)
+        try:
+            self._check_told(answer.sender, told, found.round, found.step)
+            if found.round < round and not found.last:
+                raise WrongNumbers(answer.sender, f"it gave round {found.round} when round {round} was wanted")
+        except WrongNumbers:
+            answer.done()
+            raise
+        return found, told
 
-def _checked(answer: Envelope, round: int) -> tuple[Given, Told]:
-    """What an answer to a question for `round` tells. Raises PeerLost for numbers that cannot be."""
-    found: Given = answer.message
-    told = Told(found.loss, found.learning_rate, found.motion)
-    try:
-        _check_told(answer.sender, told, found.step)
-        if found.round < round and not found.last:
-            raise PeerLost(answer.sender, f"it gave round {found.round} when round {round} was wanted")
-    except PeerLost:
-        answer.done()
-        raise
-    return found, told
-
-
-def _check_told(peer: PeerId, told: Told, step: int) -> None:
-    if not told.makes_sense:
-        raise PeerLost(peer, "it told numbers of its local steps that make no sense")
-    if step < 0:
-        raise PeerLost(peer, f"it told of {step} local steps")
+    def _check_told(self, peer: PeerId, told: Told, round: int, step: int) -> None:
+        if not told.makes_sense:
+            raise WrongNumbers(peer, "it told numbers of its local steps that make no sense")
+        if step < 0 or round < 0 or round > step + _IDLE_ROUNDS:
+            raise WrongNumbers(peer, f"it told of round {round} after {step} local steps")
+        if self._steps is not None and step > self._steps:
+            raise WrongNumbers(peer, f"it told of {step} local steps in a run of {self._steps}")
 
 
 def _has_failed(task: asyncio.Task[Any]) -> bool:

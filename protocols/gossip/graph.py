@@ -44,10 +44,12 @@ _ALWAYS = -1
 
 
 class OfTopology:
-    """The graph is a topology, whose vertices are all peers that the membership knows."""
+    """The graph is a topology, whose vertices are all peers that the membership knows. `in_groups`: its neighbours
+    stand in groups, and those of a group from which vectors came are mixed with equal weights; else one from which none
+    came leaves its weight to this peer's own vector."""
 
-    def __init__(self, topology: Topology, members: Members) -> None:
-        self._topology, self._members = topology, members
+    def __init__(self, topology: Topology, members: Members, *, in_groups: bool = False) -> None:
+        self._topology, self._members, self._in_groups = topology, members, in_groups
         self._known: tuple[tuple[Member, ...], int] = (), 0
         self._found: tuple[list[PeerId], Weights] = [], {}
         """The takers and givers among the `_known` members, in that round, or in all."""
@@ -59,6 +61,8 @@ class OfTopology:
         return self._of(round)[1]
 
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
+        if self._in_groups:
+            return dict.fromkeys(came, 1.0 / (1 + len(came)))
         return {peer: givers[peer] for peer in came}
 
     def _of(self, round: int) -> tuple[list[PeerId], Weights]:

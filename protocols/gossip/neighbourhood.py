@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
-from .graph import Graph
+from .graph import Graph, Weights
 from .lent import Shown
 from .messages import NEWEST, Published
 from .mixing import Mix, Overwritten, Own, Summands, check, mix, own
@@ -40,7 +39,7 @@ class Taken:
     peer."""
 
     vectors: Mapping[PeerId, Published | Shown]
-    weights: Mapping[PeerId, float]
+    weights: Weights
     own: float
     waited_s: float
     waited_for: PeerId | None
@@ -48,14 +47,10 @@ class Taken:
 
     @property
     def reached(self) -> int:
-        """The newest round that at least half of the neighbours have reached that gave something; 0: none did."""
-        rounds = sorted((one.round for one in self.vectors.values()), reverse=True)
-        return rounds[(len(rounds) - 1) // 2] if rounds else 0
-
-    def among(self, vectors: Mapping[PeerId, Published | Shown]) -> Taken:
-        """The same with these vectors alone, of some of the peers."""
-        weights = {peer: self.weights[peer] for peer in vectors}
-        return replace(self, vectors=vectors, weights=weights, own=1.0 if self.splits else 1.0 - sum(weights.values()))
+        """The newest round that more than half of the neighbours have reached that gave something, but for those that
+        have not mixed yet; 0: none has."""
+        rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
+        return rounds[len(rounds) // 2] if rounds else 0
 
 
 NOTHING = Taken({}, {}, 1.0, 0.0, None)
@@ -128,9 +123,8 @@ class Neighbourhood:
         last = max(came_s, key=lambda peer: came_s[peer], default=None)
         until_s = self._now() if last is None or len(found) < len(of) else came_s[last]
         splits = self._shares is not None and round != NEWEST
-        weights = dict.fromkeys(of, 1.0) if splits else self._graph.weights(of, self._links, found)
-        nothing = Taken({}, weights, 1.0, max(0.0, until_s - began_s), last, splits)
-        return nothing.among({peer: found[peer] for peer in sorted(found)})
+        nothing = Taken({}, of, 1.0, max(0.0, until_s - began_s), last, splits)
+        return self._among(nothing, {peer: found[peer] for peer in sorted(found)})
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
         """What was taken, without what was wrong, and its mix with this peer's own vector. `anchor` [n]: this peer's
@@ -142,7 +136,7 @@ class Neighbourhood:
                 break
             except WrongNumbers as wrong:
                 self._members.lost(wrong.peer, wrong.why)
-                taken = _without(taken, wrong.peer)
+                taken = self._without(taken, wrong.peer)
             except Overwritten as overwritten:
                 taken = await self._anew(taken, overwritten.peer)
         for peer, one in taken.vectors.items():
@@ -199,8 +193,9 @@ class Neighbourhood:
             for peer in looking:
                 try:
                     shown = self._exchange.find(peer, round)
-                except PeerLost:
+                except WrongNumbers as wrong:
                     self._awaited.discard(peer)
+                    self._members.lost(peer, wrong.why)
                 else:
                     if shown is not None:
                         found[peer], came_s[peer] = shown, self._now()
@@ -223,8 +218,12 @@ class Neighbourhood:
             with self._stalls.waiting(lambda: [peer for peer, pull in self._pulls.items() if not pull.done()]):
                 await asyncio.gather(*self._pulls.values(), return_exceptions=True)
             for peer, pull in self._pulls.items():
-                with contextlib.suppress(PeerLost, asyncio.CancelledError):  # the membership hears of it, too
+                try:
                     found[peer] = pull.result()
+                except WrongNumbers as wrong:
+                    self._members.lost(peer, wrong.why)
+                except (PeerLost, asyncio.CancelledError):
+                    pass  # the membership hears of it, too
         finally:
             for pull in self._pulls.values():
                 pull.cancel()
@@ -234,11 +233,10 @@ class Neighbourhood:
         """Ask a neighbour for its vector; see `NeighbourExchange.take`."""
         if round != NEWEST and self._exchange.by_rounds:
             return self._exchange.reach(peer, round, given)
-        asking = self._exchange.take(peer, NEWEST, given) if round == NEWEST else self._ask(peer, round, given)
-        return asyncio.create_task(asking, name="gossip")
+        return asyncio.create_task(self._ask(peer, round, given), name="gossip")
 
     async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
-        """The neighbour's vector for a mix, where vectors are not taken by their rounds."""
+        """The neighbour's newest vector, or that for a mix where vectors are not taken by their rounds."""
         return await self._exchange.take(peer, round, given)
 
     async def _anew(self, taken: Taken, peer: PeerId) -> Taken:
@@ -247,8 +245,18 @@ class Neighbourhood:
         try:
             one = await self._exchange.take(peer, taken.vectors[peer].round)
         except PeerLost:
-            return _without(taken, peer)
-        return taken.among(dict(taken.vectors) | {peer: one})
+            return self._without(taken, peer)
+        return replace(taken, vectors=dict(taken.vectors) | {peer: one})
+
+    def _without(self, taken: Taken, peer: PeerId) -> Taken:
+        return self._among(taken, {other: one for other, one in taken.vectors.items() if other != peer})
+
+    def _among(self, taken: Taken, vectors: Mapping[PeerId, Published | Shown]) -> Taken:
+        """What was taken, with these vectors alone, weighed by the graph."""
+        if taken.splits:
+            return replace(taken, vectors=vectors, weights=dict.fromkeys(vectors, 1.0), own=1.0)
+        weights = self._graph.weights(taken.weights, self._links, vectors)
+        return replace(taken, vectors=vectors, weights=weights, own=1.0 - sum(weights.values()))
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()
@@ -266,7 +274,3 @@ class Neighbourhood:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _without(taken: Taken, peer: PeerId) -> Taken:
-    return taken.among({other: one for other, one in taken.vectors.items() if other != peer})

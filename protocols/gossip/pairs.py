@@ -79,8 +79,9 @@ class PairNeighbourhood(Neighbourhood):
         super().close()
 
     async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published:
+        meets = round if round != NEWEST else 0
         async with self._asking[peer]:
-            return await self._exchange.take(peer, NEWEST, given, meets=round)
+            return await self._exchange.take(peer, NEWEST, given, meets=meets)
 
     def _meets(self, peer: PeerId, round: int, given: Published) -> bool:
         """`peer` averages its vector of `round` with `given`. Returns False when that cannot be now."""

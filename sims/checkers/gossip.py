@@ -11,6 +11,7 @@ from ...protocols.gossip.messages import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
 from ...protocols.gossip.shares import BeganAnew, CameBack
 from ...protocols.members.states import Moved, State
+from ...protocols.members.view import Decided
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, peer_of
 from .common import Check
@@ -56,13 +57,14 @@ def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) 
 
 def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Of a vector that is split, a share is in one mix of its taker, or counts for its sender again, never both. A
-    taker that begins anew has given up what it took, and one that does not come to the end has lost it. A sender that
-    was started anew may publish a round again: what was taken of a round that two of its lives have published by then
-    is not judged."""
+    taker that begins anew has given up what it took, and one that does not come to the end has lost it. So has one that
+    the others have gone on without by then, which it may never hear. A sender that was started anew may publish a
+    round again: what was taken of a round that two of its lives have published by then is not judged."""
     taken: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
     back: set[tuple[str, int, str]] = set()
     published: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     to_the_end: set[str] = set()
+    members: tuple[str, ...] | None = None
     for _, life, event in entries:
         if isinstance(event, Published):
             published[f"peer-{peer_of(life)}", event.round][life] = None
@@ -72,9 +74,11 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
                     taken[life][givers[0], each[1]] += 1
         elif isinstance(event, BeganAnew):
             taken[life].clear()
+        elif isinstance(event, Decided):
+            members = event.members
         elif isinstance(event, CameBack):
             back.add((life, event.round, event.taker))
-        elif isinstance(event, Moved) and event.now is State.FINISHED:
+        elif _ends(life, event, members):
             to_the_end.add(life)
     for life in to_the_end:
         for (giver, round), times in taken[life].items():
@@ -82,6 +86,12 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
                 yield f"{life} took the share of {giver} in round {round} {times} times"
             if (giver, round, f"peer-{peer_of(life)}") in back:
                 yield f"{life} took the share of {giver} in round {round}, which came back too"
+
+
+def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
+    """Whether a peer is done, as one of the `members` of the last view; None: members agree on no views."""
+    is_done = isinstance(event, Moved) and event.now is State.FINISHED
+    return is_done and (members is None or f"peer-{peer_of(life)}" in members)
 
 
 GOSSIP: tuple[Check, ...] = (

@@ -23,10 +23,14 @@ QUICK = {
     "diloco": {"40 times fewer bytes", "150 times fewer bytes", "5 fragments: the most in any second 3 times less"},
     "gossip": {
         "the measured rate within 5 % of the spectral gap's; one-peer exponential exact after log2 n rounds",
-        "mass conserved exactly, and the mean right to 1e-6",
-        "faster than allreduce at 10 ms",
+        "20 % of the transfers broken off: mass conserved exactly, and the mean right to 1e-6",
+        "errors of at most 2e-9 after 60 rounds, and above 0.1 without weights",
+        "faster than allreduce at 10 ms and 100 Mbit/s",
+        "a round in 1/5 of ring allreduce's time at 5 ms, 16 peers",
+        "random pairs average without a deadlock, and the mean of all stays",
         "AD-PSGD: the others keep at least 90 % of their speed",
-        "exact after 3 rounds; it falls whoever is absent (plain means of those there: 2.8e-2, 8e-4, 2.6e-5)",
+        "exact after 3 rounds; with a tenth absent in each, 2.8e-2 / 8e-4 / 2.6e-5 of the squared distance is left "
+        "after 3, 6 and 9, but for two standard errors of 20 draws; it never grows, and the mean stays",
     },
     "hierarchical": set(),
     "large_minibatch": set(),

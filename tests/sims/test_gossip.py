@@ -20,6 +20,7 @@ from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.protocols.gossip.periods import Told
 from samovar.protocols.gossip.shares import CameBack
 from samovar.protocols.members.states import Moved, State
+from samovar.protocols.members.view import Decided
 from samovar.sims.checkers.gossip import (
     a_mix_is_of_what_was_published,
     a_share_is_taken_once_or_comes_back,
@@ -142,18 +143,21 @@ def test_a_mix_of_what_nobody_published_is_found() -> None:
 def test_a_share_that_is_taken_and_comes_back_too_is_found_unless_another_life_gave_it() -> None:
     ones = torch.ones(2)
 
-    def told(back_to: str) -> list[str]:
+    def told(back_to: str, *decided: str) -> list[str]:
         log = [
             Entry(0.0, "1.0", Published(1, 4, ones)),
             Entry(1.0, "0.0", Mixed(1, ones, 1.0, {"peer-1": 1.0}, {"peer-1": 1}, 2 * ones)),
             Entry(2.0, "1.1", Published(1, 4, ones)),
             Entry(3.0, back_to, CameBack(1, "peer-0")),
+            *([Entry(3.5, "1.0", Decided(2, decided))] if decided else []),
             Entry(4.0, "0.0", Moved(State.MEMBER, State.FINISHED)),
         ]
         return list(a_share_is_taken_once_or_comes_back(draw(0, "gossip"), log))
 
     assert told("1.0") == ["0.0 took the share of 1.0 in round 1, which came back too"]
     assert told("1.1") == []
+    assert told("1.0", "peer-0", "peer-1") == told("1.0")
+    assert told("1.0", "peer-1") == [], "the others had gone on without it"
 
 
 @pytest.mark.parametrize(

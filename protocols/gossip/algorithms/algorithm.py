@@ -43,6 +43,12 @@ class Algorithm(Protocol):
         ...
 
     @property
+    def in_groups(self) -> bool:
+        """Whether the neighbours in its graph stand in groups, each of which takes its plain mean, whoever of it is
+        there."""
+        ...
+
+    @property
     def bears_codecs(self) -> bool:
         """Whether what a peer gives may be encoded, however coarsely."""
         ...
@@ -95,6 +101,7 @@ class Usual:
     own_graph = False
     splits = False
     pairs = False
+    in_groups = False
     bears_codecs = False
     drawn: int | None = None
 

@@ -2,7 +2,9 @@
 
 Source: Ryabinin et al., "Moshpit SGD: communication-efficient decentralized training on heterogeneous unreliable
 devices", NeurIPS 2021, arXiv 2103.03239, Algorithm 1, here with rows that follow from the list of peers, without a
-distributed hash table to find them. In a full grid of d axes, d rounds without a lost peer give the mean of all.
+distributed hash table to find them. In a full grid of d axes, d rounds without a lost peer give the mean of all. A
+peer of a row that gives nothing is left out of the row's mean. The mean of all models stays as it is where all others
+of the row agree on that.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ class Moshpit(OfModels):
     """The grid has `axes` axes."""
 
     own_graph = True
+    in_groups = True
     drawn = 0
 
     def __init__(self, axes: int = 2) -> None:
