@@ -13,7 +13,8 @@ most one side of a split goes on. To commit a version takes the votes of more th
 members that promise holds any committed result, and the decree hands it on. A result that a decree hands on is
 committed, and the next decree waits for a peer that holds it. So no commit is ever undone.
 
-Cost: 3 messages to each member and 2 from it, 2 round trips to the slowest; at most 3 more to each newcomer.
+Cost: 3 messages to each member, 2 from it and one between each two (`echoes`), 2 round trips to the slowest; at most 3
+more to each newcomer.
 On failure: the change goes on without a member that is silent for a patience. If the proposer dies, the next in
 seniority proposes under a higher ballot. Without a quorum the change is tried again for `Terms.give_up_after_s`;
 NoQuorum at once where the living members cannot be a quorum.
