@@ -162,8 +162,7 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether this peer is a member of a view that has started and is not being changed."""
-        roster = self._roster
-        me, view = roster.me.id, roster.view
+        me, view, roster = self._roster.me.id, self._roster.view, self._roster
         return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
